@@ -1,0 +1,3 @@
+//! The one door of dvp: every order, from REST or FIX, passes through [`engine`].
+
+pub mod chain;
