@@ -1,1 +1,24 @@
-//! placeholder
+//! The rules of dvp: functions from values to values.
+//!
+//! **Architecture invariant:** nothing here does IO, reads a clock, draws randomness or looks at the environment.
+//! Time and ids come in as arguments, so every rule can be tested by giving it values.
+//!
+//! Reading order: [`money`] and [`asset`] say what is exchanged; [`pricing`] and [`quote`] at what price;
+//! [`intent`] what a caller may ask; [`decision`] whether it is accepted; [`settlement`] what happens then;
+//! [`event`], [`status`] and [`receipt`] how it is told.
+
+pub mod asset;
+pub mod beneficiary;
+pub mod canonical;
+pub mod decision;
+pub mod event;
+pub mod ids;
+pub mod intent;
+pub mod ledger;
+pub mod money;
+pub mod pricing;
+pub mod quote;
+pub mod receipt;
+pub mod settlement;
+pub mod status;
+pub mod time;

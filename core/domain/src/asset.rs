@@ -1,0 +1,140 @@
+//! Assets and pairs the service deals in, and how a caller names them (spec section 2.5, AssetDescriptor).
+
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+/// How an asset exists in the world.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum AssetKind {
+    /// A token contract on a named chain; `address` is lowercase hex with `0x`.
+    Erc20 { chain: String, address: String },
+    /// An ISO 4217 currency.
+    Fiat { currency: String },
+}
+
+/// An asset of the registry. `exponent` is the count of decimal places of its minor unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asset {
+    pub symbol: String,
+    pub exponent: u8,
+    pub kind: AssetKind,
+}
+
+impl Asset {
+    pub const fn is_fiat(&self) -> bool {
+        matches!(self.kind, AssetKind::Fiat { .. })
+    }
+
+    /// The chain's name, for an asset that lives on one.
+    pub fn chain(&self) -> Option<&str> {
+        match &self.kind {
+            AssetKind::Erc20 { chain, .. } => Some(chain),
+            AssetKind::Fiat { .. } => None,
+        }
+    }
+}
+
+/// The `type` of a descriptor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AssetType {
+    Erc20,
+    Fiat,
+    Native,
+}
+
+/// An asset as the caller describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AssetDescriptor {
+    #[serde(rename = "type")]
+    pub kind: AssetType,
+    pub symbol: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub currency: Option<String>,
+}
+
+/// A pair that liquidity sources may price: `base` is paid, `quote` is received.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    pub base: String,
+    pub quote: String,
+    /// Reference price: quote units per one base unit, before spread and fees.
+    pub reference_price: Decimal,
+}
+
+/// Every asset and pair the service knows.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Registry {
+    pub assets: Vec<Asset>,
+    pub pairs: Vec<Pair>,
+}
+
+impl Registry {
+    pub fn find(&self, symbol: &str) -> Option<&Asset> {
+        self.assets.iter().find(|asset| asset.symbol == symbol)
+    }
+
+    pub fn pair(&self, base: &str, quote: &str) -> Option<&Pair> {
+        self.pairs.iter().find(|pair| pair.base == base && pair.quote == quote)
+    }
+
+    /// The asset a descriptor names; every field the caller filled in must agree with the registry.
+    pub fn resolve(&self, descriptor: &AssetDescriptor) -> Option<&Asset> {
+        let asset = self.find(&descriptor.symbol)?;
+        let agrees =
+            |said: &Option<String>, known: &str| said.as_ref().is_none_or(|s| s.eq_ignore_ascii_case(known));
+        let same = match (&asset.kind, descriptor.kind) {
+            (AssetKind::Erc20 { chain, address }, AssetType::Erc20) => {
+                agrees(&descriptor.chain, chain)
+                    && agrees(&descriptor.address, address)
+                    && descriptor.currency.is_none()
+            }
+            (AssetKind::Fiat { currency }, AssetType::Fiat) => {
+                agrees(&descriptor.currency, currency)
+                    && descriptor.chain.is_none()
+                    && descriptor.address.is_none()
+            }
+            (AssetKind::Erc20 { .. } | AssetKind::Fiat { .. }, _) => false,
+        };
+        same.then_some(asset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registry() -> Registry {
+        let kind = AssetKind::Erc20 { chain: "anvil".into(), address: "0xab".into() };
+        let usd = AssetKind::Fiat { currency: "USD".into() };
+        Registry {
+            assets: vec![
+                Asset { symbol: "USDC".into(), exponent: 6, kind },
+                Asset { symbol: "USD".into(), exponent: 2, kind: usd },
+            ],
+            pairs: vec![],
+        }
+    }
+
+    fn resolves(json: &str) -> bool {
+        registry().resolve(&serde_json::from_str(json).unwrap()).is_some()
+    }
+
+    #[test]
+    fn a_descriptor_resolves_only_when_every_field_it_states_agrees() {
+        assert!(resolves(r#"{"type":"erc20","symbol":"USDC"}"#));
+        assert!(resolves(r#"{"type":"erc20","symbol":"USDC","address":"0xAB","chain":"anvil"}"#));
+        assert!(!resolves(r#"{"type":"erc20","symbol":"USDC","address":"0xcd"}"#));
+        assert!(!resolves(r#"{"type":"erc20","symbol":"USDC","chain":"base"}"#));
+        assert!(!resolves(r#"{"type":"native","symbol":"USDC"}"#));
+        assert!(!resolves(r#"{"type":"fiat","symbol":"USD","currency":"EUR"}"#));
+        assert!(resolves(r#"{"type":"fiat","symbol":"USD","currency":"USD"}"#));
+        assert!(!resolves(r#"{"type":"fiat","symbol":"GBP"}"#));
+    }
+}

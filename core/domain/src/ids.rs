@@ -1,0 +1,99 @@
+//! Identifiers the service issues. Each kind shows its prefix, and refuses another kind's text.
+
+use serde::{Deserialize, Serialize};
+
+/// The text did not have this kind's prefix.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not an identifier of the form {expected}…")]
+pub struct WrongKind {
+    pub expected: &'static str,
+}
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            pub const PREFIX: &'static str = $prefix;
+
+            /// From the unique part, which the caller draws.
+            pub fn from_unique(unique: impl std::fmt::Display) -> Self {
+                Self(format!(concat!($prefix, "{}"), unique))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = WrongKind;
+
+            fn from_str(text: &str) -> Result<Self, WrongKind> {
+                let rest = text.strip_prefix($prefix).filter(|rest| !rest.is_empty());
+                rest.map(|_| Self(text.to_owned())).ok_or(WrongKind { expected: $prefix })
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = WrongKind;
+
+            fn try_from(text: String) -> Result<Self, WrongKind> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// An execution: the `reference` of status, receipt and FIX OrderID(37).
+    Reference,
+    "exe_"
+);
+id!(
+    /// A partner, stable across its keys.
+    PartnerId,
+    "ptn_"
+);
+id!(
+    /// A firm quote.
+    QuoteId,
+    "qte_"
+);
+id!(
+    /// An event of the feed.
+    EventId,
+    "evt_"
+);
+id!(
+    /// An API key's public handle.
+    KeyId,
+    "key_"
+);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_refuses_the_text_of_another_kind() {
+        assert!("exe_1".parse::<Reference>().is_ok());
+        assert_eq!("qte_1".parse::<Reference>(), Err(WrongKind { expected: "exe_" }));
+        assert!("exe_".parse::<Reference>().is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! Money is an integer count of minor units. Rounding is floor, and what a floor cuts off is kept as a residual.
+
+use ruint::Uint;
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+type U512 = Uint<512, 8>;
+
+/// Minor units of one asset, never negative. On the wire a decimal string (spec section 2.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Minor(u128);
+
+/// Text that is not an amount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AmountError {
+    #[error("must be an integer string of minor units without sign, point or exponent")]
+    NotMinorUnits,
+    #[error("must be a decimal string without sign or exponent")]
+    NotDecimal,
+    #[error("has more decimal places than the asset")]
+    TooPrecise,
+    #[error("is larger than 2^128 - 1 minor units")]
+    TooLarge,
+}
+
+impl Minor {
+    pub const ZERO: Self = Self(0);
+
+    pub const fn new(units: u128) -> Self {
+        Self(units)
+    }
+
+    pub const fn get(self) -> u128 {
+        self.0
+    }
+
+    pub const fn is_zero(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Parses an integer string of minor units.
+    pub fn parse(text: &str) -> Result<Self, AmountError> {
+        if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(AmountError::NotMinorUnits);
+        }
+        text.parse().map(Self).map_err(|_| AmountError::TooLarge)
+    }
+
+    /// Parses a decimal string (digits and at most one point) of an asset with `exponent` decimal places.
+    pub fn parse_decimal(text: &str, exponent: u8) -> Result<Self, AmountError> {
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        if whole.is_empty() || !digits(whole) || !digits(fraction) || text.ends_with('.') {
+            return Err(AmountError::NotDecimal);
+        }
+        let places = usize::from(exponent);
+        let fraction = fraction.trim_end_matches('0');
+        if fraction.len() > places {
+            return Err(AmountError::TooPrecise);
+        }
+        let minor = format!("{whole}{fraction:0<places$}");
+        minor.parse().map(Self).map_err(|_| AmountError::TooLarge)
+    }
+
+    /// The decimal string of an asset with `exponent` decimal places, without trailing zeros.
+    pub fn to_decimal_string(self, exponent: u8) -> String {
+        let places = usize::from(exponent);
+        let digits = format!("{:0>width$}", self.0, width = places.saturating_add(1));
+        let (whole, fraction) = digits.split_at(digits.len().saturating_sub(places));
+        let fraction = fraction.trim_end_matches('0');
+        if fraction.is_empty() { whole.to_owned() } else { format!("{whole}.{fraction}") }
+    }
+
+    pub const fn checked_add(self, other: Self) -> Option<Self> {
+        match self.0.checked_add(other.0) {
+            Some(sum) => Some(Self(sum)),
+            None => None,
+        }
+    }
+
+    pub const fn checked_sub(self, other: Self) -> Option<Self> {
+        match self.0.checked_sub(other.0) {
+            Some(difference) => Some(Self(difference)),
+            None => None,
+        }
+    }
+
+    /// `self × bps / 10 000`, rounded down.
+    pub fn bps_floor(self, bps: u32) -> Self {
+        let exact = U512::from(self.0) * U512::from(bps) / U512::from(10_000_u32);
+        Self(u128::try_from(exact).unwrap_or(u128::MAX))
+    }
+}
+
+impl std::fmt::Display for Minor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl TryFrom<String> for Minor {
+    type Error = AmountError;
+
+    fn try_from(text: String) -> Result<Self, AmountError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<Minor> for String {
+    fn from(amount: Minor) -> Self {
+        amount.0.to_string()
+    }
+}
+
+/// A floor and what it cut off, in 10^-18 of a minor unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Floored {
+    pub amount: Minor,
+    pub residual_e18: u64,
+}
+
+/// A price between two assets as an exact fraction over their minor units: output = input × num ÷ den.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ratio {
+    num: U512,
+    den: U512,
+}
+
+impl Ratio {
+    /// From a rate in whole units (`output per one input`) and both exponents. `None` for a rate that is not positive.
+    pub fn from_rate(rate: Decimal, input_exponent: u8, output_exponent: u8) -> Option<Self> {
+        let mantissa = u128::try_from(rate.mantissa()).ok().filter(|m| *m > 0)?;
+        let ten = U512::from(10_u8);
+        let power = |e: u32| ten.pow(U512::from(e));
+        Some(Self {
+            num: U512::from(mantissa) * power(u32::from(output_exponent)),
+            den: power(rate.scale()) * power(u32::from(input_exponent)),
+        })
+    }
+
+    /// `input × rate`, rounded down, with the fraction that was cut off. `None` above 2^128 - 1.
+    pub fn forward(&self, input: Minor) -> Option<Floored> {
+        let (quotient, rest) = (U512::from(input.0) * self.num).div_rem(self.den);
+        let residual = rest * U512::from(1_000_000_000_000_000_000_u64) / self.den;
+        Some(Floored {
+            amount: Minor(u128::try_from(quotient).ok()?),
+            residual_e18: u64::try_from(residual).ok()?,
+        })
+    }
+
+    /// The smallest input whose [`forward`](Self::forward) reaches `output`. `None` above 2^128 - 1.
+    pub fn inverse(&self, output: Minor) -> Option<Minor> {
+        let (quotient, rest) = (U512::from(output.0) * self.den).div_rem(self.num);
+        let rounded = if rest.is_zero() { quotient } else { quotient + U512::from(1_u8) };
+        u128::try_from(rounded).ok().map(Minor)
+    }
+}
+
+/// The smallest amount that leaves `net` after `bps` of it are taken off (rounded down). `None` if there is none.
+pub fn gross_up_bps(net: Minor, bps: u32) -> Option<Minor> {
+    let kept = 10_000_u32.checked_sub(bps).filter(|kept| *kept > 0)?;
+    let Some(below) = net.0.checked_sub(1) else { return Some(Minor::ZERO) };
+    let quotient = U512::from(below) * U512::from(10_000_u32) / U512::from(kept);
+    u128::try_from(quotient + U512::from(1_u8)).ok().map(Minor)
+}
+
+#[cfg(test)]
+mod tests;

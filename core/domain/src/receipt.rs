@@ -1,0 +1,83 @@
+//! The receipt of a completed execution and the hash that is anchored for it (spec section 2.7).
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::canonical::{canonical_sha256, hex32};
+use crate::pricing::FeeItem;
+use crate::settlement::{Finality, LegDone, Terms};
+use crate::time::Timestamp;
+
+pub const SCHEMA_VERSION: &str = "svc-receipt-1";
+
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    #[serde(rename = "_schemaVersion")]
+    schema_version: &'static str,
+    client_reference: Option<&'a str>,
+    provider: &'a str,
+    offramp: Value,
+    payout: Value,
+    fees: &'a [FeeItem],
+    issued_at: String,
+}
+
+/// A receipt as it is stored: the body without `txHash` and `finality`, and its content hash.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Receipt {
+    pub body: Value,
+    /// `0x` and 64 hex digits.
+    pub content_hash: String,
+}
+
+/// Makes the one receipt of an execution.
+pub fn issue(terms: &Terms, offramp: &LegDone, payout: &LegDone, issued_at: Timestamp) -> Receipt {
+    let priced = &terms.plan.priced;
+    let body = Body {
+        schema_version: SCHEMA_VERSION,
+        client_reference: terms.request.client_reference.as_deref(),
+        provider: terms.plan.path.steps.first().map_or("", |step| step.provider.as_str()),
+        offramp: json!({
+            "fromAsset": terms.input.asset,
+            "toAsset": terms.output.asset,
+            "fromAmountMinor": priced.input,
+            "toAmountMinor": priced.gross_output,
+            "fxRate": priced.rate.to_string(),
+            "roundingRule": "floor",
+            "occurredAt": offramp.occurred_at.iso8601(),
+        }),
+        payout: json!({
+            "amountMinor": priced.output,
+            "currency": terms.output.asset,
+            "exponent": terms.output.exponent,
+            "bankRef": payout.provider_reference,
+            "occurredAt": payout.occurred_at.iso8601(),
+        }),
+        fees: &priced.fees,
+        issued_at: issued_at.iso8601(),
+    };
+    let body = serde_json::to_value(body).unwrap_or(Value::Null);
+    let content_hash = hash(&body);
+    Receipt { body, content_hash }
+}
+
+/// The hash over the body without `txHash` and `finality`, wherever the body came from.
+pub fn hash(body: &Value) -> String {
+    let mut body = body.clone();
+    if let Some(map) = body.as_object_mut() {
+        map.remove("txHash");
+        map.remove("finality");
+    }
+    hex32(&canonical_sha256(&body))
+}
+
+/// The body as readers get it: with `txHash` and `finality` once the anchor is confirmed.
+pub fn with_finality(body: &Value, finality: Option<&Finality>) -> Value {
+    let mut body = body.clone();
+    if let (Some(map), Some(finality)) = (body.as_object_mut(), finality) {
+        map.insert("txHash".into(), json!(finality.tx_hash));
+        map.insert("finality".into(), json!(finality));
+    }
+    body
+}
