@@ -56,7 +56,7 @@ pub enum QuoteLookup {
     /// No such quote of this partner.
     Unknown,
     Found {
-        terms: FirmTerms,
+        terms: Box<FirmTerms>,
         used: bool,
     },
 }
