@@ -1,0 +1,132 @@
+//! Cuts a byte stream into frames, resumable at every byte and bounded.
+//!
+//! A frame begins at `8=FIX` and ends with the first `SOH 10=… SOH` at or after the end that BodyLength(9) declares.
+//! So a length that is too short or too long costs that frame, and what it swallowed, but never the stream: looking
+//! for `8=FIX` inside a broken frame instead would act on bytes that the sender may have meant as data.
+//! A length that is no number, or beyond the limit, counts as no length: the frame ends at the next trailer.
+
+use nom::{
+    IResult, Parser,
+    bytes::streaming::{tag, take_while, take_while1},
+    sequence::delimited,
+};
+
+use super::SOH;
+
+/// BeginString and BodyLength end within this many bytes, or the length counts as absent.
+const HEADER_MAX: usize = 64;
+
+/// Holds what arrived and is not yet a frame.
+#[derive(Debug)]
+pub struct Framer {
+    buffer: Vec<u8>,
+    /// Where the bytes not yet given out begin.
+    start: usize,
+    /// Where the search for the trailer goes on, once the header is understood.
+    search_from: Option<usize>,
+    limit: usize,
+}
+
+/// One step of the framer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Framed<'a> {
+    /// From `8=FIX` to the SOH after `10=…`. Nothing else is checked.
+    Frame(&'a [u8]),
+    /// More bytes are needed.
+    Incomplete,
+    /// A frame went past the limit. The stream cannot be trusted any more.
+    TooLong,
+}
+
+impl Framer {
+    /// A framer that gives up on a frame of more than `limit` bytes.
+    pub const fn new(limit: usize) -> Self {
+        Self { buffer: Vec::new(), start: 0, search_from: None, limit }
+    }
+
+    /// Changes the limit, for instance once the peer is authenticated.
+    pub const fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Takes bytes as they come from the wire.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.start > 0 {
+            self.buffer.drain(..self.start);
+            self.search_from = self.search_from.map(|from| from - self.start);
+            self.start = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes held and not yet given out.
+    pub const fn pending(&self) -> usize {
+        self.buffer.len() - self.start
+    }
+
+    /// The next frame. Call until it says [`Framed::Incomplete`].
+    pub fn next_frame(&mut self) -> Framed<'_> {
+        let from = match self.search_from {
+            Some(from) => from,
+            None => match self.find_header() {
+                Some(from) => from,
+                None => {
+                    return if self.pending() > self.limit { Framed::TooLong } else { Framed::Incomplete };
+                }
+            },
+        };
+        self.search_from = Some(from);
+        let Some(end) = self.find_trailer(from) else {
+            return if self.pending() > self.limit { Framed::TooLong } else { Framed::Incomplete };
+        };
+        let begin = self.start;
+        self.start = end;
+        self.search_from = None;
+        Framed::Frame(&self.buffer[begin..end])
+    }
+
+    /// Skips to `8=FIX` and says from where on the trailer may begin.
+    fn find_header(&mut self) -> Option<usize> {
+        const MARK: &[u8] = b"8=FIX";
+        let held = &self.buffer[self.start..];
+        let Some(skip) = held.windows(MARK.len()).position(|window| window == MARK) else {
+            // The last four bytes may be the beginning of the mark.
+            self.start = self.buffer.len() - held.len().min(MARK.len() - 1);
+            return None;
+        };
+        self.start += skip;
+        let held = &self.buffer[self.start..];
+        match header(&held[..held.len().min(HEADER_MAX)]) {
+            Ok((rest, length)) => {
+                let header_bytes = held.len().min(HEADER_MAX) - rest.len();
+                let body = length.filter(|length| *length <= self.limit).unwrap_or(0);
+                // One back: the trailer begins with the SOH that ends the body.
+                Some(self.start + header_bytes + body - 1)
+            }
+            Err(nom::Err::Incomplete(_)) if held.len() < HEADER_MAX => None,
+            Err(_) => Some(self.start + MARK.len()),
+        }
+    }
+
+    fn find_trailer(&mut self, from: usize) -> Option<usize> {
+        const MARK: &[u8] = b"\x0110=";
+        let tail = self.buffer.get(from..)?;
+        let Some(at) = tail.windows(MARK.len()).position(|window| window == MARK) else {
+            // Not to look at the same bytes again, but the last three may be the beginning of the mark.
+            self.search_from = Some(from.max((self.buffer.len() + 1).saturating_sub(MARK.len())));
+            return None;
+        };
+        let value = from + at + MARK.len();
+        let soh = self.buffer[value..].iter().position(|byte| *byte == SOH)?;
+        Some(value + soh + 1)
+    }
+}
+
+/// `8=… SOH 9=… SOH`: the declared length, `None` when it is no number.
+fn header(input: &[u8]) -> IResult<&[u8], Option<usize>> {
+    let soh = tag(&[SOH][..]);
+    let value = |byte: u8| byte != SOH;
+    let begin_string = delimited(tag(&b"8="[..]), take_while1(value), &soh);
+    let body_length = delimited(tag(&b"9="[..]), take_while(value), &soh);
+    (begin_string, body_length).map(|(_, digits): (&[u8], &[u8])| super::message::length(digits)).parse(input)
+}

@@ -1,0 +1,24 @@
+//! The tags that the session layer itself reads or writes, by their FIX names.
+
+/// A field's tag number. 0 stands for a tag that is a number but not a legal one (`0`, `-1`, `034`).
+pub type Tag = u32;
+
+macro_rules! tags {
+    ($($name:ident = $number:literal),* $(,)?) => { $(pub const $name: Tag = $number;)* };
+}
+
+tags! {
+    BEGIN_SEQ_NO = 7, BEGIN_STRING = 8, BODY_LENGTH = 9, CHECK_SUM = 10, END_SEQ_NO = 16, MSG_SEQ_NUM = 34,
+    MSG_TYPE = 35, NEW_SEQ_NO = 36, POSS_DUP_FLAG = 43, REF_SEQ_NUM = 45, SENDER_COMP_ID = 49, SENDING_TIME = 52,
+    TARGET_COMP_ID = 56, TEXT = 58, RAW_DATA_LENGTH = 95, RAW_DATA = 96, POSS_RESEND = 97, ENCRYPT_METHOD = 98,
+    HEART_BT_INT = 108, TEST_REQ_ID = 112, ON_BEHALF_OF_COMP_ID = 115, ON_BEHALF_OF_SUB_ID = 116,
+    ORIG_SENDING_TIME = 122, GAP_FILL_FLAG = 123, DELIVER_TO_COMP_ID = 128, DELIVER_TO_SUB_ID = 129,
+    RESET_SEQ_NUM_FLAG = 141, ON_BEHALF_OF_LOCATION_ID = 144, DELIVER_TO_LOCATION_ID = 145,
+    LAST_MSG_SEQ_NUM_PROCESSED = 369, REF_TAG_ID = 371, REF_MSG_TYPE = 372, SESSION_REJECT_REASON = 373,
+    BUSINESS_REJECT_REF_ID = 379, BUSINESS_REJECT_REASON = 380, USERNAME = 553, PASSWORD = 554,
+    NEXT_EXPECTED_MSG_SEQ_NUM = 789, NEW_PASSWORD = 925, APPL_VER_ID = 1128, DEFAULT_APPL_VER_ID = 1137,
+    ENCRYPTED_PASSWORD = 1402, ENCRYPTED_NEW_PASSWORD = 1404,
+}
+
+/// Tags whose values never reach a log.
+pub const SECRET: [Tag; 5] = [PASSWORD, NEW_PASSWORD, RAW_DATA, ENCRYPTED_PASSWORD, ENCRYPTED_NEW_PASSWORD];
