@@ -1,0 +1,87 @@
+//! Several transactions of one account at once: sent with consecutive nonces, waited for together.
+
+use super::DeployError;
+use crate::rpc;
+use crate::signing::{self, Fees, Unsigned};
+use alloy::eips::BlockId;
+use alloy::primitives::{Address, B256, Bytes, TxKind};
+use alloy::providers::{DynProvider, Provider};
+use alloy::signers::local::PrivateKeySigner;
+use std::time::{Duration, Instant};
+
+/// Room for the largest contract.
+const CREATE_GAS: u64 = 3_500_000;
+/// Room for a grant, a mint or an approval.
+const CALL_GAS: u64 = 200_000;
+const MINED_WITHIN: Duration = Duration::from_secs(120);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+pub(super) struct Batch<'a> {
+    provider: &'a DynProvider,
+    signer: &'a PrivateKeySigner,
+    chain_id: u64,
+    nonce: u64,
+    fees: Fees,
+    sent: Vec<(String, B256)>,
+}
+
+impl<'a> Batch<'a> {
+    pub(super) async fn start(
+        provider: &'a DynProvider,
+        signer: &'a PrivateKeySigner,
+    ) -> Result<Self, DeployError> {
+        let chain_id = provider.get_chain_id().await?;
+        let nonce = rpc::mined_nonce(provider, signer.address(), BlockId::pending()).await?;
+        let fees = Fees::for_base_fee(rpc::head(provider).await?.base_fee);
+        Ok(Self { provider, signer, chain_id, nonce, fees, sent: Vec::new() })
+    }
+
+    /// Sends a contract creation; the address is known before it is mined.
+    pub(super) async fn create(&mut self, what: &str, code: Bytes) -> Result<Address, DeployError> {
+        let address = self.signer.address().create(self.nonce);
+        self.send(what, TxKind::Create, code, CREATE_GAS).await?;
+        Ok(address)
+    }
+
+    pub(super) async fn call(&mut self, what: &str, to: Address, input: Vec<u8>) -> Result<(), DeployError> {
+        self.send(what, TxKind::Call(to), input.into(), CALL_GAS).await
+    }
+
+    async fn send(
+        &mut self,
+        what: &str,
+        to: TxKind,
+        input: Bytes,
+        gas_limit: u64,
+    ) -> Result<(), DeployError> {
+        let tx =
+            Unsigned { chain_id: self.chain_id, nonce: self.nonce, to, input, gas_limit, fees: self.fees };
+        let signed = signing::sign(self.signer, tx)?;
+        let _pending = self.provider.send_raw_transaction(&signed.raw).await?;
+        self.nonce += 1;
+        self.sent.push((what.to_owned(), signed.hash));
+        Ok(())
+    }
+
+    /// Waits for all of them; gives the block of the first, zero for an empty batch.
+    pub(super) async fn finish(self) -> Result<u64, DeployError> {
+        let mut first = None;
+        let deadline = Instant::now() + MINED_WITHIN;
+        for (what, hash) in self.sent {
+            let receipt = loop {
+                if let Some(receipt) = self.provider.get_transaction_receipt(hash).await? {
+                    break receipt;
+                }
+                if Instant::now() >= deadline {
+                    return Err(DeployError::NotMined { what, seconds: MINED_WITHIN.as_secs() });
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            };
+            if !receipt.status() {
+                return Err(DeployError::Reverted { what, hash });
+            }
+            first = first.or(receipt.block_number);
+        }
+        Ok(first.unwrap_or_default())
+    }
+}

@@ -1,0 +1,54 @@
+//! Test wallets with test tokens, approved for the permit contract.
+
+use super::batch::Batch;
+use super::{DeployError, Deployment};
+use crate::contracts::token::TestToken;
+use crate::rpc;
+use alloy::eips::BlockId;
+use alloy::primitives::{Address, U256};
+use alloy::signers::local::PrivateKeySigner;
+use alloy::sol_types::SolCall;
+
+/// How much of a token each wallet shall hold at least, in token units.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenGrant {
+    pub token: Address,
+    pub amount: U256,
+}
+
+/// Mints what each wallet lacks and has each approve the permit contract without limit. Doing it again changes
+/// nothing that holds already. The wallets need native coin for their approvals.
+pub async fn fund_wallets(
+    rpc_url: &str,
+    admin: &PrivateKeySigner,
+    deployment: &Deployment,
+    wallets: &[PrivateKeySigner],
+    grants: &[TokenGrant],
+) -> Result<(), DeployError> {
+    let provider = rpc::connect(rpc_url)?;
+    let at = BlockId::latest();
+    let mut mints = Batch::start(&provider, admin).await?;
+    let mut approvals = Vec::new();
+    for wallet in wallets {
+        let account = wallet.address();
+        let mut approve = Batch::start(&provider, wallet).await?;
+        for grant in grants {
+            let held = rpc::view(&provider, grant.token, &TestToken::balanceOfCall { account }, at).await?;
+            if held < grant.amount {
+                let call = TestToken::mintCall { to: account, amount: grant.amount - held };
+                mints.call("mint", grant.token, call.abi_encode()).await?;
+            }
+            let allowance = TestToken::allowanceCall { owner: account, spender: deployment.permit };
+            if rpc::view(&provider, grant.token, &allowance, at).await? < U256::MAX >> 1 {
+                let call = TestToken::approveCall { spender: deployment.permit, value: U256::MAX };
+                approve.call("approve", grant.token, call.abi_encode()).await?;
+            }
+        }
+        approvals.push(approve);
+    }
+    mints.finish().await?;
+    for approve in approvals {
+        approve.finish().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,120 @@
+//! One endpoint of the chain, over HTTP, with a time limit on every call.
+//!
+//! Invariant: nothing here waits for ever, retries, or decides. An answer is an answer, everything else is a
+//! [`TransportError`] for the caller to judge.
+
+use alloy::eips::BlockId;
+use alloy::network::TransactionBuilder;
+use alloy::primitives::{Address, B256, Bytes, U256};
+use alloy::providers::{DynProvider, Provider, ProviderBuilder};
+use alloy::rpc::client::RpcClient;
+use alloy::rpc::types::TransactionRequest;
+use alloy::sol_types::SolCall;
+use alloy::transports::{RpcError, TransportError, TransportErrorKind};
+use std::time::Duration;
+
+/// How long one HTTP exchange with the endpoint may take.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Connects lazily: no traffic until the first call.
+pub fn connect(rpc_url: &str) -> Result<DynProvider, TransportError> {
+    let url = rpc_url.parse().map_err(TransportErrorKind::non_retryable)?;
+    let client = reqwest_client()?;
+    let rpc = RpcClient::new_http_with_client(client, url);
+    Ok(ProviderBuilder::new().disable_recommended_fillers().connect_client(rpc).erased())
+}
+
+fn reqwest_client() -> Result<alloy::transports::http::reqwest::Client, TransportError> {
+    alloy::transports::http::reqwest::Client::builder()
+        .timeout(CALL_TIMEOUT)
+        .build()
+        .map_err(TransportErrorKind::non_retryable)
+}
+
+/// A block as far as we need it.
+#[derive(Debug, Clone)]
+pub struct BlockHead {
+    pub number: u64,
+    pub hash: B256,
+    pub parent: B256,
+    /// Unix seconds.
+    pub timestamp: u64,
+    pub base_fee: u64,
+    /// The logs bloom, when the header hashes to its own hash: only then is it evidence.
+    pub proven_bloom: Option<alloy::primitives::Bloom>,
+}
+
+/// `latest`, `finalized`, a number or a hash; `None` when the node has no such block.
+pub async fn block(provider: &DynProvider, id: BlockId) -> Result<Option<BlockHead>, TransportError> {
+    let Some(block) = provider.get_block(id).await? else { return Ok(None) };
+    let header = block.header;
+    let proven = header.inner.hash_slow() == header.hash;
+    Ok(Some(BlockHead {
+        number: header.inner.number,
+        hash: header.hash,
+        parent: header.inner.parent_hash,
+        timestamp: header.inner.timestamp,
+        base_fee: header.inner.base_fee_per_gas.unwrap_or_default(),
+        proven_bloom: proven.then_some(header.inner.logs_bloom),
+    }))
+}
+
+/// The newest block.
+pub async fn head(provider: &DynProvider) -> Result<BlockHead, TransportError> {
+    block(provider, BlockId::latest()).await?.ok_or(RpcError::NullResp)
+}
+
+/// Calls a view at a block; answers that do not decode are an error.
+pub async fn view<C: SolCall>(
+    provider: &DynProvider,
+    to: Address,
+    call: &C,
+    at: BlockId,
+) -> Result<C::Return, TransportError> {
+    let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
+    let answer: Bytes = provider.call(request).block(at).await?;
+    C::abi_decode_returns(&answer).map_err(TransportErrorKind::custom)
+}
+
+/// What a transaction would do at a block.
+#[derive(Debug, Clone)]
+pub enum Simulated {
+    Succeeds,
+    /// The revert data, empty when the contract gave none.
+    Reverts {
+        data: Bytes,
+        message: String,
+    },
+}
+
+/// `eth_call` of a transaction as it would be sent, gas limit included.
+pub async fn simulate(
+    provider: &DynProvider,
+    from: Address,
+    to: Address,
+    input: Bytes,
+    gas: u64,
+    at: BlockId,
+) -> Result<Simulated, TransportError> {
+    let request =
+        TransactionRequest::default().with_from(from).with_to(to).with_input(input).with_gas_limit(gas);
+    match provider.call(request).block(at).await {
+        Ok(_) => Ok(Simulated::Succeeds),
+        Err(RpcError::ErrorResp(payload)) if payload.code == 3 || payload.message.contains("revert") => {
+            let data = payload.as_revert_data().unwrap_or_default();
+            Ok(Simulated::Reverts { data, message: payload.message.to_string() })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The number of transactions mined from an account: its next nonce.
+pub async fn mined_nonce(provider: &DynProvider, of: Address, at: BlockId) -> Result<u64, TransportError> {
+    provider.get_transaction_count(of).block_id(at).await
+}
+
+/// `value` as the chain writes amounts; `None` unless it is a plain decimal integer.
+pub fn parse_amount(value: &str) -> Option<U256> {
+    let plain = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+    if plain { U256::from_str_radix(value, 10).ok() } else { None }
+}

@@ -1,0 +1,279 @@
+//! What the contracts allow and refuse, on a real node.
+
+use crate::support::{FUNDS, Scene, key};
+use alloy::primitives::{Bytes, TxKind, U256};
+use alloy::sol_types::{SolCall, SolError, SolEvent};
+use dvp_chain_indexer::contracts::{anchor, escrow, permit, settler, token};
+use escrow::Escrow;
+use permit::Permit;
+use settler::IntentSettler;
+
+fn is<E: SolError>(revert: Option<Bytes>) -> bool {
+    revert.is_some_and(|data| E::abi_decode(&data).is_ok())
+}
+
+#[tokio::test]
+async fn committed_artifacts_match_a_fresh_compile() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/contracts");
+    let run = |program: &str, args: &[&str]| {
+        let output = std::process::Command::new(program).args(args).current_dir(dir).output();
+        let output = output.unwrap_or_else(|error| {
+            panic!(
+                "{program} does not start ({error}): this check compiles the contracts and needs node 18 or \
+                 later with npm (Debian: apt-get install nodejs npm)"
+            )
+        });
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{program} {args:?} in {dir} failed:\n{said}");
+    };
+    if !std::path::Path::new(dir).join("node_modules/solc").exists() {
+        run("npm", &["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+    }
+    run("node", &["compile.mjs", "--check"]);
+}
+
+#[tokio::test]
+async fn an_intent_goes_from_created_to_settled_and_the_solver_is_paid() {
+    let scene = Scene::new().await;
+    let (at, order) = (scene.deployment.settler, scene.order(1).await);
+    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
+    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100);
+    assert_eq!(scene.balance(scene.deployment.escrow).await, 100);
+
+    let early = IntentSettler::settleCall { intentId: order.id, preimage: order.preimage };
+    let refused = scene.revert_of(scene.relayer.address(), at, &early).await;
+    assert!(is::<IntentSettler::WrongState>(refused), "settled before it was filled");
+
+    let fill = IntentSettler::fillCall { intentId: order.id, payoutRef: order.id };
+    assert!(scene.succeeds(&scene.relayer, at, &fill).await);
+    let guess = IntentSettler::settleCall { intentId: order.id, preimage: order.id };
+    let refused = scene.revert_of(scene.relayer.address(), at, &guess).await;
+    assert!(is::<Escrow::WrongPreimage>(refused));
+
+    let receipt = scene.send(&scene.relayer, TxKind::Call(at), early.abi_encode()).await;
+    assert!(receipt.status());
+    assert_eq!(scene.balance(scene.solver.address()).await, 100);
+    let seqs: Vec<u64> = receipt
+        .logs()
+        .iter()
+        .filter_map(|log| IntentSettler::Settled::decode_log(&log.inner).ok())
+        .map(|event| event.seq)
+        .collect();
+    assert_eq!(seqs, [3], "created, filled, settled");
+    assert_eq!(scene.view(at, IntentSettler::seqCall {}).await, 3);
+    assert_eq!(scene.view(scene.deployment.escrow, Escrow::seqCall {}).await, 2);
+}
+
+#[tokio::test]
+async fn a_settle_that_somebody_copied_still_settles() {
+    let scene = Scene::new().await;
+    let (at, order) = (scene.deployment.settler, scene.order(1).await);
+    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
+    let fill = IntentSettler::fillCall { intentId: order.id, payoutRef: order.id };
+    assert!(scene.succeeds(&scene.relayer, at, &fill).await);
+    let release = Escrow::releaseCall { id: order.id, preimage: order.preimage };
+    assert!(scene.succeeds(&scene.admin, scene.deployment.escrow, &release).await);
+    let settle = IntentSettler::settleCall { intentId: order.id, preimage: order.preimage };
+    assert!(scene.succeeds(&scene.relayer, at, &settle).await);
+    assert_eq!(scene.balance(scene.solver.address()).await, 100);
+}
+
+#[tokio::test]
+async fn a_permit_is_good_once_for_its_spender_until_its_deadline() {
+    let scene = Scene::new().await;
+    let (at, relayer) = (scene.deployment.settler, scene.relayer.address());
+    let order = scene.order(1).await;
+    let refusal =
+        async |order: &_, signature| scene.revert_of(relayer, at, &scene.create_call(order, signature)).await;
+
+    let other_spender = scene.sign(&scene.maker, &order, at);
+    assert!(is::<Permit::InvalidSigner>(refusal(&order, other_spender).await));
+    let other_signer = scene.sign(&scene.solver, &order, scene.deployment.escrow);
+    assert!(is::<Permit::InvalidSigner>(refusal(&order, other_signer).await));
+    assert!(is::<Permit::ECDSAInvalidSignatureS>(refusal(&order, malleated(scene.signed(&order))).await));
+    let mut short = scene.signed(&order);
+    short.pop();
+    assert!(is::<Permit::ECDSAInvalidSignatureLength>(refusal(&order, short).await));
+
+    let mut expired = order.clone();
+    expired.permit_deadline = scene.now().await - 1;
+    assert!(is::<Permit::PermitExpired>(refusal(&expired, scene.signed(&expired)).await));
+    let mut above = order.clone();
+    above.amount = U256::from(101);
+    assert!(is::<Permit::AmountAbovePermit>(refusal(&above, scene.signed(&above)).await));
+
+    let call = scene.create_call(&order, scene.signed(&order));
+    assert!(scene.succeeds(&scene.relayer, at, &call).await);
+    let mut replay = order.clone();
+    replay.id = key(9).address().into_word();
+    assert!(is::<Permit::InvalidNonce>(refusal(&replay, scene.signed(&order)).await));
+    assert!(is::<IntentSettler::WrongState>(refusal(&order, scene.signed(&order)).await));
+}
+
+#[tokio::test]
+async fn only_the_named_spender_pulls_with_a_permit() {
+    let scene = Scene::new().await;
+    let order = scene.order(1).await;
+    let permit = Permit::PermitSingle {
+        token: order.token,
+        amount: order.permitted,
+        spender: scene.deployment.escrow,
+        nonce: order.nonce,
+        deadline: U256::from(order.permit_deadline),
+    };
+    let thief = scene.admin.address();
+    let call = Permit::pullCall {
+        owner: scene.maker.address(),
+        receiver: thief,
+        requested: order.amount,
+        permit,
+        signature: scene.signed(&order).into(),
+    };
+    let refused = scene.revert_of(thief, scene.deployment.permit, &call).await;
+    assert!(is::<Permit::NotSpender>(refused));
+}
+
+#[tokio::test]
+async fn release_ends_one_second_before_the_timelock_and_refund_begins_at_it() {
+    let scene = Scene::new().await;
+    let (at, escrow) = (scene.deployment.settler, scene.deployment.escrow);
+    let (first, anyone) = (scene.order(1).await, &scene.admin);
+    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&first, scene.signed(&first))).await);
+    let mut second = scene.order(2).await;
+    second.timelock = first.timelock;
+    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&second, scene.signed(&second))).await);
+
+    let release =
+        |order: &crate::support::Order| Escrow::releaseCall { id: order.id, preimage: order.preimage };
+    scene.next_block_at(first.timelock - 2).await;
+    assert!(!scene.succeeds(anyone, escrow, &Escrow::refundCall { id: first.id }).await, "refunded early");
+    scene.next_block_at(first.timelock - 1).await;
+    assert!(scene.succeeds(anyone, escrow, &release(&first)).await, "not released in the last second");
+    scene.next_block_at(first.timelock).await;
+    assert!(!scene.succeeds(anyone, escrow, &release(&second)).await, "released at the timelock");
+    scene.next_block_at(first.timelock + 1).await;
+    assert!(scene.succeeds(anyone, escrow, &Escrow::refundCall { id: second.id }).await);
+    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100);
+    assert_eq!(scene.balance(scene.solver.address()).await, 100);
+}
+
+#[tokio::test]
+async fn refund_is_open_exactly_at_the_timelock_and_cancel_then_follows() {
+    let scene = Scene::new().await;
+    let (at, order) = (scene.deployment.settler, scene.order(1).await);
+    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
+    scene.next_block_at(order.timelock).await;
+    let refund = Escrow::refundCall { id: order.id };
+    assert!(scene.succeeds(&scene.admin, scene.deployment.escrow, &refund).await);
+    assert!(!scene.succeeds(&scene.admin, scene.deployment.escrow, &refund).await, "refunded twice");
+    assert!(scene.succeeds(&scene.admin, at, &IntentSettler::cancelCall { intentId: order.id }).await);
+    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS);
+}
+
+#[tokio::test]
+async fn anyone_cancels_an_unfilled_intent_from_its_fill_deadline_on() {
+    let scene = Scene::new().await;
+    let (at, anyone) = (scene.deployment.settler, &scene.admin);
+    let order = scene.order(1).await;
+    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
+    let mut filled = scene.order(2).await;
+    filled.fill_deadline = order.fill_deadline;
+    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&filled, scene.signed(&filled))).await);
+    let fill = IntentSettler::fillCall { intentId: filled.id, payoutRef: filled.id };
+    assert!(scene.succeeds(&scene.relayer, at, &fill).await);
+
+    let cancel = IntentSettler::cancelCall { intentId: order.id };
+    scene.next_block_at(order.fill_deadline - 1).await;
+    assert!(!scene.succeeds(anyone, at, &cancel).await, "cancelled before the deadline");
+    scene.next_block_at(order.fill_deadline).await;
+    assert!(scene.succeeds(anyone, at, &cancel).await);
+    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100);
+    assert_eq!(scene.view(at, IntentSettler::stateOfCall { intentId: order.id }).await, 4);
+    let late = IntentSettler::cancelCall { intentId: filled.id };
+    assert!(is::<IntentSettler::WrongState>(scene.revert_of(anyone.address(), at, &late).await));
+}
+
+#[tokio::test]
+async fn strangers_may_not_create_fill_settle_or_lock_and_receivers_are_listed() {
+    let scene = Scene::new().await;
+    let (at, stranger) = (scene.deployment.settler, scene.solver.address());
+    let order = scene.order(1).await;
+    let create = scene.create_call(&order, scene.signed(&order));
+    type Unauthorized = IntentSettler::AccessControlUnauthorizedAccount;
+    assert!(is::<Unauthorized>(scene.revert_of(stranger, at, &create).await));
+    let fill = IntentSettler::fillCall { intentId: order.id, payoutRef: order.id };
+    assert!(is::<Unauthorized>(scene.revert_of(stranger, at, &fill).await));
+    let settle = IntentSettler::settleCall { intentId: order.id, preimage: order.preimage };
+    assert!(is::<Unauthorized>(scene.revert_of(stranger, at, &settle).await));
+    let cancel = Escrow::cancelCall { id: order.id };
+    assert!(is::<Unauthorized>(scene.revert_of(stranger, scene.deployment.escrow, &cancel).await));
+
+    let mut elsewhere = create;
+    elsewhere.params.solver = scene.admin.address();
+    let refused = scene.revert_of(scene.relayer.address(), at, &elsewhere).await;
+    assert!(is::<Escrow::ReceiverNotAllowed>(refused));
+}
+
+#[tokio::test]
+async fn a_token_that_keeps_a_fee_is_refused() {
+    let scene = Scene::new().await;
+    let artifact = include_str!("../../contracts/artifacts/FeeToken.json");
+    let artifact: serde_json::Value = serde_json::from_str(artifact).unwrap();
+    let code: Bytes = artifact["bytecode"].as_str().unwrap().parse().unwrap();
+    let fee_token = scene.send(&scene.admin, TxKind::Create, code).await.contract_address.unwrap();
+    let mint = token::TestToken::mintCall { to: scene.maker.address(), amount: U256::from(1_000) };
+    assert!(scene.succeeds(&scene.admin, fee_token, &mint).await);
+    let approve = token::TestToken::approveCall { spender: scene.deployment.permit, value: U256::MAX };
+    assert!(scene.succeeds(&scene.maker, fee_token, &approve).await);
+
+    let mut order = scene.order(1).await;
+    order.token = fee_token;
+    let create = scene.create_call(&order, scene.signed(&order));
+    let refused = scene.revert_of(scene.relayer.address(), scene.deployment.settler, &create).await;
+    assert!(is::<Escrow::AmountNotReceived>(refused));
+}
+
+#[tokio::test]
+async fn anchoring_twice_is_one_anchor() {
+    let scene = Scene::new().await;
+    let at = scene.deployment.anchor;
+    let hash = key(7).address().into_word();
+    let call = anchor::ReceiptAnchor::anchorCall { contentHash: hash };
+    let first = scene.send(&scene.relayer, TxKind::Call(at), call.abi_encode()).await;
+    let again = scene.send(&scene.relayer, TxKind::Call(at), call.abi_encode()).await;
+    let other = scene.send(&scene.maker, TxKind::Call(at), call.abi_encode()).await;
+    assert_eq!((first.logs().len(), again.logs().len(), other.logs().len()), (1, 0, 1));
+    assert!(first.status() && again.status() && other.status());
+    assert_eq!(scene.view(at, anchor::ReceiptAnchor::seqCall {}).await, 2);
+}
+
+#[tokio::test]
+async fn deploying_again_with_the_record_changes_nothing() {
+    use dvp_chain_indexer::deploy::{self, DeployPlan, TokenSpec};
+    let scene = Scene::new().await;
+    let mut plan = DeployPlan {
+        tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
+        solvers: vec![scene.solver.address()],
+        relayers: vec![scene.relayer.address()],
+    };
+    let before = dvp_chain_indexer::rpc::head(&scene.provider).await.unwrap().number;
+    let record = Some(scene.deployment.clone());
+    let again = deploy::deploy(&scene.node.url, &scene.admin, &plan, record.clone()).await.unwrap();
+    assert_eq!(again, scene.deployment);
+    assert_eq!(dvp_chain_indexer::rpc::head(&scene.provider).await.unwrap().number, before);
+
+    plan.tokens.push(TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 });
+    let more = deploy::deploy(&scene.node.url, &scene.admin, &plan, record).await.unwrap();
+    assert_eq!((more.escrow, more.tokens.len()), (scene.deployment.escrow, 2));
+}
+
+/// The same signature with the other `s`, which a careless verifier would accept too.
+fn malleated(signature: Vec<u8>) -> Vec<u8> {
+    let order = "fffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141";
+    let order = U256::from_str_radix(order, 16).expect("64 hex digits");
+    let s = U256::from_be_slice(&signature[32..64]);
+    let mut other = signature;
+    other[32..64].copy_from_slice(&(order - s).to_be_bytes::<32>());
+    other[64] = if other[64] == 27 { 28 } else { 27 };
+    other
+}

@@ -1,0 +1,4 @@
+//! The chain side against a real node and a real database.
+
+mod contracts;
+mod support;
