@@ -1,0 +1,352 @@
+//! The files of a private cluster: where they are, how they are made, and who may still be running on them.
+//!
+//! ```text
+//! DIR/postgres.lock        held for as long as somebody owns the cluster
+//! DIR/postgres/            or, where the account that runs PostgreSQL cannot enter DIR,
+//! DIR/postgres.location    the name of a directory under /var/lib/dvp that is used instead
+//!     data/                PostgreSQL's own
+//!     password             of the superuser, 0600
+//!     port                 the one used last
+//!     server.log
+//! ```
+//!
+//! The directory is made beside its place and renamed into it, so a cluster is there complete or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::account::Account;
+use super::child::Launch;
+use super::tools::PostgresPrograms;
+use super::{EmbeddedError, random_hex};
+
+/// The superuser and the database of every private cluster.
+pub(super) const NAME: &str = "dvp";
+
+/// How the path of every socket's directory begins.
+pub(super) const SOCKET_DIR: &str = "/tmp/dvp-pg-";
+
+const OUTSIDE: &str = "/var/lib/dvp";
+const INITDB_DEADLINE: Duration = Duration::from_secs(120);
+/// How a predecessor is ended: each signal, and how long it then gets. Its watcher is at work already when there is
+/// one, and a second SIGINT does no harm.
+const PREDECESSOR: [(Option<&str>, Duration); 4] = [
+    (None, Duration::from_secs(1)),
+    (Some("-INT"), Duration::from_secs(20)),
+    (Some("-QUIT"), Duration::from_secs(5)),
+    (Some("-KILL"), Duration::from_secs(5)),
+];
+
+/// The directory of a cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Cluster {
+    pub(super) root: PathBuf,
+}
+
+/// Takes the directory for ourselves until the returned file is dropped, or our process ends.
+pub(super) fn lock(dir: &Path) -> Result<File, EmbeddedError> {
+    let path = dir.join("postgres.lock");
+    let file = File::create(&path).map_err(EmbeddedError::file("create", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(EmbeddedError::InUse { dir: dir.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(EmbeddedError::file("lock", &path)(error)),
+    }
+}
+
+/// Where the cluster of `dir` is or shall be. The caller holds the lock.
+pub(super) fn locate(dir: &Path, run_as: Option<&Account>) -> Result<Cluster, EmbeddedError> {
+    let inside = dir.join("postgres");
+    let pointer = dir.join("postgres.location");
+    match fs::read_to_string(&pointer) {
+        Ok(text) => return Ok(Cluster { root: outside(dir, Path::new(text.trim_end()))? }),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(EmbeddedError::file("read", &pointer)(error)),
+    }
+    if inside.is_dir() || run_as.is_none_or(|account| account.can_enter(dir)) {
+        return Ok(Cluster { root: inside });
+    }
+    let elsewhere = Path::new(OUTSIDE).join(random_hex(8)).join("postgres");
+    write_durably(&pointer, elsewhere.to_string_lossy().as_bytes(), 0o644)?;
+    Ok(Cluster { root: outside(dir, &elsewhere)? })
+}
+
+/// Makes the parent of a cluster outside of its directory. `owner` names the directory, for people and for
+/// [`sweep_outside`].
+fn outside(dir: &Path, root: &Path) -> Result<PathBuf, EmbeddedError> {
+    let misplaced = || EmbeddedError::Unusable {
+        dir: dir.to_owned(),
+        reason: format!("`postgres.location` names {}, which is not under {OUTSIDE}", root.display()),
+    };
+    let parent =
+        root.parent().filter(|parent| parent.parent() == Some(Path::new(OUTSIDE))).ok_or_else(misplaced)?;
+    if !parent.is_dir() {
+        make_dirs(parent)?;
+        let dir = dir.canonicalize().map_err(EmbeddedError::file("read", dir))?;
+        write_durably(&parent.join("owner"), dir.to_string_lossy().as_bytes(), 0o644)?;
+    }
+    Ok(root.to_owned())
+}
+
+/// Removes clusters outside of their directories when those were temporary and are gone. A directory that is
+/// elsewhere may be on a disk that is not mounted now, so its cluster stays.
+pub(super) fn sweep_outside() {
+    for entry in fs::read_dir(OUTSIDE).into_iter().flatten().flatten() {
+        let Ok(owner) = fs::read_to_string(entry.path().join("owner")) else { continue };
+        let owner = Path::new(owner.trim_end());
+        let temporary = [Path::new("/tmp"), Path::new("/var/tmp"), &std::env::temp_dir()];
+        let gone = matches!(owner.try_exists(), Ok(false));
+        if gone && temporary.iter().any(|temporary| owner.starts_with(temporary)) {
+            let cluster = Cluster { root: entry.path().join("postgres") };
+            if cluster.postmaster().is_none() {
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
+    }
+}
+
+impl Cluster {
+    pub(super) fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    pub(super) fn log(&self) -> PathBuf {
+        self.root.join("server.log")
+    }
+
+    /// Who the data belongs to, which is who must run it. `None` when there is no cluster yet.
+    pub(super) fn owner(&self) -> Result<Option<Account>, EmbeddedError> {
+        if self.root.is_dir() { Account::owner_of(&self.data()) } else { Ok(None) }
+    }
+
+    /// The major version that the data is bound to, or `None` when there is no cluster yet. Removes what a killed
+    /// run left half-made.
+    pub(super) fn major(&self) -> Result<Option<u32>, EmbeddedError> {
+        self.remove_half_made()?;
+        let path = self.data().join("PG_VERSION");
+        match fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map(Some).map_err(|_| EmbeddedError::Unusable {
+                dir: self.root.clone(),
+                reason: format!("{} has no version number", path.display()),
+            }),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(EmbeddedError::file("read", &path)(error)),
+        }
+    }
+
+    /// A cluster is complete when it has been renamed into place. What is not has no data of anybody: `initdb` had
+    /// not finished. Anything else that is odd is left for a person to look at.
+    fn remove_half_made(&self) -> Result<(), EmbeddedError> {
+        if let (Some(parent), Some(name)) = (self.root.parent(), self.root.file_name()) {
+            let prefix = format!("{}.new-", name.to_string_lossy());
+            for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+                if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                    let path = entry.path();
+                    fs::remove_dir_all(&path).map_err(EmbeddedError::file("remove", &path))?;
+                }
+            }
+        }
+        if !self.root.exists()
+            || self.root.join("password").is_file() && self.data().join("PG_VERSION").is_file()
+        {
+            return Ok(());
+        }
+        if self.data().join("global/pg_control").exists() {
+            return Err(EmbeddedError::Unusable {
+                dir: self.root.clone(),
+                reason: "it holds a database but lacks its `password` or `data/PG_VERSION`".to_owned(),
+            });
+        }
+        fs::remove_dir_all(&self.root).map_err(EmbeddedError::file("remove", &self.root))
+    }
+
+    /// Makes the cluster. Neither locale nor time zone of the machine shows in it.
+    pub(super) fn create(
+        &self,
+        programs: &PostgresPrograms,
+        run_as: Option<&Account>,
+        durable: bool,
+    ) -> Result<(), EmbeddedError> {
+        let new = self.root.with_file_name(format!("postgres.new-{}", random_hex(4)));
+        make_dir(&new, 0o755)?;
+        let data = new.join("data");
+        make_dir(&data, 0o700)?;
+        let password = random_hex(24);
+        write_durably(&new.join("password"), password.as_bytes(), 0o600)?;
+        // A second copy that the account may read, for as long as `initdb` runs.
+        let handed = new.join("password.initdb");
+        write_durably(&handed, password.as_bytes(), 0o600)?;
+        if let Some(account) = run_as {
+            account.give(&data)?;
+            account.give(&handed)?;
+        }
+        let mut launch = Launch::new(&programs.bin.join("initdb"), &new.join("initdb.log"));
+        launch.run_as = run_as.cloned();
+        launch.args = [
+            "--username=dvp",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--auth-local=scram-sha-256",
+            "--auth-host=scram-sha-256",
+        ]
+        .map(Into::into)
+        .to_vec();
+        launch.args.push(with_path("--pgdata=", &data));
+        launch.args.push(with_path("--pwfile=", &handed));
+        if !durable {
+            launch.args.push("--no-sync".into());
+        }
+        launch.env = vec![("LC_ALL".into(), "C".into()), ("TZ".into(), "UTC".into())];
+        let mut initdb = launch.spawn()?;
+        match initdb.wait(INITDB_DEADLINE) {
+            Some(status) if status.success() => {}
+            Some(status) => return Err(initdb.exited_error(status)),
+            None => return Err(initdb.not_ready_error(INITDB_DEADLINE)),
+        }
+        fs::remove_file(&handed).map_err(EmbeddedError::file("remove", &handed))?;
+        fs::rename(&new, &self.root).map_err(EmbeddedError::file("move into place", &self.root))?;
+        if durable {
+            sync_dir(&self.root)?;
+            sync_dir(self.root.parent().unwrap_or(Path::new("/")))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn password(&self) -> Result<String, EmbeddedError> {
+        let path = self.root.join("password");
+        fs::read_to_string(&path).map_err(EmbeddedError::file("read", &path))
+    }
+
+    /// The port used last, so that a connection string stays valid over a restart.
+    pub(super) fn port(&self) -> Option<u16> {
+        fs::read_to_string(self.root.join("port")).ok()?.trim().parse().ok()
+    }
+
+    pub(super) fn remember_port(&self, port: u16) -> Result<(), EmbeddedError> {
+        write_durably(&self.root.join("port"), port.to_string().as_bytes(), 0o644)
+    }
+
+    /// The process id of a living postmaster on this data. The number in `postmaster.pid` alone proves nothing: the
+    /// file survives a power cut, and the number may be somebody else's by now.
+    fn postmaster(&self) -> Option<u32> {
+        let text = fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+        let pid = text.lines().next()?.trim().parse().ok()?;
+        let command = command_line(pid)?;
+        let data = self.data();
+        (command.contains("postgres") && command.contains(&*data.to_string_lossy())).then_some(pid)
+    }
+
+    /// Waits until nobody runs on the data any more: a run before us was killed and its watcher is at work, or the
+    /// watcher was killed too. Afterwards `postmaster.pid` is gone.
+    pub(super) fn end_predecessor(&self) -> Result<(), EmbeddedError> {
+        let socket_dir = self.socket_dir();
+        self.end_postmaster()?;
+        if let Some(dir) = socket_dir {
+            let _ = fs::remove_dir_all(dir);
+        }
+        Ok(())
+    }
+
+    /// The directory of the predecessor's socket. It outlives a machine that loses its power, and a watcher that was
+    /// killed.
+    fn socket_dir(&self) -> Option<PathBuf> {
+        let text = fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+        Some(PathBuf::from(text.lines().nth(4).filter(|dir| dir.starts_with(SOCKET_DIR))?))
+    }
+
+    fn end_postmaster(&self) -> Result<(), EmbeddedError> {
+        for (signal, grace) in PREDECESSOR {
+            let Some(pid) = self.postmaster() else {
+                return self.remove_pid_file();
+            };
+            if let Some(signal) = signal {
+                tracing::warn!(pid, signal, "stopping a PostgreSQL that an earlier run left behind");
+                let _ = Command::new("kill").args([signal, &pid.to_string()]).stderr(Stdio::null()).status();
+            }
+            let until = Instant::now() + grace;
+            while self.postmaster().is_some() && Instant::now() < until {
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        match self.postmaster() {
+            None => self.remove_pid_file(),
+            Some(pid) => Err(EmbeddedError::WontStop {
+                program: "postgres".to_owned(),
+                pid,
+                deadline_secs: PREDECESSOR.iter().map(|(_, grace)| grace.as_secs()).sum(),
+            }),
+        }
+    }
+
+    /// PostgreSQL refuses to start when the number in the file is of any living process.
+    fn remove_pid_file(&self) -> Result<(), EmbeddedError> {
+        let path = self.data().join("postmaster.pid");
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(EmbeddedError::file("remove", &path)(error))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// What a process was started with, or `None` when it is gone or a zombie.
+fn command_line(pid: u32) -> Option<String> {
+    if Path::new("/proc/self/cmdline").exists() {
+        let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+        return (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).replace('\0', " "));
+    }
+    let output = Command::new("ps").args(["-o", "args=", "-p", &pid.to_string()]).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A new directory with exactly this mode, whatever our umask is; an error when it exists.
+pub(super) fn make_dir(path: &Path, mode: u32) -> Result<(), EmbeddedError> {
+    DirBuilder::new().mode(mode & 0o700).create(path).map_err(EmbeddedError::file("create", path))?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
+        .map_err(EmbeddedError::file("change the mode of", path))
+}
+
+/// A directory and those above it; the new ones are open to all.
+pub(super) fn make_dirs(path: &Path) -> Result<(), EmbeddedError> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|dir| !dir.is_dir()).collect();
+    for dir in missing.into_iter().rev() {
+        match make_dir(dir, 0o755) {
+            // Somebody was faster.
+            Err(_) if dir.is_dir() => {}
+            made => made?,
+        }
+    }
+    Ok(())
+}
+
+fn with_path(option: &str, path: &Path) -> std::ffi::OsString {
+    let mut argument = std::ffi::OsString::from(option);
+    argument.push(path);
+    argument
+}
+
+/// Replaces a small file as a whole: after a crash it has the old content or the new.
+pub(super) fn write_durably(path: &Path, content: &[u8], mode: u32) -> Result<(), EmbeddedError> {
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&partial)
+        .map_err(EmbeddedError::file("create", &partial))?;
+    file.write_all(content).and_then(|()| file.sync_all()).map_err(EmbeddedError::file("write", &partial))?;
+    fs::rename(&partial, path).map_err(EmbeddedError::file("move into place", path))
+}
+
+fn sync_dir(path: &Path) -> Result<(), EmbeddedError> {
+    File::open(path).and_then(|dir| dir.sync_all()).map_err(EmbeddedError::file("sync", path))
+}

@@ -1,0 +1,35 @@
+//! Programs that dvp brings along for the sandbox and the tests: a private PostgreSQL of its own directory, and
+//! what other crates need to run theirs (the search for programs, the supervised child).
+//!
+//! Invariants:
+//! - nothing outlives us: a program started here stops when our process ends in any way, SIGKILL included
+//!   ([`child`]), and what it kept outside its directory goes with it;
+//! - nothing is shared: a directory has one owner at a time (a lock that dies with its process), a test has a
+//!   database that no other test sees;
+//! - nothing is downloaded when the machine has it, and what is downloaded is pinned by version and content.
+//!
+//! Not compiled into a server that has its own database: the module is behind the feature `embedded`.
+
+pub mod account;
+pub mod child;
+pub mod npm;
+pub mod postgres;
+pub mod test_database;
+pub mod tools;
+
+mod cluster;
+mod error;
+
+pub use error::EmbeddedError;
+pub use postgres::{Options, Postgres};
+pub use test_database::TestDatabase;
+
+/// So many random bytes as lowercase hex: names and passwords that nobody can guess.
+///
+/// # Panics
+/// When the operating system has no randomness to give; nothing that needs a secret can go on then.
+pub fn random_hex(bytes: usize) -> String {
+    let mut buffer = vec![0_u8; bytes];
+    getrandom::fill(&mut buffer).expect("the operating system gives random bytes");
+    hex::encode(buffer)
+}

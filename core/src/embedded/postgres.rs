@@ -1,0 +1,303 @@
+//! A PostgreSQL of our own: one directory, one owner, gone when we are gone, and the same data at the next start.
+//!
+//! It listens on a unix socket in a directory that only its account may enter, for us, and on a port of 127.0.0.1
+//! for other programs; both ask for the password.
+
+use std::fs::{self, DirBuilder, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+
+use super::account::{self, Account};
+use super::child::{Launch, StopSignal, Supervised};
+use super::cluster::{self, Cluster, NAME};
+use super::tools::{Finder, PostgresPrograms};
+use super::{EmbeddedError, random_hex};
+
+/// Recovery after a crash counts in; a cluster of ours is small.
+const READY_DEADLINE: Duration = Duration::from_secs(120);
+const STOP_GRACE: Duration = Duration::from_secs(20);
+/// Between our choice of a free port and PostgreSQL's use of it somebody may take it.
+pub(super) const PORT_ATTEMPTS: usize = 5;
+const CONNECTIONS_MAX: u32 = 200;
+
+/// How to run a private PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Whether a commit survives a power cut. Off, it survives the death of any process but not of the machine.
+    pub durable: bool,
+    /// Where the programs come from.
+    pub finder: Finder,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { durable: true, finder: Finder::machine() }
+    }
+}
+
+/// A running private PostgreSQL. Dropping it stops it.
+#[derive(Debug)]
+pub struct Postgres {
+    // Declared first, dropped first: the directory is ours until the server has stopped.
+    server: Supervised,
+    socket_dir: PathBuf,
+    port: u16,
+    password: String,
+    _lock: File,
+}
+
+/// Everything the blocking part of a start has found out.
+struct Prepared {
+    cluster: Cluster,
+    programs: PostgresPrograms,
+    run_as: Option<Account>,
+    lock: File,
+}
+
+/// What differs between a sandbox's cluster and one that is thrown away.
+#[derive(Clone, Debug)]
+pub(super) struct Running {
+    pub(super) durable: bool,
+    /// The socket goes here instead of into a directory of its own, and this goes when the server ends.
+    pub(super) throw_away: Option<PathBuf>,
+}
+
+impl Postgres {
+    /// Starts the cluster of a directory, and makes both when they do not exist.
+    ///
+    /// # Errors
+    /// [`EmbeddedError::InUse`] when another process runs it, [`EmbeddedError::Missing`] when there is no
+    /// PostgreSQL to run, and what its files or its log say.
+    pub async fn start(dir: &Path, options: Options) -> Result<Self, EmbeddedError> {
+        let dir = dir.to_owned();
+        let running = Running { durable: options.durable, throw_away: None };
+        let prepared = tokio::task::spawn_blocking(move || prepare(&dir, &options)).await??;
+        Self::run(prepared, running).await
+    }
+
+    /// Starts a cluster that exists and is thrown away afterwards.
+    pub(super) async fn start_throw_away(
+        root: PathBuf,
+        programs: PostgresPrograms,
+        run_as: Option<Account>,
+    ) -> Result<Self, EmbeddedError> {
+        let lock = cluster::lock(&root)?;
+        let cluster = Cluster { root: root.join("postgres") };
+        let running = Running { durable: false, throw_away: Some(root) };
+        Self::run(Prepared { cluster, programs, run_as, lock }, running).await
+    }
+
+    async fn run(prepared: Prepared, running: Running) -> Result<Self, EmbeddedError> {
+        let Prepared { cluster, programs, run_as, lock } = prepared;
+        let password = cluster.password()?;
+        let mut remembered = cluster.port();
+        // The files of a throw-away cluster go with its first server.
+        let attempts = if running.throw_away.is_some() { 1 } else { PORT_ATTEMPTS };
+        for attempt in 1.. {
+            let port = usable_port(remembered.take())?;
+            let socket_dir = make_socket_dir(running.throw_away.as_deref(), run_as.as_ref())?;
+            let launch = launch(&cluster, &programs, run_as.as_ref(), &running, port, &socket_dir);
+            let server = tokio::task::spawn_blocking(move || launch.spawn()).await??;
+            let mut postgres =
+                Self { server, socket_dir, port, password: password.clone(), _lock: lock_again(&lock)? };
+            match postgres.wait_until_ready().await {
+                Ok(()) => {
+                    cluster.remember_port(port)?;
+                    postgres.ensure_database().await?;
+                    return Ok(postgres);
+                }
+                Err(error) if attempt < attempts && port_was_taken(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// The connection string over TCP, with the password, for other programs.
+    pub fn url(&self) -> String {
+        self.url_of(NAME)
+    }
+
+    /// The connection string of another database of this cluster.
+    pub(super) fn url_of(&self, database: &str) -> String {
+        format!("postgres://{NAME}:{}@127.0.0.1:{}/{database}", self.password, self.port)
+    }
+
+    /// How we connect ourselves: by the socket, as the superuser, to the database `dvp`.
+    pub fn connect_options(&self) -> PgConnectOptions {
+        PgConnectOptions::new_without_pgpass()
+            .socket(&self.socket_dir)
+            .port(self.port)
+            .username(NAME)
+            .password(&self.password)
+            .database(NAME)
+            .ssl_mode(PgSslMode::Disable)
+    }
+
+    /// The process id of the postmaster.
+    pub fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Whether PostgreSQL has ended although nobody stopped it.
+    pub fn has_exited(&mut self) -> bool {
+        self.server.exit_status().is_some()
+    }
+
+    /// Stops PostgreSQL in good order and waits until it is gone.
+    ///
+    /// # Errors
+    /// [`EmbeddedError::WontStop`].
+    pub async fn stop(self) -> Result<(), EmbeddedError> {
+        let Self { server, _lock: lock, .. } = self;
+        let stopped = server.stop().await;
+        drop(lock);
+        stopped
+    }
+
+    /// Ready is who answers a connection, not who has written a certain line to a log.
+    async fn wait_until_ready(&mut self) -> Result<(), EmbeddedError> {
+        let until = Instant::now() + READY_DEADLINE;
+        let options = self.connect_options().database("postgres");
+        loop {
+            if let Some(status) = self.server.exit_status() {
+                return Err(self.server.exited_error(status));
+            }
+            match PgConnection::connect_with(&options).await {
+                Ok(connection) => {
+                    connection.close().await?;
+                    return Ok(());
+                }
+                // Not listening yet, or still recovering. A refusal that will not go away is told at the deadline.
+                Err(error) if Instant::now() >= until => {
+                    tracing::warn!(%error, "the embedded PostgreSQL refuses connections");
+                    return Err(self.server.not_ready_error(READY_DEADLINE));
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    }
+
+    async fn ensure_database(&self) -> Result<(), EmbeddedError> {
+        let mut connection = PgConnection::connect_with(&self.connect_options().database("postgres")).await?;
+        let there: bool = sqlx::query_scalar("select exists (select from pg_database where datname = $1)")
+            .bind(NAME)
+            .fetch_one(&mut connection)
+            .await?;
+        if !there {
+            // NAME is a constant that needs no quotes.
+            connection.execute(AssertSqlSafe(format!("create database {NAME}"))).await?;
+        }
+        connection.close().await?;
+        Ok(())
+    }
+}
+
+/// Whether a start failed only because somebody was faster to use the port.
+pub(super) fn port_was_taken(error: &EmbeddedError) -> bool {
+    matches!(error, EmbeddedError::Exited { log_tail, .. } if log_tail.contains("could not bind"))
+}
+
+/// The lock belongs to the open file, which both handles share.
+fn lock_again(lock: &File) -> Result<File, EmbeddedError> {
+    lock.try_clone().map_err(EmbeddedError::file("lock", Path::new("postgres.lock")))
+}
+
+/// Everything up to the start of the server: lock, place, programs, cluster, and no predecessor.
+fn prepare(dir: &Path, options: &Options) -> Result<Prepared, EmbeddedError> {
+    DirBuilder::new().recursive(true).create(dir).map_err(EmbeddedError::file("create", dir))?;
+    let dir = dir.canonicalize().map_err(EmbeddedError::file("read", dir))?;
+    let lock = cluster::lock(&dir)?;
+    let mut run_as = account::unprivileged()?;
+    if run_as.is_some() {
+        cluster::sweep_outside();
+    }
+    let cluster = cluster::locate(&dir, run_as.as_ref())?;
+    let major = cluster.major()?;
+    if run_as.is_some() {
+        // Made by another account than we would choose now: PostgreSQL insists on the owner.
+        run_as = cluster.owner()?.or(run_as);
+    }
+    let programs = options.finder.postgres(major, run_as.as_ref())?;
+    if major.is_none() {
+        tracing::info!(dir = %cluster.root.display(), version = %programs.version, "making a database cluster");
+        cluster.create(&programs, run_as.as_ref(), options.durable)?;
+    }
+    cluster.end_predecessor()?;
+    Ok(Prepared { cluster, programs, run_as, lock })
+}
+
+fn launch(
+    cluster: &Cluster,
+    programs: &PostgresPrograms,
+    run_as: Option<&Account>,
+    running: &Running,
+    port: u16,
+    socket_dir: &Path,
+) -> Launch {
+    let mut launch = Launch::new(&programs.bin.join("postgres"), &cluster.log());
+    launch.run_as = run_as.cloned();
+    launch.current_dir = cluster.data();
+    launch.env = vec![("LC_ALL".into(), "C".into()), ("TZ".into(), "UTC".into())];
+    launch.grace = STOP_GRACE;
+    launch.remove_after = Some(running.throw_away.clone().unwrap_or_else(|| socket_dir.to_owned()));
+    launch.args = vec!["-D".into(), cluster.data().into()];
+    let mut settings = vec![
+        "listen_addresses=127.0.0.1".to_owned(),
+        format!("port={port}"),
+        format!("unix_socket_directories={}", socket_dir.display()),
+        "unix_socket_permissions=0700".to_owned(),
+        format!("max_connections={CONNECTIONS_MAX}"),
+        "timezone=UTC".to_owned(),
+        "log_timezone=UTC".to_owned(),
+        "logging_collector=off".to_owned(),
+    ];
+    if running.durable {
+        settings.push("shared_buffers=128MB".to_owned());
+    } else {
+        let fast = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"];
+        settings.extend(fast.map(str::to_owned));
+    }
+    if running.throw_away.is_some() {
+        // Nobody reads what is left; no replication, no archive, so the least log.
+        launch.stop_signal = StopSignal::Quit;
+        settings.extend(["wal_level=minimal", "max_wal_senders=0", "autovacuum=off"].map(str::to_owned));
+    }
+    for setting in settings {
+        launch.args.extend(["-c".into(), setting.into()]);
+    }
+    launch
+}
+
+/// The remembered port while nobody else has it, else any free one.
+fn usable_port(remembered: Option<u16>) -> Result<u16, EmbeddedError> {
+    let free =
+        |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|listener| listener.local_addr());
+    let address = match remembered.map(free) {
+        Some(Ok(address)) => Ok(address),
+        Some(Err(_)) | None => free(0),
+    };
+    address.map(|address| address.port()).map_err(|source| EmbeddedError::File {
+        action: "listen on",
+        path: PathBuf::from("127.0.0.1"),
+        source,
+    })
+}
+
+/// A private directory for the socket. Its name is short wherever the cluster is: a socket's path has at most 103
+/// bytes on some systems.
+fn make_socket_dir(throw_away: Option<&Path>, run_as: Option<&Account>) -> Result<PathBuf, EmbeddedError> {
+    let dir = match throw_away {
+        Some(root) => root.join(format!("s{}", random_hex(2))),
+        None => PathBuf::from(format!("{}{}", cluster::SOCKET_DIR, random_hex(8))),
+    };
+    cluster::make_dir(&dir, 0o700)?;
+    if let Some(account) = run_as {
+        account.give(&dir).inspect_err(|_| drop(fs::remove_dir(&dir)))?;
+    }
+    Ok(dir)
+}
