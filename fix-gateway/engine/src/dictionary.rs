@@ -1,0 +1,102 @@
+//! What the FIX versions allow: fields, values, messages, groups; and the check of a message against it.
+//!
+//! The tables are constants made at build time, sorted, so that every question is a binary search and nothing is
+//! loaded or allocated.
+
+mod kind;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub use kind::Kind;
+pub use rules::{Fault, RejectReason, Rules};
+
+use crate::tag::Tag;
+
+include!(concat!(env!("OUT_DIR"), "/dictionaries.rs"));
+
+/// One version's facts.
+#[derive(Debug)]
+pub struct Dictionary {
+    /// By ascending tag.
+    fields: &'static [FieldDef],
+    header: Section,
+    trailer: Section,
+    /// By MsgType(35), in byte order.
+    messages: &'static [(&'static str, Section)],
+}
+
+/// A field and its legal values; none listed means any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FieldDef {
+    pub tag: Tag,
+    pub kind: Kind,
+    pub values: &'static [&'static str],
+}
+
+/// What a message's body, one entry of a group, the header or the trailer is made of. All lists ascend.
+#[derive(Debug)]
+pub struct Section {
+    /// The field that begins it: of a group's entry, the delimiter.
+    first: Tag,
+    /// Fields of this level, group counts among them, but not what is inside groups.
+    members: &'static [Tag],
+    required: &'static [Tag],
+    /// By the tag of the count field.
+    groups: &'static [(Tag, Section)],
+}
+
+impl Dictionary {
+    /// The version whose application messages these are; `None` for a transport without any.
+    pub fn named(version: &str) -> Option<&'static Self> {
+        Some(match version {
+            "FIX.4.2" => &FIX42,
+            "FIX.4.4" => &FIX44,
+            "FIXT.1.1" => &FIXT11,
+            "FIX.5.0SP2" => &FIX50SP2,
+            _ => return None,
+        })
+    }
+
+    /// A field's definition.
+    pub fn field(&self, tag: Tag) -> Option<&'static FieldDef> {
+        self.fields.binary_search_by_key(&tag, |field| field.tag).ok().and_then(|at| self.fields.get(at))
+    }
+
+    /// A message's body.
+    pub fn message(&self, msg_type: &[u8]) -> Option<&'static Section> {
+        let at = self.messages.binary_search_by(|(known, _)| known.as_bytes().cmp(msg_type)).ok()?;
+        self.messages.get(at).map(|(_, section)| section)
+    }
+
+    pub const fn header(&self) -> &Section {
+        &self.header
+    }
+
+    pub const fn trailer(&self) -> &Section {
+        &self.trailer
+    }
+}
+
+impl Section {
+    /// Does the tag belong to this level?
+    pub fn has(&self, tag: Tag) -> bool {
+        self.members.binary_search(&tag).is_ok()
+    }
+
+    /// Does the tag belong to this level or to a group in it?
+    pub fn has_anywhere(&self, tag: Tag) -> bool {
+        self.has(tag) || self.groups.iter().any(|(_, group)| group.has_anywhere(tag))
+    }
+
+    /// The group whose count field this is.
+    pub fn group(&self, count: Tag) -> Option<&Self> {
+        let at = self.groups.binary_search_by_key(&count, |(tag, _)| *tag).ok()?;
+        self.groups.get(at).map(|(_, group)| group)
+    }
+
+    /// The first field of an entry.
+    pub const fn first(&self) -> Tag {
+        self.first
+    }
+}

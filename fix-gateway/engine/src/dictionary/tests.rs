@@ -1,0 +1,98 @@
+use super::*;
+use crate::codec::{Message, tests::wire};
+
+const HEAD: &str = "34=2|49=ACME|52=20260101-00:00:00|56=DVP";
+const ORDER: &str = "11=id|21=1|40=1|54=1|55=INTC|60=20260101-00:00:00";
+
+fn check(rules: &Rules, begin_string: &str, text: &str) -> String {
+    let message = Message::parse(&wire(&format!("8={begin_string}|{text}|"))).unwrap();
+    match rules.check(&message) {
+        Ok(()) => "ok".to_owned(),
+        Err(fault) => {
+            format!("{} {}", fault.reason.code(), fault.tag.unwrap_or_default()).trim_end().to_owned()
+        }
+    }
+}
+
+fn check44(text: &str) -> String {
+    check(&Rules::strict("FIX.4.4", "FIX.4.4").unwrap(), "FIX.4.4", text)
+}
+
+#[test]
+fn each_fault_has_its_reason_and_tag() {
+    let order = |extra: &str| format!("35=D|{HEAD}|{ORDER}{extra}");
+    let cases = [
+        (order(""), "ok"),
+        (order("|38=002000.00"), "ok"),
+        (format!("35=0|{HEAD}|999=HI"), "0 999"),
+        (format!("35=0|{HEAD}|0=HI"), "0 0"),
+        (format!("35=0|{HEAD}|-1=HI"), "0 -1"),
+        (format!("35=0|{HEAD}|0112=HI"), "0 0112"),
+        (format!("35=0|{HEAD}|5000=HI"), "0 5000"),
+        (format!("35=0|{HEAD}|55=MSFT"), "2 55"),
+        (format!("35=0|{HEAD}|112="), "4 112"),
+        (format!("35=*|{HEAD}"), "11"),
+        (format!("35=D|{HEAD}|40=1|54=1|55=X|60=20260101-00:00:00"), "1 11"),
+        ("35=0|34=2|49=ACME|52=20260101-00:00:00".to_owned(), "1 56"),
+        (order("|38=+200.00"), "6 38"),
+        (order("|38=1e5"), "6 38"),
+        (order("|126=20040415"), "6 126"),
+        (order("|167=BOO"), "5 167"),
+        (order("|18=1 G 2"), "ok"),
+        (order("|18=1 ? 2"), "5 18"),
+        (order("|40=2"), "13 40"),
+        (order("|34=3"), "14 34"),
+        (format!("35=D|55=INTC|{HEAD}|11=id|21=1|40=1|54=1|60=20260101-00:00:00"), "14 34"),
+        (order("|386=3|336=A|336=B"), "16 386"),
+        (order("|386=2|336=A|336=B"), "ok"),
+        (order("|386=0"), "ok"),
+        (order("|386=1|625=x|336=A"), "2 336"),
+        (order("|453=2|448=A|447=D|452=1|802=1|523=s|803=1|448=B|447=D|452=1"), "ok"),
+        (order("|453=1|448=A|447=D|452=1|802=2|523=s|803=1"), "16 802"),
+        (order("|453=1|448=A|448=B"), "16 453"),
+        (order("|453=1|448=A|447=D|447=D"), "13 447"),
+        (order("|453=1|448=A|447=?"), "5 447"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(check44(&text), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_first_fault_in_order_counts() {
+    // An unknown type before a missing field; a missing field before a bad value; 21 before 40.
+    assert_eq!(check44("35=*|34=2"), "11");
+    assert_eq!(check44(&format!("35=D|{HEAD}|21=9|40=1|54=1|55=X|60=20260101-00:00:00")), "1 11");
+    assert_eq!(check44(&format!("35=D|{HEAD}|11=id|40=?|21=9|54=1|55=X|60=20260101-00:00:00")), "5 21");
+    assert_eq!(check44(&format!("35=D|{HEAD}|11=id|21=9|40=1|54=1|55=X|60=20260101-00:00:00|34=2")), "14 34");
+}
+
+#[test]
+fn strictness_can_be_lowered_point_by_point() {
+    let strict = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
+    let empty_allowed = Rules { require_values: false, ..strict };
+    assert_eq!(check(&empty_allowed, "FIX.4.4", &format!("35=0|{HEAD}|112=")), "ok");
+    let user_defined = Rules { check_user_defined: false, ..strict };
+    assert_eq!(check(&user_defined, "FIX.4.4", &format!("35=0|{HEAD}|5000=x")), "ok");
+    assert_eq!(check(&user_defined, "FIX.4.4", &format!("35=0|{HEAD}|999=x")), "0 999");
+    let any_order = Rules { check_order: false, ..strict };
+    assert_eq!(check(&any_order, "FIX.4.4", &format!("35=0|112=x|{HEAD}")), "ok");
+    let ours = Rules { extra: &[("D", FieldDef { tag: 20001, kind: Kind::Integer, values: &[] })], ..strict };
+    assert_eq!(check(&ours, "FIX.4.4", &format!("35=D|{HEAD}|{ORDER}|20001=7")), "ok");
+    assert_eq!(check(&ours, "FIX.4.4", &format!("35=D|{HEAD}|{ORDER}|20001=x")), "6 20001");
+    assert_eq!(check(&ours, "FIX.4.4", &format!("35=0|{HEAD}|20001=7")), "0 20001");
+}
+
+#[test]
+fn versions_differ_where_the_standard_does() {
+    let fix42 = Rules::strict("FIX.4.2", "FIX.4.2").unwrap();
+    assert_eq!(check(&fix42, "FIX.4.2", &format!("35=D|{HEAD}|{ORDER}")), "ok");
+    assert_eq!(check(&fix42, "FIX.4.2", &format!("35=D|{HEAD}|{}", ORDER.replace("21=1|", ""))), "1 21");
+    assert_eq!(check(&fix42, "FIX.4.2", &format!("35=AF|{HEAD}")), "11");
+    let fixt = Rules::strict("FIXT.1.1", "FIX.5.0SP2").unwrap();
+    assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=A|{HEAD}|98=0|108=30|1137=9")), "ok");
+    assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=A|{HEAD}|98=0|108=30")), "1 1137");
+    assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|{HEAD}|{ORDER}")), "ok");
+    assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|{HEAD}|{ORDER}|1128=9")), "14 1128");
+    assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|1128=9|{HEAD}|{ORDER}")), "ok");
+}
