@@ -7,7 +7,7 @@ mod encode;
 mod framer;
 mod message;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use encode::{Body, Head, encode};
 pub use framer::{Framed, Framer};

@@ -7,7 +7,9 @@
 //! owed what, and in which order).
 
 pub mod codec;
+pub mod dictionary;
 pub mod seq;
+pub mod session;
 pub mod tag;
 pub mod time;
 

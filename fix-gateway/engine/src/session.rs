@@ -1,0 +1,299 @@
+//! A FIX session as a state machine without IO.
+//!
+//! ```text
+//! Idle ──connect──> AwaitingLogon ──Logon──> Authenticating ──yes──> LoggedOn ──we log out──> LoggingOut
+//!   ^                     │                        │  ^                 │  │                       │
+//!   │<────────────────────┴───────────no───────────┘  └─Logon, 141=Y ───┘  │                       │
+//!   └<──────────────────────── Disconnect / disconnected() ────────────────┴───────────────────────┘
+//! ```
+//!
+//! The driver reads both clocks once a turn, hands in what happened (`handle_…`), and then carries out the
+//! [`Output`]s in the order given, stopping at the first it cannot carry out. Invariants:
+//!
+//! - [`Output::Persist`] precedes the [`Output::Transmit`] that depends on it, so a crash costs a resend and never
+//!   lets one number stand for two messages;
+//! - nothing changes, no number and no store, before the peer is authenticated;
+//! - a gap is asked for once; what arrives beyond it waits in a bounded queue;
+//! - every [`Output::Authenticate`] and [`Output::Fetch`] is answered before the next message is handed in.
+
+mod config;
+mod inbound;
+mod logon;
+mod output;
+mod resend;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod violation;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+    time::Instant,
+};
+
+pub use config::{SessionConfig, Texts};
+pub use inbound::{business_reject, reversed_route};
+pub use output::{Credentials, Output, Stored, Transmit};
+pub use violation::{Violation, WireResponse};
+
+use crate::{
+    SeqNum, UtcNanos,
+    codec::{Body, Head, Message, encode},
+    tag,
+};
+
+/// Both clocks, read once by the driver per turn: `mono` for timers, `utc` for SendingTime(52).
+#[derive(Debug, Clone, Copy)]
+pub struct Now {
+    pub mono: Instant,
+    pub utc: UtcNanos,
+}
+
+/// Nobody is logged on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not logged on")]
+pub struct NotLoggedOn;
+
+/// One session: its numbers, and the connection when there is one.
+#[derive(Debug)]
+pub struct Session {
+    config: Arc<SessionConfig>,
+    next_in: SeqNum,
+    next_out: SeqNum,
+    state: State,
+    outputs: VecDeque<Output>,
+    /// When the latest event was handed in.
+    now: Now,
+    scratch: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    AwaitingLogon,
+    /// The driver was asked about this Logon. `link` is the session it wants to reset, if it came inside one.
+    Authenticating {
+        logon: Box<Message>,
+        link: Option<Box<Link>>,
+    },
+    LoggedOn(Box<Link>),
+    /// Our Logout is out; the peer has until `deadline` to answer.
+    LoggingOut {
+        link: Box<Link>,
+        deadline: Instant,
+    },
+}
+
+/// What exists only between Logon and the end of the connection.
+#[derive(Debug)]
+struct Link {
+    /// HeartBtInt(108); `None` is 0: no heartbeats.
+    heartbeat: Option<std::time::Duration>,
+    last_sent: Instant,
+    last_received: Instant,
+    test_request_is_out: bool,
+    gap: Option<Gap>,
+    /// Messages beyond the gap.
+    queue: BTreeMap<SeqNum, Queued>,
+    resend: Option<resend::Resend>,
+}
+
+/// Messages asked for by a ResendRequest. Closed when `until` has been processed.
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    begin: SeqNum,
+    until: SeqNum,
+    /// The end of the chunk asked for, when gaps are asked for in chunks.
+    chunk_end: Option<SeqNum>,
+    /// Was the same range asked for before?
+    is_repeated: bool,
+}
+
+#[derive(Debug)]
+enum Queued {
+    Message(Box<Message>),
+    /// Already acted upon; only its number is still to be counted.
+    Done,
+}
+
+impl Session {
+    /// A session that goes on where `next_in` and `next_out` left off.
+    pub fn new(config: Arc<SessionConfig>, now: Now, next_in: SeqNum, next_out: SeqNum) -> Self {
+        Self {
+            config,
+            next_in,
+            next_out,
+            state: State::Idle,
+            outputs: VecDeque::new(),
+            now,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The number that the peer's next message must have.
+    pub const fn next_in(&self) -> SeqNum {
+        self.next_in
+    }
+
+    /// The number that our next message will have.
+    pub const fn next_out(&self) -> SeqNum {
+        self.next_out
+    }
+
+    /// May application messages be transmitted?
+    pub const fn is_logged_on(&self) -> bool {
+        matches!(self.state, State::LoggedOn(_))
+    }
+
+    /// Is there a connection, in whatever state?
+    pub const fn is_connected(&self) -> bool {
+        !matches!(self.state, State::Idle)
+    }
+
+    pub fn config(&self) -> &SessionConfig {
+        &self.config
+    }
+
+    /// A connection was made for this session. Its first message must be a Logon.
+    pub fn connect(&mut self, now: Now) {
+        self.now = now;
+        self.outputs.clear();
+        self.state = State::AwaitingLogon;
+    }
+
+    /// The connection is gone, whoever ended it.
+    pub fn disconnected(&mut self) {
+        self.state = State::Idle;
+        self.outputs.clear();
+    }
+
+    /// A frame arrived that is no message. In a session it is ignored, FIX 4.4 volume 2, "Message integrity": its
+    /// number is not used up, so the gap shows with the next message. Before Logon the peer is not worth the wait.
+    pub fn handle_garbled(&mut self, now: Now) {
+        self.now = now;
+        if matches!(self.state, State::AwaitingLogon) {
+            self.hang_up();
+        }
+    }
+
+    /// Takes the next output. Queued messages whose turn has come are processed here, one at a time, so that what
+    /// the driver does for one precedes what the session says about the next.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        loop {
+            if let Some(output) = self.outputs.pop_front() {
+                return Some(output);
+            }
+            if !self.process_queued() {
+                return None;
+            }
+        }
+    }
+
+    /// Sends an application message of our own accord.
+    pub fn send(&mut self, now: Now, msg_type: &str, body: Body) -> Result<SeqNum, NotLoggedOn> {
+        if !self.is_logged_on() {
+            return Err(NotLoggedOn);
+        }
+        self.now = now;
+        Ok(self.emit(msg_type, body))
+    }
+
+    /// Takes the next outbound number for a message whose content is not known yet, or that is stored because nobody
+    /// is logged on. The driver persists the number together with the message.
+    pub fn reserve(&mut self) -> SeqNum {
+        let seq = self.next_out;
+        self.next_out = seq.next();
+        seq
+    }
+
+    /// Asks the peer to end the session.
+    pub fn log_out(&mut self, now: Now, text: &str) -> Result<(), NotLoggedOn> {
+        if !self.is_logged_on() {
+            return Err(NotLoggedOn);
+        }
+        self.now = now;
+        self.begin_logout(Some(text));
+        Ok(())
+    }
+
+    /// Writes the message as it goes over the wire, appending to `out`. Called when it is about to be written:
+    /// heartbeats are counted from here.
+    pub fn encode(&mut self, now: Now, message: &Transmit, out: &mut Vec<u8>) {
+        if let Some(link) = self.link_mut() {
+            link.last_sent = now.mono;
+        }
+        let head = Head {
+            begin_string: &self.config.begin_string,
+            msg_type: &message.msg_type,
+            seq: message.seq,
+            sender_comp_id: &self.config.sender_comp_id,
+            target_comp_id: &self.config.target_comp_id,
+            sending_time: message.sending_time,
+            orig_sending_time: message.orig_sending_time,
+            last_processed: self.config.last_msg_seq_num_processed.then(|| self.next_in.previous()),
+        };
+        encode(&head, &message.body, &mut self.scratch, out);
+    }
+
+    fn link(&self) -> Option<&Link> {
+        match &self.state {
+            State::LoggedOn(link) | State::LoggingOut { link, .. } => Some(link),
+            State::Authenticating { link, .. } => link.as_deref(),
+            State::Idle | State::AwaitingLogon => None,
+        }
+    }
+
+    fn link_mut(&mut self) -> Option<&mut Link> {
+        match &mut self.state {
+            State::LoggedOn(link) | State::LoggingOut { link, .. } => Some(link),
+            State::Authenticating { link, .. } => link.as_deref_mut(),
+            State::Idle | State::AwaitingLogon => None,
+        }
+    }
+
+    /// Numbers a message and puts it out.
+    fn emit(&mut self, msg_type: &str, body: Body) -> SeqNum {
+        let seq = self.reserve();
+        self.persist();
+        let sent = self.now.mono;
+        if let Some(link) = self.link_mut() {
+            // Counted from now on already, so that a timer in the same turn does not say it again.
+            link.last_sent = link.last_sent.max(sent);
+        }
+        self.outputs.push_back(Output::Transmit(Transmit {
+            seq,
+            msg_type: msg_type.to_owned(),
+            body,
+            sending_time: self.now.utc,
+            orig_sending_time: None,
+        }));
+        seq
+    }
+
+    fn persist(&mut self) {
+        self.outputs.push_back(Output::Persist { next_in: self.next_in, next_out: self.next_out });
+    }
+
+    fn advance_in(&mut self) {
+        self.next_in = self.next_in.next();
+        self.persist();
+    }
+
+    fn begin_logout(&mut self, text: Option<&str>) {
+        self.emit("5", Body::new().maybe(tag::TEXT, text));
+        let deadline = self.now.mono + self.config.logout_timeout;
+        self.state = match std::mem::replace(&mut self.state, State::Idle) {
+            State::LoggedOn(link) => State::LoggingOut { link, deadline },
+            other @ (State::Idle
+            | State::AwaitingLogon
+            | State::Authenticating { .. }
+            | State::LoggingOut { .. }) => other,
+        };
+    }
+
+    fn hang_up(&mut self) {
+        self.state = State::Idle;
+        self.outputs.push_back(Output::Disconnect);
+    }
+}

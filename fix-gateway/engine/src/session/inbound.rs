@@ -1,0 +1,294 @@
+//! Messages inside a session.
+//!
+//! Order of checks: sequence number present, CompIDs present, BeginString, dictionary, SendingTime, CompIDs right,
+//! then the number itself. A number too high queues the message and asks for the gap; one too low ends the session
+//! unless the message is marked as a possible duplicate.
+
+use crate::{
+    SeqNum, UtcNanos,
+    codec::{Body, Message},
+    dictionary::{Fault, RejectReason},
+    tag::{self, Tag},
+};
+
+use super::{Now, Output, Queued, Session, State, Violation, WireResponse};
+
+/// What a number is in comparison with the expected one.
+enum Turn {
+    Next,
+    Early,
+    Late,
+}
+
+impl Session {
+    /// A message arrived.
+    pub fn handle_message(&mut self, now: Now, message: Message) {
+        self.now = now;
+        match self.state {
+            State::Idle => {}
+            State::AwaitingLogon => self.first_message(message),
+            // The driver broke its promise or the peer speaks before it was let in; either way this ends.
+            State::Authenticating { .. } => self.hang_up(),
+            State::LoggedOn(_) | State::LoggingOut { .. } => {
+                if let Some(link) = self.link_mut() {
+                    link.last_received = now.mono;
+                    link.test_request_is_out = false;
+                }
+                self.in_session(message);
+            }
+        }
+    }
+
+    fn in_session(&mut self, message: Message) {
+        let Some(seq) = message.seq() else { return self.respond(&message, Violation::NoSeqNum) };
+        if let Err(violation) = self.check_stateless(&message) {
+            return self.respond(&message, violation);
+        }
+        match message.msg_type() {
+            b"A" => self.logon_in_session(message),
+            b"5" => self.logout(seq),
+            b"2" => self.resend_request(&message, seq),
+            b"4" if !message.is_yes(tag::GAP_FILL_FLAG) => self.sequence_reset(&message),
+            _ => match self.turn(seq) {
+                Turn::Next => self.process(message, seq),
+                // A Reject is never held back: it may be about the very request that would fill the gap.
+                Turn::Early if message.msg_type() == b"3" => {}
+                Turn::Early => self.too_high(message, seq),
+                Turn::Late => self.too_low(&message, seq),
+            },
+        }
+    }
+
+    fn check_stateless(&self, message: &Message) -> Result<(), Violation> {
+        for tag in [tag::SENDER_COMP_ID, tag::TARGET_COMP_ID] {
+            if message.get(tag).is_none() {
+                return Err(Violation::CompIdMissing { tag });
+            }
+        }
+        if message.begin_string() != self.config.begin_string.as_bytes() {
+            // A Logout is honoured whatever version it claims.
+            return if message.msg_type() == b"5" { Ok(()) } else { Err(Violation::IncorrectBeginString) };
+        }
+        self.config.rules.check(message).map_err(Violation::Malformed)?;
+        if !self.is_recent(message) {
+            return Err(Violation::SendingTimeOff);
+        }
+        let config = &self.config;
+        if message.get(tag::SENDER_COMP_ID) != Some(config.target_comp_id.as_bytes())
+            || message.get(tag::TARGET_COMP_ID) != Some(config.sender_comp_id.as_bytes())
+        {
+            return Err(Violation::CompIdWrong);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_recent(&self, message: &Message) -> bool {
+        let sent = message.get(tag::SENDING_TIME).and_then(UtcNanos::parse);
+        sent.is_some_and(|sent| u128::from(sent.abs_diff(self.now.utc)) <= self.config.max_latency.as_nanos())
+    }
+
+    fn turn(&self, seq: SeqNum) -> Turn {
+        match seq.cmp(&self.next_in) {
+            std::cmp::Ordering::Equal => Turn::Next,
+            std::cmp::Ordering::Greater => Turn::Early,
+            std::cmp::Ordering::Less => Turn::Late,
+        }
+    }
+
+    /// Acts upon the message whose turn it is.
+    fn process(&mut self, message: Message, seq: SeqNum) {
+        if message.msg_type() == b"4" {
+            return self.gap_fill(&message, seq);
+        }
+        self.next_in = seq.next();
+        self.note_progress(seq);
+        match message.msg_type() {
+            b"0" | b"3" => self.persist(),
+            b"1" => {
+                self.emit("0", Body::new().maybe(tag::TEST_REQ_ID, message.get(tag::TEST_REQ_ID)));
+            }
+            _ => self.outputs.push_back(Output::Deliver { seq, message: Box::new(message) }),
+        }
+    }
+
+    /// Processes one queued message if its turn has come. Says whether there was one.
+    pub(super) fn process_queued(&mut self) -> bool {
+        let next = self.next_in;
+        let Some(link) = self.link_mut() else { return false };
+        // Left behind by a SequenceReset.
+        while link.queue.first_key_value().is_some_and(|(seq, _)| *seq < next) {
+            link.queue.pop_first();
+        }
+        match link.queue.remove(&next) {
+            None => return false,
+            Some(Queued::Message(message)) => self.process(*message, next),
+            Some(Queued::Done) => {
+                self.note_progress(next);
+                self.advance_in();
+            }
+        }
+        true
+    }
+
+    /// Closes the gap when its end was reached, or asks for its next chunk.
+    fn note_progress(&mut self, seq: SeqNum) {
+        let Some(gap) = self.link().and_then(|link| link.gap) else { return };
+        if seq >= gap.until {
+            if let Some(link) = self.link_mut() {
+                link.gap = None;
+            }
+        } else if gap.chunk_end.is_some_and(|end| seq >= end) {
+            // `next_in` is beyond the chunk by now.
+            self.ask_for_gap(gap.until.next());
+        }
+    }
+
+    fn too_high(&mut self, message: Message, seq: SeqNum) {
+        let (queue_max, next_in) = (self.config.queue_max, self.next_in);
+        let is_resent = message.is_yes(tag::POSS_DUP_FLAG);
+        let Some(link) = self.link_mut() else { return };
+        if link.queue.len() < queue_max {
+            link.queue.insert(seq, Queued::Message(Box::new(message)));
+        }
+        match link.gap {
+            None => self.ask_for_gap(seq),
+            // The peer's resend is past the message we wait for: it was lost on the way. Asked for again when the
+            // last request brought us further, or once if it did not.
+            Some(gap) if is_resent && seq <= gap.until && (next_in > gap.begin || !gap.is_repeated) => {
+                self.ask_for_gap(gap.until.next());
+                if let Some(again) = self.link_mut().and_then(|link| link.gap.as_mut()) {
+                    again.is_repeated = true;
+                }
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn too_low(&mut self, message: &Message, seq: SeqNum) {
+        if !message.is_yes(tag::POSS_DUP_FLAG) {
+            return self.respond(message, Violation::SeqTooLow { expected: self.next_in, received: seq });
+        }
+        if message.msg_type() == b"4" {
+            return;
+        }
+        let time = |tag| message.get(tag).and_then(UtcNanos::parse);
+        match time(tag::ORIG_SENDING_TIME) {
+            None => self.respond(message, Violation::PossDupWithoutOrigSendingTime),
+            Some(first) if Some(first) > time(tag::SENDING_TIME) => {
+                self.respond(message, Violation::PossDupFromTheFuture);
+            }
+            // Received before: nothing to do.
+            Some(_) => {}
+        }
+    }
+
+    fn gap_fill(&mut self, message: &Message, seq: SeqNum) {
+        match new_seq_no(message) {
+            Some(new) if new > seq => {
+                self.next_in = new;
+                self.note_progress(new.previous());
+                self.persist();
+            }
+            _ => self.respond(message, Violation::ResetBackwards),
+        }
+    }
+
+    /// SequenceReset without GapFillFlag(123): its own number is ignored.
+    fn sequence_reset(&mut self, message: &Message) {
+        match new_seq_no(message) {
+            Some(new) if new >= self.next_in => {
+                self.next_in = new;
+                if let Some(link) = self.link_mut() {
+                    link.gap = None;
+                }
+                self.persist();
+            }
+            _ => self.respond(message, Violation::ResetBackwards),
+        }
+    }
+
+    /// A Logout is honoured whatever its number is.
+    fn logout(&mut self, seq: SeqNum) {
+        if seq == self.next_in {
+            self.advance_in();
+        }
+        if self.is_logged_on() {
+            self.emit("5", Body::new());
+        }
+        self.hang_up();
+    }
+
+    /// Answers a mistake as [`Violation::response`] says.
+    pub(super) fn respond(&mut self, message: &Message, violation: Violation) {
+        match violation.response() {
+            WireResponse::Hangup => self.hang_up(),
+            WireResponse::Reject(fault) => self.reject(message, &fault),
+            WireResponse::RejectThenLogout(fault) => {
+                self.reject(message, &fault);
+                self.begin_logout(None);
+            }
+            WireResponse::Logout(text) => {
+                self.next_in = self.next_in.next();
+                self.begin_logout(Some(&text));
+            }
+            WireResponse::LogoutThenHangup(text) => {
+                self.emit("5", Body::new().field(tag::TEXT, text));
+                self.hang_up();
+            }
+        }
+    }
+
+    /// A Reject uses up the number of the message it is about, when it is that message's turn. Logon and
+    /// SequenceReset are left out: they are about the numbers themselves.
+    fn reject(&mut self, message: &Message, fault: &Fault) {
+        let seq = message.seq();
+        if seq == Some(self.next_in) && !matches!(message.msg_type(), b"A" | b"4") {
+            self.next_in = self.next_in.next();
+            self.note_progress(self.next_in.previous());
+        }
+        let is_42 = self.config.begin_string == "FIX.4.2";
+        let code = fault.reason.code();
+        // FIX 4.2 knows reasons up to 11.
+        let code = Some(code).filter(|code| !is_42 || *code <= RejectReason::InvalidMsgType.code());
+        let mut body = reversed_route(message);
+        if let Some(seq) = seq {
+            body.push(tag::REF_SEQ_NUM, seq.to_string().as_bytes());
+        }
+        let body = body
+            .field(tag::TEXT, fault.reason.text())
+            .maybe(tag::REF_TAG_ID, fault.tag.as_deref())
+            .field(tag::REF_MSG_TYPE, message.msg_type())
+            .maybe(tag::SESSION_REJECT_REASON, code.map(|code| code.to_string()));
+        self.emit("3", body);
+    }
+}
+
+fn new_seq_no(message: &Message) -> Option<SeqNum> {
+    message.get(tag::NEW_SEQ_NO).and_then(SeqNum::parse)
+}
+
+/// The routing fields of an answer: back along the way the message came. Empty ones are left out.
+pub fn reversed_route(message: &Message) -> Body {
+    const PAIRS: [(Tag, Tag); 6] = [
+        (tag::DELIVER_TO_COMP_ID, tag::ON_BEHALF_OF_COMP_ID),
+        (tag::DELIVER_TO_SUB_ID, tag::ON_BEHALF_OF_SUB_ID),
+        (tag::ON_BEHALF_OF_COMP_ID, tag::DELIVER_TO_COMP_ID),
+        (tag::ON_BEHALF_OF_SUB_ID, tag::DELIVER_TO_SUB_ID),
+        (tag::DELIVER_TO_LOCATION_ID, tag::ON_BEHALF_OF_LOCATION_ID),
+        (tag::ON_BEHALF_OF_LOCATION_ID, tag::DELIVER_TO_LOCATION_ID),
+    ];
+    PAIRS.iter().fold(Body::new(), |body, (from, to)| {
+        body.maybe(*to, message.get(*from).filter(|value| !value.is_empty()))
+    })
+}
+
+/// The body of a BusinessMessageReject(j) of `message`.
+pub fn business_reject(message: &Message, reason: u8, text: &str) -> Body {
+    let mut body = reversed_route(message);
+    if let Some(seq) = message.seq() {
+        body.push(tag::REF_SEQ_NUM, seq.to_string().as_bytes());
+    }
+    body.field(tag::TEXT, text)
+        .field(tag::REF_MSG_TYPE, message.msg_type())
+        .field(tag::BUSINESS_REJECT_REASON, reason.to_string())
+}

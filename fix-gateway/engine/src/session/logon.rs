@@ -1,0 +1,160 @@
+//! From the first message to an agreed session.
+//!
+//! Nothing of the session changes before the driver has said that the peer is who it says: a stranger's Logon with
+//! ResetSeqNumFlag(141) must cost nothing.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    SeqNum,
+    codec::{Body, Message},
+    tag,
+};
+
+use super::{Credentials, Gap, Link, Output, Queued, Session, State, Violation};
+
+impl Session {
+    /// Looks at the first message of a connection.
+    pub(super) fn first_message(&mut self, message: Message) {
+        if self.is_proper_logon(&message) {
+            self.ask_who_it_is(message, None);
+        } else {
+            self.respond(&message, Violation::NoProperLogon);
+        }
+    }
+
+    /// A Logon inside a session: it may ask for a reset of both numbers and nothing else.
+    pub(super) fn logon_in_session(&mut self, message: Message) {
+        let reset = message.is_yes(tag::RESET_SEQ_NUM_FLAG) || self.config.reset_on_logon;
+        match std::mem::replace(&mut self.state, State::Idle) {
+            State::LoggedOn(link) if reset && self.is_proper_logon(&message) => {
+                self.ask_who_it_is(message, Some(link));
+            }
+            other => {
+                self.state = other;
+                self.respond(&message, Violation::UnexpectedLogon);
+            }
+        }
+    }
+
+    /// The driver's answer to [`Output::Authenticate`].
+    pub fn handle_authentication(&mut self, now: super::Now, is_genuine: bool) {
+        self.now = now;
+        let State::Authenticating { logon, .. } = std::mem::replace(&mut self.state, State::AwaitingLogon)
+        else {
+            return;
+        };
+        if is_genuine {
+            self.agree(&logon);
+        } else {
+            self.respond(&logon, Violation::NotAuthenticated);
+        }
+    }
+
+    fn is_proper_logon(&self, message: &Message) -> bool {
+        let config = &self.config;
+        message.msg_type() == b"A"
+            && message.begin_string() == config.begin_string.as_bytes()
+            && message.get(tag::SENDER_COMP_ID) == Some(config.target_comp_id.as_bytes())
+            && message.get(tag::TARGET_COMP_ID) == Some(config.sender_comp_id.as_bytes())
+            && message.seq().is_some_and(|seq| seq >= SeqNum::FIRST)
+            && config.rules.check(message).is_ok()
+            && self.is_recent(message)
+            && message.get(tag::ENCRYPT_METHOD) == Some(b"0")
+            && self.heartbeat_of(message).is_some()
+            && (message.text(tag::DEFAULT_APPL_VER_ID) == config.default_appl_ver_id.as_deref()
+                || config.default_appl_ver_id.is_none())
+            && self.is_reset_acceptable(message)
+    }
+
+    /// FIX session protocol, "ResetSeqNumFlag": such a Logon has MsgSeqNum(34) 1.
+    fn is_reset_acceptable(&self, message: &Message) -> bool {
+        !message.is_yes(tag::RESET_SEQ_NUM_FLAG)
+            || (self.config.reset_allowed && message.seq() == Some(SeqNum::FIRST))
+    }
+
+    /// `None` when HeartBtInt(108) is negative or beyond what we take; `Some(ZERO)` when there are to be none.
+    fn heartbeat_of(&self, message: &Message) -> Option<Duration> {
+        let seconds = SeqNum::parse(message.get(tag::HEART_BT_INT)?)?.0;
+        Some(Duration::from_secs(seconds)).filter(|interval| *interval <= self.config.heartbeat_max)
+    }
+
+    fn ask_who_it_is(&mut self, logon: Message, link: Option<Box<Link>>) {
+        let text = |tag| logon.text(tag).map(str::to_owned);
+        self.outputs.push_back(Output::Authenticate(Credentials {
+            username: text(tag::USERNAME),
+            password: text(tag::PASSWORD).or_else(|| text(tag::RAW_DATA)),
+        }));
+        self.state = State::Authenticating { logon: Box::new(logon), link };
+    }
+
+    fn agree(&mut self, logon: &Message) {
+        let (Some(seq), Some(heartbeat)) = (logon.seq(), self.heartbeat_of(logon)) else {
+            return self.respond(logon, Violation::NoProperLogon);
+        };
+        let reset = logon.is_yes(tag::RESET_SEQ_NUM_FLAG);
+        if reset || self.config.reset_on_logon {
+            self.next_in = SeqNum::FIRST;
+            self.next_out = SeqNum::FIRST;
+            self.outputs.push_back(Output::Reset);
+        }
+        self.state = State::LoggedOn(Box::new(Link {
+            heartbeat: Some(heartbeat).filter(|interval| !interval.is_zero()),
+            last_sent: self.now.mono,
+            last_received: self.now.mono,
+            test_request_is_out: false,
+            gap: None,
+            queue: BTreeMap::new(),
+            resend: None,
+        }));
+        if seq < self.next_in {
+            // A Logon cannot be a duplicate worth ignoring: without an answer there would be no session.
+            return self.respond(logon, Violation::SeqTooLow { expected: self.next_in, received: seq });
+        }
+        let is_next = seq == self.next_in;
+        if is_next {
+            self.next_in = seq.next();
+        }
+        self.acknowledge(logon, reset);
+        if !is_next {
+            // FIX 4.4 volume 2, "Logon": answer it first, then ask for what is missing.
+            self.ask_for_gap(seq);
+            if let Some(link) = self.link_mut() {
+                link.queue.insert(seq, Queued::Done);
+            }
+        }
+        self.outputs.push_back(Output::LoggedOn);
+    }
+
+    fn acknowledge(&mut self, logon: &Message, reset: bool) {
+        let body = Body::new()
+            .field(tag::ENCRYPT_METHOD, "0")
+            .maybe(tag::HEART_BT_INT, logon.get(tag::HEART_BT_INT))
+            .maybe(tag::RESET_SEQ_NUM_FLAG, reset.then_some("Y"))
+            .maybe(tag::DEFAULT_APPL_VER_ID, logon.get(tag::DEFAULT_APPL_VER_ID));
+        self.emit("A", body);
+    }
+
+    /// Asks for everything from the next expected number on, up to before `received`.
+    pub(super) fn ask_for_gap(&mut self, received: SeqNum) {
+        let begin = self.next_in;
+        let until = received.previous();
+        let chunk_end = self
+            .config
+            .resend_request_chunk
+            .map(|chunk| SeqNum(begin.0.saturating_add(chunk.max(1)).saturating_sub(1)))
+            .filter(|end| *end < until);
+        if let Some(link) = self.link_mut() {
+            link.gap = Some(Gap { begin, until, chunk_end, is_repeated: false });
+        }
+        // 0 is "everything": what was sent meanwhile comes along.
+        let end = match (chunk_end, self.config.resend_request_chunk) {
+            (Some(end), _) => end,
+            (None, Some(_)) => until,
+            (None, None) => SeqNum(0),
+        };
+        let body =
+            Body::new().field(tag::BEGIN_SEQ_NO, begin.to_string()).field(tag::END_SEQ_NO, end.to_string());
+        self.emit("2", body);
+    }
+}

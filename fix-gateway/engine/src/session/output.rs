@@ -1,0 +1,64 @@
+//! What a session asks of its driver.
+
+use crate::{
+    SeqNum, UtcNanos,
+    codec::{Body, Message},
+};
+
+/// What the driver must do, in the order given.
+#[derive(Debug)]
+pub enum Output {
+    /// Decide whether this peer is who it says, and call `handle_authentication`.
+    Authenticate(Credentials),
+    /// Both numbers begin anew: forget stored messages and persist 1 and 1.
+    Reset,
+    /// Make the numbers durable. Only the last of several in a row matters.
+    Persist { next_in: SeqNum, next_out: SeqNum },
+    /// Write a message, after everything before it.
+    Transmit(Transmit),
+    /// An application message, in order. Its number counts as used once its effect is durable.
+    Deliver { seq: SeqNum, message: Box<Message> },
+    /// Read stored messages of this range and call `handle_stored`.
+    Fetch { from: SeqNum, to: SeqNum },
+    /// The peer is logged on: reports may flow.
+    LoggedOn,
+    /// Close the connection after what was transmitted before.
+    Disconnect,
+}
+
+/// A message to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transmit {
+    pub seq: SeqNum,
+    pub msg_type: String,
+    pub body: Body,
+    pub sending_time: UtcNanos,
+    /// When it was sent first, if this is a resend.
+    pub orig_sending_time: Option<UtcNanos>,
+}
+
+/// A message as the store kept it, for a resend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stored {
+    pub seq: SeqNum,
+    pub msg_type: String,
+    pub body: Body,
+    pub sending_time: UtcNanos,
+    /// Is it sent again, or passed over as stale?
+    pub resend: bool,
+}
+
+/// What a Logon said about who is logging on.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub username: Option<String>,
+    /// Password(554), or RawData(96) where the version has no 554.
+    pub password: Option<String>,
+}
+
+/// Never the password.
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! The driver of the transcripts: carries out every output in virtual time and writes down what it was.
+
+use std::{
+    fmt::Write as _,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use expect_test::Expect;
+
+use super::super::*;
+use crate::{codec::tests::wire, dictionary::Rules};
+
+static START: LazyLock<Instant> = LazyLock::new(|| {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "an arbitrary origin: std has no other way to make an Instant"
+    )]
+    Instant::now()
+});
+const EPOCH: u64 = 1_800_000_000_000_000_000;
+
+const ORDER: &str = "11=id|40=1|54=1|55=INTC|60=20260101-00:00:00";
+
+pub(super) fn config() -> SessionConfig {
+    SessionConfig::new("FIX.4.4", "DVP", "ACME", Rules::strict("FIX.4.4", "FIX.4.4").unwrap())
+}
+
+pub(super) struct World {
+    pub(super) session: Session,
+    elapsed: Duration,
+    stored: BTreeMap<SeqNum, Stored>,
+    genuine: bool,
+    pub(super) transcript: String,
+}
+
+impl World {
+    pub(super) fn new(config: SessionConfig, next_in: u64, next_out: u64) -> Self {
+        let now = Now { mono: *START, utc: UtcNanos(EPOCH) };
+        let mut session = Session::new(Arc::new(config), now, SeqNum(next_in), SeqNum(next_out));
+        session.connect(now);
+        let (elapsed, stored) = (Duration::ZERO, BTreeMap::new());
+        Self { session, elapsed, stored, genuine: true, transcript: String::new() }
+    }
+
+    pub(super) fn now(&self) -> Now {
+        let nanos = u64::try_from(self.elapsed.as_nanos()).unwrap();
+        Now { mono: *START + self.elapsed, utc: UtcNanos(EPOCH + nanos) }
+    }
+
+    pub(super) fn run(&mut self, script: &str) {
+        for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            writeln!(self.transcript, "{line}").unwrap();
+            let mut words = line.splitn(4, ' ');
+            match words.next().unwrap() {
+                "I" => {
+                    let (kind, seq) = (words.next().unwrap(), words.next().unwrap());
+                    let message = self.message(kind, seq, words.next().unwrap_or_default());
+                    self.session.handle_message(self.now(), message);
+                }
+                "garbled" => self.session.handle_garbled(self.now()),
+                "stranger" => self.genuine = false,
+                "lost" => {
+                    self.session.disconnected();
+                    self.session.connect(self.now());
+                }
+                "app" => {
+                    let sent = self.session.send(self.now(), "8", Body::new().field(58, "report"));
+                    if let Err(error) = sent {
+                        writeln!(self.transcript, "  {error}").unwrap();
+                    }
+                }
+                time => self.pass(Duration::from_secs_f64(time[1..].parse().unwrap())),
+            }
+            self.drain();
+        }
+    }
+
+    fn message(&self, kind: &str, seq: &str, rest: &str) -> Message {
+        let sent = self.now().utc.to_millis_text();
+        let begin_string = rest.strip_prefix("8=").and_then(|rest| rest.split('|').next());
+        let rest = rest.split_once('|').filter(|_| begin_string.is_some()).map_or(rest, |(_, rest)| rest);
+        let rest = rest.replace("NOW", &sent).replace("ORDER", ORDER);
+        let head = ["49=ACME", "52=", "56=DVP"].map(|field| {
+            let tag = &field[..3];
+            if rest.split('|').any(|given| given.starts_with(tag)) {
+                String::new()
+            } else if field == "52=" {
+                format!("52={sent}|")
+            } else {
+                format!("{field}|")
+            }
+        });
+        let tail = if rest.is_empty() { String::new() } else { format!("{rest}|") };
+        let begin_string = begin_string.unwrap_or("FIX.4.4");
+        Message::parse(&wire(&format!("8={begin_string}|35={kind}|34={seq}|{}{tail}", head.concat())))
+            .unwrap()
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.elapsed + time;
+        while let Some(due) = self.session.poll_timeout().filter(|due| *due <= *START + end) {
+            self.elapsed = self.elapsed.max(due - *START);
+            let before = self.transcript.len();
+            self.session.handle_timeout(self.now());
+            self.drain();
+            let said = self.transcript.split_off(before);
+            writeln!(self.transcript, "  at {:.1}", self.elapsed.as_secs_f64()).unwrap();
+            self.transcript.push_str(&said);
+        }
+        self.elapsed = end;
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.session.poll_output() {
+            self.carry_out(output);
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        let now = self.now();
+        let said = match output {
+            Output::Authenticate(credentials) => {
+                self.session.handle_authentication(now, self.genuine);
+                format!("who is {}", credentials.username.unwrap_or_default())
+            }
+            Output::Reset => {
+                self.stored.clear();
+                "reset".to_owned()
+            }
+            Output::Persist { next_in, next_out } => format!("persist in={next_in} out={next_out}"),
+            Output::Transmit(message) => self.transmit(message),
+            Output::Deliver { seq, message } => {
+                format!("deliver {seq} {}", String::from_utf8_lossy(message.msg_type()))
+            }
+            Output::Fetch { from, to } => {
+                let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone()).collect();
+                self.session.handle_stored(now, to, found);
+                format!("fetch {from}..={to}")
+            }
+            Output::LoggedOn => "logged on".to_owned(),
+            Output::Disconnect => {
+                self.session.disconnected();
+                "disconnect".to_owned()
+            }
+        };
+        writeln!(self.transcript, "  {said}").unwrap();
+    }
+
+    fn transmit(&mut self, message: Transmit) -> String {
+        let mut bytes = Vec::new();
+        let now = self.now();
+        self.session.encode(now, &message, &mut bytes);
+        let parsed = Message::parse(&bytes).unwrap();
+        assert_eq!(parsed.seq(), Some(message.seq));
+        let body: String = parsed
+            .fields()
+            .iter()
+            .filter(|field| ![8, 9, 35, 34, 49, 52, 56, 10].contains(&field.tag))
+            .map(|field| match field.tag {
+                122 => "|122".to_owned(),
+                tag => format!("|{tag}={}", String::from_utf8_lossy(parsed.value(field))),
+            })
+            .collect();
+        let said = format!("send {} {}{body}", message.seq, message.msg_type);
+        if message.orig_sending_time.is_none() && !"0 1 2 3 4 5 A".contains(&message.msg_type) {
+            let Transmit { seq, msg_type, body, sending_time, .. } = message;
+            self.stored.insert(seq, Stored { seq, msg_type, body, sending_time, resend: true });
+        }
+        said
+    }
+}
+
+pub(super) fn check_with(mut world: World, script: &str, expected: Expect) {
+    world.run(script);
+    expected.assert_eq(&world.transcript);
+}
+
+pub(super) fn check(script: &str, expected: Expect) {
+    check_with(World::new(config(), 1, 1), script, expected);
+}

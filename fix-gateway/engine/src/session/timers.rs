@@ -1,0 +1,70 @@
+//! Deadlines: heartbeats, test requests, the end of patience.
+//!
+//! FIX 4.4 volume 2, "Heartbeat": one goes out after HeartBtInt(108) without any other message. While a TestRequest is
+//! out no heartbeat is: the TestRequest has shown that we live.
+
+use std::time::{Duration, Instant};
+
+use crate::{codec::Body, tag};
+
+use super::{Now, Session, State};
+
+/// When something is due on a link.
+struct Deadlines {
+    heartbeat: Option<Instant>,
+    test_request: Option<Instant>,
+    give_up: Option<Instant>,
+}
+
+impl Session {
+    /// When `handle_timeout` wants to be called.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let logout = match self.state {
+            State::LoggingOut { deadline, .. } => Some(deadline),
+            State::Idle | State::AwaitingLogon | State::Authenticating { .. } | State::LoggedOn(_) => None,
+        };
+        let due = self.deadlines();
+        [logout, due.heartbeat, due.test_request, due.give_up].into_iter().flatten().min()
+    }
+
+    /// Time has passed. Calling it early or twice does no harm.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.now = now;
+        let is_due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now.mono);
+        if let State::LoggingOut { deadline, .. } = self.state
+            && is_due(Some(deadline))
+        {
+            return self.hang_up();
+        }
+        let due = self.deadlines();
+        if is_due(due.give_up) {
+            // Not even an answer to our TestRequest: nobody would read a Logout.
+            return self.hang_up();
+        }
+        if is_due(due.test_request) {
+            let id = self.config.texts.test_request_id;
+            self.emit("1", Body::new().field(tag::TEST_REQ_ID, id));
+            if let Some(link) = self.link_mut() {
+                link.test_request_is_out = true;
+            }
+        } else if is_due(due.heartbeat) {
+            self.emit("0", Body::new());
+        }
+    }
+
+    fn deadlines(&self) -> Deadlines {
+        let none = Deadlines { heartbeat: None, test_request: None, give_up: None };
+        let link = match &self.state {
+            State::LoggedOn(link) | State::LoggingOut { link, .. } => link,
+            State::Idle | State::AwaitingLogon | State::Authenticating { .. } => return none,
+        };
+        let Some(interval) = link.heartbeat else { return none };
+        let times = |permille: u32| -> Duration { interval.saturating_mul(permille) / 1000 };
+        let unless_asked = |deadline| (!link.test_request_is_out).then_some(deadline);
+        Deadlines {
+            heartbeat: unless_asked(link.last_sent + interval),
+            test_request: unless_asked(link.last_received + times(self.config.test_request_after_permille)),
+            give_up: Some(link.last_received + times(self.config.give_up_after_permille)),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The peer's mistakes, and what each is answered with.
+
+use crate::{
+    SeqNum,
+    dictionary::{Fault, RejectReason},
+    tag::{self, Tag},
+};
+
+/// Something a peer must not do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Violation {
+    /// The first message was no Logon, or a Logon that is not for this session or not as it must be.
+    NoProperLogon,
+    /// The driver said no.
+    NotAuthenticated,
+    /// A Logon inside a session that asks for no reset, or for one that is not allowed.
+    UnexpectedLogon,
+    IncorrectBeginString,
+    CompIdMissing {
+        tag: Tag,
+    },
+    CompIdWrong,
+    SendingTimeOff,
+    NoSeqNum,
+    SeqTooLow {
+        expected: SeqNum,
+        received: SeqNum,
+    },
+    PossDupWithoutOrigSendingTime,
+    PossDupFromTheFuture,
+    /// A SequenceReset that does not go forward.
+    ResetBackwards,
+    /// A ResendRequest for what was never sent, or from beyond its end.
+    ResendRangeWrong {
+        tag: Tag,
+    },
+    /// The dictionary says no.
+    Malformed(Fault),
+}
+
+/// What goes over the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WireResponse {
+    /// The connection ends without a word.
+    Hangup,
+    /// A Reject; the session goes on.
+    Reject(Fault),
+    /// A Reject, then a Logout whose answer is waited for.
+    RejectThenLogout(Fault),
+    /// A Logout whose answer is waited for; the message's number is used up.
+    Logout(String),
+    /// A Logout, and the connection ends.
+    LogoutThenHangup(String),
+}
+
+impl Violation {
+    /// The one place that decides.
+    pub fn response(self) -> WireResponse {
+        match self {
+            // FIX 4.4 volume 2, "Logon": an invalid Logon ends the connection; words would help only an attacker.
+            Self::NoProperLogon | Self::NotAuthenticated => WireResponse::Hangup,
+            Self::UnexpectedLogon => WireResponse::LogoutThenHangup("Unexpected Logon".to_owned()),
+            Self::IncorrectBeginString => WireResponse::Logout("Incorrect BeginString".to_owned()),
+            Self::CompIdMissing { tag } => {
+                WireResponse::Reject(Fault::at(RejectReason::RequiredTagMissing, tag))
+            }
+            Self::CompIdWrong => WireResponse::RejectThenLogout(Fault::whole(RejectReason::CompIdProblem)),
+            Self::SendingTimeOff | Self::PossDupFromTheFuture => {
+                WireResponse::RejectThenLogout(Fault::whole(RejectReason::SendingTimeAccuracy))
+            }
+            Self::NoSeqNum => WireResponse::LogoutThenHangup("Received message without MsgSeqNum".to_owned()),
+            Self::SeqTooLow { expected, received } => WireResponse::LogoutThenHangup(format!(
+                "MsgSeqNum too low, expecting {expected} but received {received}"
+            )),
+            Self::PossDupWithoutOrigSendingTime => {
+                WireResponse::Reject(Fault::at(RejectReason::RequiredTagMissing, tag::ORIG_SENDING_TIME))
+            }
+            Self::ResetBackwards => WireResponse::Reject(Fault::whole(RejectReason::ValueIncorrect)),
+            Self::ResendRangeWrong { tag } => {
+                WireResponse::Reject(Fault::at(RejectReason::ValueIncorrect, tag))
+            }
+            Self::Malformed(fault) => WireResponse::Reject(fault),
+        }
+    }
+}
