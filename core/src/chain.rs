@@ -14,7 +14,7 @@ pub type Hex32 = String;
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ChainCommand {
     /// `IntentSettler.create`: pulls the maker's funds with the permit and locks them in the escrow.
-    Create(CreateCommand),
+    Create(Box<CreateCommand>),
     /// `IntentSettler.fill`: records the payout's reference.
     Fill { entity: Hex32, payout_ref: Hex32 },
     /// `IntentSettler.settle`: reveals the preimage and releases the funds to the solver.
@@ -59,15 +59,24 @@ pub struct PermitArgs {
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum ChainFact {
     /// `IntentSettler.Created`; its `Escrow.Locked` is in the same transaction.
-    Created { timelock: u64, amount: String },
-    Filled { payout_ref: Hex32 },
+    Created {
+        timelock: u64,
+        amount: String,
+    },
+    Filled {
+        payout_ref: Hex32,
+    },
     Settled,
     Cancelled,
     Refunded,
     Anchored,
     /// The command can never succeed: `code` is stable (`permit_expired`, `permit_nonce_used`,
     /// `insufficient_funds`, `lock_rejected`), `message` is for people.
-    CommandFailed { command: String, code: String, message: String },
+    CommandFailed {
+        command: String,
+        code: String,
+        message: String,
+    },
 }
 
 /// The permit contract as the engine asks it; the chain side implements this.

@@ -1,5 +1,21 @@
 //! The one door of dvp: every order, from REST or FIX, passes through [`engine`].
+//!
+//! **Architecture invariant:** nothing is told before it is committed. [`writer`] is the only way anything is
+//! written; effects on the world outside (rails, chain) are rows first and are carried out by [`workflow`] and the
+//! chain side afterwards.
+//!
+//! Reading order: [`context`] what never changes, [`engine`] the door, [`writer`] the commit, [`workflow`] what
+//! happens after acceptance, [`rails`] the world outside, [`store`] all SQL.
 
 pub mod chain;
+pub mod context;
 #[cfg(feature = "embedded")]
 pub mod embedded;
+pub mod engine;
+pub mod fix;
+pub mod permit;
+pub mod rails;
+pub mod secrets;
+pub mod store;
+pub mod workflow;
+pub mod writer;

@@ -1,0 +1,66 @@
+//! What every part of the core needs to know and never changes while the process runs.
+
+use alloy::primitives::Address;
+use dvp_domain::asset::Registry;
+use dvp_domain::ids::Reference;
+use dvp_domain::quote::LiquidityProvider;
+use dvp_domain::time::Timestamp;
+
+use crate::permit::PermitDomain;
+use crate::secrets::Vault;
+
+/// The chain that token inputs are locked on.
+#[derive(Debug, Clone)]
+pub struct ChainFacts {
+    pub chain_id: i64,
+    pub escrow: String,
+    pub anchor: String,
+    pub permit: PermitDomain,
+}
+
+impl ChainFacts {
+    /// `permit_name` is the permit contract's EIP-712 name. `None` when an address does not parse.
+    pub fn new(chain_id: u64, escrow: &str, anchor: &str, permit: &str, permit_name: &str) -> Option<Self> {
+        let contract: Address = permit.parse().ok()?;
+        Some(Self {
+            chain_id: i64::try_from(chain_id).ok()?,
+            escrow: escrow.to_owned(),
+            anchor: anchor.to_owned(),
+            permit: PermitDomain::new(permit_name, chain_id, contract),
+        })
+    }
+}
+
+/// How long funds stay claimable.
+#[derive(Debug, Clone, Copy)]
+pub struct Windows {
+    /// From the lock to the fill deadline, after which anyone may cancel.
+    pub fill_secs: u64,
+    /// From the lock to the timelock, after which the funds are refunded.
+    pub timelock_secs: u64,
+}
+
+#[derive(Debug)]
+pub struct Context {
+    pub registry: Registry,
+    pub provider: LiquidityProvider,
+    /// The payout provider's name on paths and receipts.
+    pub payout_provider: String,
+    pub chain: ChainFacts,
+    pub windows: Windows,
+    pub vault: Vault,
+    /// How long the lock of an order waits, by its beneficiary's account: zero but for a simulated rail.
+    pub rest_millis: fn(account: &str) -> i64,
+}
+
+impl Context {
+    /// The settlement's id on the chain.
+    pub fn entity(reference: &Reference) -> [u8; 32] {
+        dvp_domain::canonical::sha256(reference.as_str())
+    }
+}
+
+/// The service's clock.
+pub fn now() -> Timestamp {
+    chrono::Utc::now().into()
+}

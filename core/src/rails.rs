@@ -1,0 +1,67 @@
+//! The world outside that converts and pays: one trait, so that a bank and a simulated one look alike.
+//!
+//! A call may be answered, refused before anything happened, or not answered at all. Only the second is proof that
+//! nothing happened; after the third the rail is asked by reference before anything is repeated.
+
+pub mod simulated;
+
+use std::pin::Pin;
+
+use dvp_domain::money::Minor;
+use dvp_domain::settlement::RailAnswer;
+
+/// Which leg of a settlement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LegKind {
+    Offramp,
+    Payout,
+}
+
+impl LegKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Offramp => "offramp",
+            Self::Payout => "payout",
+        }
+    }
+}
+
+/// What a rail is asked to do. The reference is the same at every attempt.
+#[derive(Debug, Clone)]
+pub struct RailRequest {
+    pub leg: LegKind,
+    /// `H(execution, leg)`: committed before the call, so that it can be found again after a crash.
+    pub reference: String,
+    pub account: String,
+    pub amount: Minor,
+    pub currency: String,
+}
+
+/// The rail gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RailError {
+    /// It was not reached or refused at once: nothing happened, the call may be repeated.
+    #[error("the rail is down: {0}")]
+    Down(String),
+    /// It may or may not have happened: ask before anything is repeated.
+    #[error("no answer from the rail")]
+    Unconfirmed,
+}
+
+/// What a rail knows of a reference.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RailStatus {
+    Known(RailAnswer),
+    /// Proof that the call never arrived.
+    NeverSeen,
+}
+
+pub type RailFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, RailError>> + Send + 'a>>;
+
+/// A provider of one or both legs.
+pub trait Rail: Send + Sync {
+    /// Asks for the leg to be carried out.
+    fn submit<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailAnswer>;
+    /// Asks what became of it.
+    fn status<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailStatus>;
+}

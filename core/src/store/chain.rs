@@ -1,0 +1,38 @@
+//! All SQL of the chain side: what the indexer read, and what the relayer sent.
+//!
+//! Block numbers, sequence numbers and nonces are `u64` here and `bigint` there; none comes near 2^63.
+
+mod index;
+mod relay;
+
+pub use index::{
+    BlockRow, Cursor, Emitted, LogRow, emit_facts, find_cursor, find_known_hash, insert_cursor, insert_fact,
+    known_hashes_below, last_seqs, prune_blocks, record_blocks, unwind_to,
+};
+pub use relay::{
+    AttemptRow, CommandRow, NewAttempt, SlotRow, complete_commands, count_in_flight, defer_command,
+    fail_command, finalize_slots, insert_attempt, insert_slot, list_attempts, list_ready_commands,
+    list_unsettled_slots, mark_broadcast, mark_foreign, mark_mined, mark_unmined, note_send_error,
+    reserve_nonce,
+};
+
+use super::StoreError;
+use alloy::primitives::{Address, B256};
+
+fn hash(table: &'static str, bytes: &[u8]) -> Result<B256, StoreError> {
+    B256::try_from(bytes).map_err(|error| StoreError::corrupt(table, error))
+}
+
+fn address(table: &'static str, bytes: &[u8]) -> Result<Address, StoreError> {
+    Address::try_from(bytes).map_err(|error| StoreError::corrupt(table, error))
+}
+
+fn unsigned(table: &'static str, number: i64) -> Result<u64, StoreError> {
+    u64::try_from(number).map_err(|error| StoreError::corrupt(table, error))
+}
+
+/// Every number bound here is far below 2^63 (see the module's note); one that is not becomes negative and is
+/// refused when read back.
+const fn bigint(number: u64) -> i64 {
+    number.cast_signed()
+}

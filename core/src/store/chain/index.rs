@@ -1,0 +1,386 @@
+//! What the indexer read: cursor, blocks, events, and the facts it gives the engine.
+//!
+//! Invariant: the cursor moves only in the transaction that writes the blocks it moves over, and only from the
+//! version that its reader saw.
+
+use super::{address, bigint, hash, unsigned};
+use crate::chain::ChainFact;
+use crate::store::StoreError;
+use alloy::primitives::{Address, B256};
+use sqlx::{PgConnection, PgTransaction, Row};
+use std::collections::HashMap;
+
+/// How far a chain was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    pub chain_id: u64,
+    pub head_number: u64,
+    pub head_hash: B256,
+    /// From here down nothing may change any more.
+    pub final_number: u64,
+    /// Facts were given up to here.
+    pub facts_number: u64,
+    pub version: u64,
+}
+
+/// A block that was read, and by what we know that none of its events is missing.
+#[derive(Debug, Clone)]
+pub struct BlockRow {
+    pub number: u64,
+    pub hash: B256,
+    pub parent: B256,
+    /// Unix seconds.
+    pub timestamp: u64,
+    pub verified_by: &'static str,
+}
+
+/// One event of our contracts.
+#[derive(Debug, Clone)]
+pub struct LogRow {
+    pub block_hash: B256,
+    pub log_index: u64,
+    pub block_number: u64,
+    /// Unix seconds.
+    pub timestamp: u64,
+    pub tx_hash: B256,
+    pub contract: Address,
+    pub event: &'static str,
+    pub entity: B256,
+    pub seq: u64,
+    /// What the engine is told of it.
+    pub fact: Option<serde_json::Value>,
+}
+
+/// A fact just given, with the order it belongs to when we know it.
+#[derive(Debug, Clone)]
+pub struct Emitted {
+    pub entity: B256,
+    pub kind: String,
+    pub block_number: u64,
+    pub tx_hash: B256,
+    pub intent_id: Option<String>,
+    pub reference: Option<String>,
+}
+
+pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Option<Cursor>, StoreError> {
+    let row = sqlx::query(
+        "select head_number, head_hash, final_number, facts_number, version
+         from chain_cursor
+         where chain_id = $1",
+    )
+    .bind(bigint(chain_id))
+    .fetch_optional(conn)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let table = "chain_cursor";
+    Ok(Some(Cursor {
+        chain_id,
+        head_number: unsigned(table, row.try_get("head_number")?)?,
+        head_hash: hash(table, row.try_get("head_hash")?)?,
+        final_number: unsigned(table, row.try_get("final_number")?)?,
+        facts_number: unsigned(table, row.try_get("facts_number")?)?,
+        version: unsigned(table, row.try_get("version")?)?,
+    }))
+}
+
+/// The first cursor of a chain; one that is there already is left alone.
+pub async fn insert_cursor(conn: &mut PgConnection, cursor: &Cursor) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number)
+         values ($1, $2, $3, $4, $5)
+         on conflict on constraint chain_cursor_pkey do nothing",
+    )
+    .bind(bigint(cursor.chain_id))
+    .bind(bigint(cursor.head_number))
+    .bind(cursor.head_hash.as_slice())
+    .bind(bigint(cursor.final_number))
+    .bind(bigint(cursor.facts_number))
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Moves the cursor from the version `from` to `to`; [`StoreError::Stale`] when somebody else moved it.
+async fn move_cursor(conn: &mut PgConnection, from: &Cursor, to: &Cursor) -> Result<(), StoreError> {
+    let moved = sqlx::query(
+        "update chain_cursor
+         set head_number = $3, head_hash = $4, final_number = $5, facts_number = $6,
+             version = version + 1, updated_at = now()
+         where chain_id = $1 and version = $2",
+    )
+    .bind(bigint(from.chain_id))
+    .bind(bigint(from.version))
+    .bind(bigint(to.head_number))
+    .bind(to.head_hash.as_slice())
+    .bind(bigint(to.final_number))
+    .bind(bigint(to.facts_number))
+    .execute(conn)
+    .await?;
+    if moved.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
+}
+
+/// Writes blocks with their events and moves the cursor over them to `to`. A block that was orphaned and came back
+/// is canonical again.
+pub async fn record_blocks(
+    tx: &mut PgTransaction<'_>,
+    from: &Cursor,
+    to: &Cursor,
+    blocks: &[BlockRow],
+    logs: &[LogRow],
+) -> Result<(), StoreError> {
+    move_cursor(tx, from, to).await?;
+    insert_blocks(tx, from.chain_id, blocks).await?;
+    if logs.is_empty() { Ok(()) } else { insert_logs(tx, from.chain_id, logs).await }
+}
+
+async fn insert_blocks(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    blocks: &[BlockRow],
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into chain_block (chain_id, hash, number, parent, block_time, verified_by)
+         select $1, hash, number, parent, to_timestamp(seconds), verified_by
+         from unnest($2::bytea[], $3::bigint[], $4::bytea[], $5::bigint[], $6::text[])
+              as block (hash, number, parent, seconds, verified_by)
+         on conflict on constraint chain_block_pkey do update set canonical = true",
+    )
+    .bind(bigint(chain_id))
+    .bind(blocks.iter().map(|block| block.hash.to_vec()).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| bigint(block.number)).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| block.parent.to_vec()).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| bigint(block.timestamp)).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| block.verified_by.to_owned()).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract,
+                                event, entity, seq, fact)
+         select $1, block_hash, log_index, block_number, to_timestamp(seconds), tx_hash, contract, event, entity,
+                seq, fact
+         from unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::text[],
+                     $9::bytea[], $10::bigint[], $11::jsonb[])
+              as log (block_hash, log_index, block_number, seconds, tx_hash, contract, event, entity, seq, fact)
+         on conflict on constraint chain_log_pkey do update set canonical = true",
+    )
+    .bind(bigint(chain_id))
+    .bind(logs.iter().map(|log| log.block_hash.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.log_index)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.block_number)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.timestamp)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.tx_hash.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.contract.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.event.to_owned()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.entity.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.seq)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.fact.clone()).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
+/// (by block hash and log index) are not given again.
+pub async fn emit_facts(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    after: u64,
+    up_to: u64,
+) -> Result<Vec<Emitted>, StoreError> {
+    let rows = sqlx::query(
+        "with emitted as (
+             insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
+                                     log_index)
+             select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index
+             from chain_log
+             where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
+             order by block_number, log_index
+             on conflict on constraint chain_fact_log_key do nothing
+             returning id, entity, kind, block_number, tx_hash
+         )
+         select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
+                command.reference
+         from emitted
+         left join lateral (
+             select intent_id, reference from chain_command where entity = emitted.entity order by id limit 1
+         ) command on true
+         order by emitted.id",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(after))
+    .bind(bigint(up_to))
+    .fetch_all(&mut **tx)
+    .await?;
+    if !rows.is_empty() {
+        notify_facts(tx).await?;
+    }
+    let table = "chain_fact";
+    rows.iter()
+        .map(|row| {
+            Ok(Emitted {
+                entity: hash(table, row.try_get("entity")?)?,
+                kind: row.try_get("kind")?,
+                block_number: unsigned(table, row.try_get("block_number")?)?,
+                tx_hash: hash(table, row.try_get("tx_hash")?)?,
+                intent_id: row.try_get("intent_id")?,
+                reference: row.try_get("reference")?,
+            })
+        })
+        .collect()
+}
+
+/// A fact that no event stands for.
+pub async fn insert_fact(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    entity: B256,
+    fact: &ChainFact,
+) -> Result<(), StoreError> {
+    let payload = serde_json::to_value(fact).map_err(|error| StoreError::corrupt("chain_fact", error))?;
+    sqlx::query(
+        "insert into chain_fact (chain_id, entity, kind, payload) values ($1, $2, $3 ->> 'kind', $3)",
+    )
+    .bind(bigint(chain_id))
+    .bind(entity.as_slice())
+    .bind(payload)
+    .execute(&mut **tx)
+    .await?;
+    notify_facts(tx).await
+}
+
+async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("select pg_notify('dvp_facts', '')").execute(conn).await?;
+    Ok(())
+}
+
+/// The last number each contract's events reached in canonical blocks up to `up_to`.
+pub async fn last_seqs(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    up_to: u64,
+) -> Result<HashMap<Address, u64>, StoreError> {
+    let rows = sqlx::query(
+        "select contract, max(seq) as seq
+         from chain_log
+         where chain_id = $1 and canonical and block_number <= $2
+         group by contract",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(up_to))
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let contract = address("chain_log", row.try_get("contract")?)?;
+            Ok((contract, unsigned("chain_log", row.try_get("seq")?)?))
+        })
+        .collect()
+}
+
+/// The hash of the canonical block we know under a number.
+pub async fn find_known_hash(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    number: u64,
+) -> Result<Option<B256>, StoreError> {
+    let row = sqlx::query("select hash from chain_block where chain_id = $1 and number = $2 and canonical")
+        .bind(bigint(chain_id))
+        .bind(bigint(number))
+        .fetch_optional(conn)
+        .await?;
+    row.map(|row| hash("chain_block", row.try_get("hash")?)).transpose()
+}
+
+/// The canonical blocks we know below a number, newest first, `limit` at most.
+pub async fn known_hashes_below(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    number: u64,
+    limit: i64,
+) -> Result<Vec<(u64, B256)>, StoreError> {
+    let rows = sqlx::query(
+        "select number, hash
+         from chain_block
+         where chain_id = $1 and number < $2 and canonical
+         order by number desc
+         limit $3",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number))
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let number = unsigned("chain_block", row.try_get("number")?)?;
+            Ok((number, hash("chain_block", row.try_get("hash")?)?))
+        })
+        .collect()
+}
+
+/// Goes back to a block that is still canonical: later blocks and events become orphans, facts that nobody has
+/// consumed are withdrawn, and commands that an orphaned event had completed are open again. Gives the number of
+/// orphaned blocks and events.
+pub async fn unwind_to(
+    tx: &mut PgTransaction<'_>,
+    from: &Cursor,
+    number: u64,
+    block_hash: B256,
+) -> Result<(u64, u64), StoreError> {
+    let to = Cursor {
+        head_number: number,
+        head_hash: block_hash,
+        facts_number: from.facts_number.min(number),
+        ..from.clone()
+    };
+    move_cursor(tx, from, &to).await?;
+    let chain_id = bigint(from.chain_id);
+    sqlx::query(
+        "update chain_command command
+         set state = 'sent', done_at = null
+         from chain_log log
+         where log.chain_id = $1 and log.canonical and log.block_number > $2 and log.fact is not null
+           and command.chain_id = $1 and command.entity = log.entity and command.state = 'done'
+           and log.fact ->> 'kind' = case command.kind
+               when 'create' then 'created' when 'fill' then 'filled'
+               when 'settle' then 'settled' when 'anchor' then 'anchored' end",
+    )
+    .bind(chain_id)
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    sqlx::query("delete from chain_fact where chain_id = $1 and block_number > $2 and consumed_at is null")
+        .bind(chain_id)
+        .bind(bigint(number))
+        .execute(&mut **tx)
+        .await?;
+    let logs = sqlx::query(
+        "update chain_log set canonical = false where chain_id = $1 and canonical and block_number > $2",
+    )
+    .bind(chain_id)
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    let blocks = sqlx::query(
+        "update chain_block set canonical = false where chain_id = $1 and canonical and number > $2",
+    )
+    .bind(chain_id)
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    Ok((blocks.rows_affected(), logs.rows_affected()))
+}
+
+/// Forgets canonical blocks below a number; events stay.
+pub async fn prune_blocks(conn: &mut PgConnection, chain_id: u64, below: u64) -> Result<(), StoreError> {
+    sqlx::query("delete from chain_block where chain_id = $1 and canonical and number < $2")
+        .bind(bigint(chain_id))
+        .bind(bigint(below))
+        .execute(conn)
+        .await?;
+    Ok(())
+}

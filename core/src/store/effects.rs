@@ -1,0 +1,158 @@
+//! What committed steps still have to do: due work, claimed under a lease with a fence.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use super::StoreError;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EffectKind {
+    Lock,
+    Expire,
+    Offramp,
+    Payout,
+}
+
+impl EffectKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Expire => "expire",
+            Self::Offramp => "offramp",
+            Self::Payout => "payout",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        match text {
+            "lock" => Ok(Self::Lock),
+            "expire" => Ok(Self::Expire),
+            "offramp" => Ok(Self::Offramp),
+            "payout" => Ok(Self::Payout),
+            other => Err(StoreError::corrupt("effect", format_args!("kind {other}"))),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct NewEffect {
+    pub reference: String,
+    pub kind: EffectKind,
+    pub run_at: DateTime<Utc>,
+}
+
+/// An effect claimed by this process. `called_before`: an earlier call may have reached the other side.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    pub id: i64,
+    pub reference: String,
+    pub kind: EffectKind,
+    pub called_before: bool,
+    pub attempts: i32,
+    pub fence: i64,
+}
+
+/// How a claim ends.
+#[derive(Debug, Clone)]
+pub enum EffectEnd {
+    Done,
+    /// Look again later. `called` stays set unless it is proven that nothing reached the other side.
+    Again {
+        at: DateTime<Utc>,
+        called: bool,
+    },
+}
+
+/// A claim and its end, to be written with the step it led to.
+#[derive(Debug, Clone)]
+pub struct EndedEffect {
+    pub id: i64,
+    pub fence: i64,
+    pub end: EffectEnd,
+}
+
+pub async fn insert(conn: &mut PgConnection, effects: &[NewEffect]) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into effect (reference, kind, run_at) \
+         select * from unnest($1::text[], $2::text[], $3::timestamptz[])",
+    )
+    .bind(effects.iter().map(|e| e.reference.as_str()).collect::<Vec<_>>())
+    .bind(effects.iter().map(|e| e.kind.as_str()).collect::<Vec<_>>())
+    .bind(effects.iter().map(|e| e.run_at).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Claims due work. The claim itself is committed before anything is called: rails are marked `called` by it.
+pub async fn claim(conn: &mut PgConnection, lease_secs: i32, limit: i64) -> Result<Vec<Claimed>, StoreError> {
+    let rows: Vec<(i64, String, String, bool, i32, i64)> = sqlx::query_as(
+        "with due as (select id, called from effect \
+                      where run_at <= now() and (lease_until is null or lease_until < now()) \
+                      order by run_at limit $1 for update skip locked) \
+         update effect e set lease_until = now() + make_interval(secs => $2), fence = e.fence + 1, \
+                attempts = e.attempts + 1, called = true \
+         from due where e.id = due.id \
+         returning e.id, e.reference, e.kind, due.called, e.attempts, e.fence",
+    )
+    .bind(limit)
+    .bind(lease_secs)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(id, reference, kind, called_before, attempts, fence)| {
+            Ok(Claimed { id, reference, kind: EffectKind::parse(&kind)?, called_before, attempts, fence })
+        })
+        .collect()
+}
+
+/// Ends claims whose fence still holds.
+pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), StoreError> {
+    for EndedEffect { id, fence, end } in ended {
+        match end {
+            EffectEnd::Done => {
+                sqlx::query("delete from effect where id = $1 and fence = $2")
+                    .bind(id)
+                    .bind(fence)
+                    .execute(&mut *conn)
+                    .await?;
+            }
+            EffectEnd::Again { at, called } => {
+                sqlx::query(
+                    "update effect set run_at = $3, called = $4, lease_until = null where id = $1 and fence = $2",
+                )
+                .bind(id)
+                .bind(fence)
+                .bind(at)
+                .bind(called)
+                .execute(&mut *conn)
+                .await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Drops the timers of settlements that left the accepted point.
+pub async fn delete_timers(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
+    sqlx::query("delete from effect where reference = any($1::text[]) and kind in ('lock', 'expire')")
+        .bind(references)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Frees claims of a process that is known to be gone: the private database's only user has just started.
+pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("update effect set lease_until = null where lease_until is not null").execute(conn).await?;
+    Ok(())
+}
+
+/// When the next work falls due.
+pub async fn find_next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let row: (Option<DateTime<Utc>>,) =
+        sqlx::query_as("select min(greatest(run_at, coalesce(lease_until, run_at))) from effect")
+            .fetch_one(conn)
+            .await?;
+    Ok(row.0)
+}

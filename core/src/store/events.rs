@@ -1,0 +1,175 @@
+//! The feed: gap-free positions, contiguous sequences per intent.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::event::EventType;
+use dvp_domain::status::Recorded;
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use super::StoreError;
+use super::intents::Tenant;
+
+/// An event to append.
+#[derive(Debug, Clone)]
+pub struct NewEvent {
+    pub event_id: String,
+    pub tenant: Tenant,
+    pub reference: String,
+    pub intent_id: String,
+    pub client_reference: Option<String>,
+    pub sequence: i64,
+    pub kind: EventType,
+    pub occurred_at: DateTime<Utc>,
+    pub observed_at: DateTime<Utc>,
+    pub object: Value,
+}
+
+/// An event as stored, at its position of the feed.
+#[derive(Debug, Clone)]
+pub struct StoredEvent {
+    pub position: i64,
+    pub event: NewEvent,
+}
+
+/// What a reader of the feed asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    pub after: i64,
+    pub kind: Option<EventType>,
+    pub intent_id: Option<String>,
+    pub limit: i64,
+}
+
+/// Appends events in order. The counter is bumped in the same statement: call it last in the transaction, so that
+/// positions become visible in order and a reader never skips one.
+pub async fn append(conn: &mut PgConnection, events: &[NewEvent]) -> Result<(), StoreError> {
+    let text = |of: fn(&NewEvent) -> &str| events.iter().map(of).collect::<Vec<_>>();
+    sqlx::query(
+        "with bumped as (update feed_counter set position = position + cardinality($1::text[]) \
+                         returning position - cardinality($1::text[]) as base) \
+         insert into event (position, event_id, partner_id, livemode, reference, intent_id, client_reference, \
+                            sequence, type, occurred_at, observed_at, object) \
+         select bumped.base + u.n, u.id, u.partner, u.livemode, u.reference, u.intent, u.client, u.seq, u.type, \
+                v.occurred, v.observed, v.object \
+         from bumped, unnest($1::text[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::text[], $7::int8[], \
+                             $8::text[]) with ordinality \
+              as u (id, partner, livemode, reference, intent, client, seq, type, n) \
+         join unnest($9::timestamptz[], $10::timestamptz[], $11::jsonb[]) with ordinality \
+              as v (occurred, observed, object, n) using (n)",
+    )
+    .bind(text(|e| &e.event_id))
+    .bind(text(|e| &e.tenant.partner_id))
+    .bind(events.iter().map(|e| e.tenant.livemode).collect::<Vec<_>>())
+    .bind(text(|e| &e.reference))
+    .bind(text(|e| &e.intent_id))
+    .bind(events.iter().map(|e| e.client_reference.as_deref()).collect::<Vec<_>>())
+    .bind(events.iter().map(|e| e.sequence).collect::<Vec<_>>())
+    .bind(text(|e| e.kind.as_str()))
+    .bind(events.iter().map(|e| e.occurred_at).collect::<Vec<_>>())
+    .bind(events.iter().map(|e| e.observed_at).collect::<Vec<_>>())
+    .bind(events.iter().map(|e| e.object.clone()).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    position: i64,
+    event_id: String,
+    partner_id: String,
+    livemode: bool,
+    reference: String,
+    intent_id: String,
+    client_reference: Option<String>,
+    sequence: i64,
+    #[sqlx(rename = "type")]
+    kind: String,
+    occurred_at: DateTime<Utc>,
+    observed_at: DateTime<Utc>,
+    object: Value,
+}
+
+fn kind(text: &str) -> Result<EventType, StoreError> {
+    EventType::parse(text).ok_or_else(|| StoreError::corrupt("event", format_args!("type {text}")))
+}
+
+impl Row {
+    fn into_event(self) -> Result<StoredEvent, StoreError> {
+        let kind = kind(&self.kind)?;
+        let event = NewEvent {
+            event_id: self.event_id,
+            tenant: Tenant { partner_id: self.partner_id, livemode: self.livemode },
+            reference: self.reference,
+            intent_id: self.intent_id,
+            client_reference: self.client_reference,
+            sequence: self.sequence,
+            kind,
+            occurred_at: self.occurred_at,
+            observed_at: self.observed_at,
+            object: self.object,
+        };
+        Ok(StoredEvent { position: self.position, event })
+    }
+}
+
+/// A page of a tenant's events after a position, ascending.
+pub async fn list_for_tenant(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    filter: &Filter,
+) -> Result<Vec<StoredEvent>, StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(
+        "select * from event where partner_id = $1 and livemode = $2 and position > $3 \
+           and ($4::text is null or type = $4) and ($5::text is null or intent_id = $5) \
+         order by position limit $6",
+    )
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .bind(filter.after)
+    .bind(filter.kind.map(EventType::as_str))
+    .bind(filter.intent_id.as_deref())
+    .bind(filter.limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(Row::into_event).collect()
+}
+
+/// A page of one partner's executions' events for a follower inside the service.
+pub async fn list_after(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<StoredEvent>, StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(
+        "select * from event where partner_id = $1 and position > $2 order by position limit $3",
+    )
+    .bind(partner_id)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(Row::into_event).collect()
+}
+
+/// What happened to one execution, oldest first.
+pub async fn list_recorded(conn: &mut PgConnection, reference: &str) -> Result<Vec<Recorded>, StoreError> {
+    let rows: Vec<(String, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
+        "select type, occurred_at, observed_at from event where reference = $1 order by sequence",
+    )
+    .bind(reference)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(text, occurred, observed)| {
+            Ok(Recorded { kind: kind(&text)?, occurred_at: occurred.into(), observed_at: observed.into() })
+        })
+        .collect()
+}
+
+/// The feed's epoch: cursors of another epoch are refused.
+pub async fn load_epoch(conn: &mut PgConnection) -> Result<uuid::Uuid, StoreError> {
+    let row: (uuid::Uuid,) = sqlx::query_as("select epoch from feed_counter").fetch_one(conn).await?;
+    Ok(row.0)
+}

@@ -1,0 +1,152 @@
+//! Decided submissions and the permit nonces that live ones hold.
+
+use dvp_domain::intent::IntentRequest;
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use super::StoreError;
+
+/// A tenant: a partner in one environment. Test and live data never meet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tenant {
+    pub partner_id: String,
+    pub livemode: bool,
+}
+
+/// A row of `intent`: accepted with a reference, or rejected with a reason.
+#[derive(Debug, Clone)]
+pub struct IntentRow<'a> {
+    pub tenant: &'a Tenant,
+    pub request: &'a IntentRequest,
+    pub reference: Option<&'a str>,
+    pub reason: Option<&'static str>,
+}
+
+/// A nonce of an owner's permit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PermitKey {
+    /// Lowercase address.
+    pub owner: String,
+    pub nonce: String,
+}
+
+fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>, Vec<bool>) {
+    of.map(|tenant| (tenant.partner_id.as_str(), tenant.livemode)).unzip()
+}
+
+/// Which of the intent ids were used before, accepted or not.
+pub async fn list_used_ids(
+    conn: &mut PgConnection,
+    asked: &[(&Tenant, &str)],
+) -> Result<Vec<(Tenant, String)>, StoreError> {
+    let (partners, modes) = tenants(asked.iter().map(|(tenant, _)| *tenant));
+    let ids: Vec<&str> = asked.iter().map(|(_, id)| *id).collect();
+    let rows: Vec<(String, bool, String)> = sqlx::query_as(
+        "select partner_id, livemode, intent_id from intent \
+         where (partner_id, livemode, intent_id) in (select * from unnest($1::text[], $2::bool[], $3::text[]))",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(ids)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
+}
+
+/// Which of the client references belong to accepted intents.
+pub async fn list_used_client_references(
+    conn: &mut PgConnection,
+    asked: &[(&Tenant, &str)],
+) -> Result<Vec<(Tenant, String)>, StoreError> {
+    let (partners, modes) = tenants(asked.iter().map(|(tenant, _)| *tenant));
+    let references: Vec<&str> = asked.iter().map(|(_, reference)| *reference).collect();
+    let rows: Vec<(String, bool, String)> = sqlx::query_as(
+        "select partner_id, livemode, client_reference from intent \
+         where (partner_id, livemode, client_reference) in (select * from unnest($1::text[], $2::bool[], $3::text[])) \
+           and reference is not null",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(references)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
+}
+
+pub async fn insert(conn: &mut PgConnection, rows: &[IntentRow<'_>]) -> Result<(), StoreError> {
+    let (partners, modes) = tenants(rows.iter().map(|row| row.tenant));
+    let mut requests: Vec<Value> = Vec::with_capacity(rows.len());
+    for row in rows {
+        requests
+            .push(serde_json::to_value(row.request).map_err(|error| StoreError::corrupt("intent", error))?);
+    }
+    let ids: Vec<&str> = rows.iter().map(|row| row.request.intent_id.as_str()).collect();
+    let client: Vec<Option<&str>> = rows.iter().map(|row| row.request.client_reference.as_deref()).collect();
+    let references: Vec<Option<&str>> = rows.iter().map(|row| row.reference).collect();
+    let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason).collect();
+    sqlx::query(
+        "insert into intent (partner_id, livemode, intent_id, client_reference, reference, reason, request) \
+         select * from unnest($1::text[], $2::bool[], $3::text[], $4::text[], $5::text[], $6::text[], $7::jsonb[])",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(ids)
+    .bind(client)
+    .bind(references)
+    .bind(reasons)
+    .bind(requests)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Which of the nonces are held by live settlements.
+pub async fn list_held_permits(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    asked: &[PermitKey],
+) -> Result<Vec<PermitKey>, StoreError> {
+    let (owners, nonces): (Vec<&str>, Vec<&str>) =
+        asked.iter().map(|key| (key.owner.as_str(), key.nonce.as_str())).unzip();
+    let rows: Vec<(String, String)> = sqlx::query_as(
+        "select owner, nonce::text from permit_use where chain_id = $1 and (owner, nonce) in \
+         (select o, n::numeric from unnest($2::text[], $3::text[]) as u (o, n))",
+    )
+    .bind(chain_id)
+    .bind(owners)
+    .bind(nonces)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|(owner, nonce)| PermitKey { owner, nonce }).collect())
+}
+
+/// Holds nonces for settlements.
+pub async fn insert_permits(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    held: &[(PermitKey, &str)],
+) -> Result<(), StoreError> {
+    let owners: Vec<&str> = held.iter().map(|(key, _)| key.owner.as_str()).collect();
+    let nonces: Vec<&str> = held.iter().map(|(key, _)| key.nonce.as_str()).collect();
+    let references: Vec<&str> = held.iter().map(|(_, reference)| *reference).collect();
+    sqlx::query(
+        "insert into permit_use (chain_id, owner, nonce, reference) \
+         select $1, o, n::numeric, r from unnest($2::text[], $3::text[], $4::text[]) as u (o, n, r)",
+    )
+    .bind(chain_id)
+    .bind(owners)
+    .bind(nonces)
+    .bind(references)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Lets go of the nonces of settlements whose lock is decided.
+pub async fn delete_permits(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
+    sqlx::query("delete from permit_use where reference = any($1::text[])")
+        .bind(references)
+        .execute(conn)
+        .await?;
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! All SQL of dvp, one module per subject.
+//!
+//! One statement takes a connection, several take a transaction, nothing here commits except where it says so. Rows
+//! become domain types here; a row that breaks a rule is [`StoreError::Corrupt`], not a panic.
+
+pub mod balances;
+pub mod chain;
+pub mod commands;
+pub mod effects;
+pub mod events;
+pub mod executions;
+pub mod fix;
+pub mod idempotency;
+pub mod intents;
+pub mod lease;
+pub mod ledger;
+pub mod partners;
+pub mod quotes;
+pub mod receipts;
+
+pub use sqlx::PgPool;
+use sqlx::migrate::Migrator;
+
+/// The schema, embedded in the binary.
+pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
+
+/// The database could not do it, or holds something that breaks a rule.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+    #[error("migration: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    #[error("table {table} holds a row that breaks a rule: {reason}")]
+    Corrupt { table: &'static str, reason: String },
+    /// Somebody else changed the row first: load it again.
+    #[error("{what} was changed by somebody else")]
+    Stale { what: &'static str },
+}
+
+impl StoreError {
+    pub(crate) fn corrupt(table: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Corrupt { table, reason: reason.to_string() }
+    }
+
+    /// The name of the constraint the statement ran into.
+    pub fn constraint(&self) -> Option<&str> {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => error.constraint(),
+            Self::Database(_) | Self::Migrate(_) | Self::Corrupt { .. } | Self::Stale { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! One step of a settlement, tried anew when another writer was faster.
+
+use dvp_domain::settlement::{Happened, State, Terms};
+use tracing::{debug, info};
+
+use crate::engine::{Engine, EngineError};
+use crate::store::executions::Execution;
+use crate::writer::{Change, Consumed, Unit, Work, WriteError};
+
+/// What became of something that happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Stepped,
+    /// It does not apply to the state (any more); it was consumed and nothing changed.
+    Ignored,
+    /// The settlement moved meanwhile: load it again.
+    Stale,
+}
+
+/// Steps a settlement by `happened` and consumes what led to it in the same transaction.
+pub(super) async fn take(
+    engine: &Engine,
+    execution: Execution,
+    happened: Happened,
+    consumed: Consumed,
+) -> Result<Taken, EngineError> {
+    let Execution { terms, state, version, last_sequence } = execution;
+    let (from, event) = (state.name(), happened.name());
+    let step = match state.step(&terms, happened) {
+        Ok(step) => Some(step),
+        Err(illegal) => {
+            debug!(%illegal, "ignored");
+            None
+        }
+    };
+    let to = step.as_ref().map(|step| step.next.name());
+    let change = Change { terms, version, last_sequence, step, consumed };
+    match engine.writer.write_patiently(Unit::of(Work::Step(Box::new(change)))).await {
+        Ok(_) => {
+            if let Some(to) = to {
+                info!(from, event, to, "settlement stepped");
+            }
+            Ok(if to.is_some() { Taken::Stepped } else { Taken::Ignored })
+        }
+        Err(WriteError::Stale { .. }) => Ok(Taken::Stale),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the leg of an effect is still wanted.
+pub(super) fn awaits_offramp(state: &State) -> bool {
+    matches!(state, State::Converting { .. })
+}
+
+pub(super) fn awaits_payout(state: &State) -> bool {
+    matches!(state, State::Paying { .. })
+}
+
+/// The account a rail pays to.
+pub(super) fn account(terms: &Terms) -> String {
+    terms.request.beneficiary.as_ref().and_then(|b| b.account()).unwrap_or_default().to_owned()
+}

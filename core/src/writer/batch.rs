@@ -1,0 +1,202 @@
+//! One batch, one transaction. Locks are taken in one order (quotes, then balances by key), the feed's counter is
+//! bumped last.
+
+use std::collections::{BTreeSet, HashSet};
+
+use dvp_domain::settlement::Effect;
+use dvp_domain::time::Timestamp;
+use sqlx::{PgConnection, PgPool};
+
+use super::rows::Rows;
+use super::submit::{self, Decided, Known};
+use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
+use super::{WriteError, claims, plan};
+use crate::context::{Context, now};
+use crate::store::balances::{self, BalanceKey};
+use crate::store::executions::StateChange;
+use crate::store::idempotency::{self, Record};
+use crate::store::{StoreError, events, executions, fix, quotes};
+
+/// Writes the units and returns each one's outcome. An error means that nothing was written.
+pub(super) async fn commit(
+    pool: &PgPool,
+    context: &Context,
+    units: &[&Unit],
+) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
+    let now = now();
+    let mut tx = pool.begin().await?;
+    let mut outcomes = claims::decide(&mut tx, units).await?;
+    let open = |outcomes: &[Option<Outcome>], n: usize| outcomes.get(n).is_some_and(Option::is_none);
+    let submissions: Vec<(usize, &Submission)> = units
+        .iter()
+        .enumerate()
+        .filter_map(|(n, unit)| match &unit.work {
+            Work::Submit(submission) if open(&outcomes, n) => Some((n, submission.as_ref())),
+            _ => None,
+        })
+        .collect();
+    let asked: Vec<&Submission> = submissions.iter().map(|(_, submission)| *submission).collect();
+    let mut known = submit::load(&mut tx, context, &asked).await?;
+    let mut rows = Rows { chain_id: context.chain.chain_id, ..Rows::default() };
+    let keys = balance_keys(context, &asked, units);
+    if !keys.is_empty() {
+        rows.balances = balances::lock(&mut tx, keys).await?;
+    }
+    let moved = change_executions(&mut tx, units).await?;
+    let mut decided = Vec::new();
+    let mut work = Gathering {
+        context,
+        known: &mut known,
+        rows: &mut rows,
+        decided: &mut decided,
+        stepped: HashSet::new(),
+        now,
+    };
+    for (n, unit) in units.iter().enumerate() {
+        if open(&outcomes, n)
+            && let Some(slot) = outcomes.get_mut(n)
+        {
+            *slot = work.gather(&mut tx, unit, &moved).await?;
+        }
+    }
+    submit::write(&mut tx, &known, &decided).await?;
+    rows.write(&mut tx).await?;
+    let done = finish(&mut tx, units, outcomes).await?;
+    if !rows.events.is_empty() {
+        sqlx::query("select pg_notify('dvp_feed', '')").execute(&mut *tx).await?;
+        events::append(&mut tx, &rows.events).await?;
+    }
+    tx.commit().await?;
+    Ok(done)
+}
+
+/// The balances the batch will touch, in the order they are locked.
+fn balance_keys(context: &Context, asked: &[&Submission], units: &[&Unit]) -> BTreeSet<BalanceKey> {
+    let mut keys = submit::balance_keys(context, asked);
+    for unit in units {
+        let Work::Step(change) = &unit.work else { continue };
+        let Some(step) = &change.step else { continue };
+        if step.effects.iter().any(|e| matches!(e, Effect::ReleaseReservation | Effect::SpendReservation)) {
+            keys.insert((change.terms.plan.solver_id.clone(), change.terms.output.asset.clone()));
+        }
+    }
+    keys
+}
+
+/// Moves the executions whose version still holds and returns their references. Of two steps of one execution in a
+/// batch only the first can hold.
+async fn change_executions(conn: &mut PgConnection, units: &[&Unit]) -> Result<HashSet<String>, StoreError> {
+    let mut seen = HashSet::new();
+    let changes: Vec<StateChange<'_>> = units
+        .iter()
+        .filter_map(|unit| match &unit.work {
+            Work::Step(change) => Some(change),
+            _ => None,
+        })
+        .filter(|change| change.step.is_some() && seen.insert(change.terms.reference.as_str()))
+        .filter_map(|change| {
+            let step = change.step.as_ref()?;
+            let told = i64::try_from(step.events.len()).unwrap_or(i64::MAX);
+            Some(StateChange {
+                reference: change.terms.reference.as_str(),
+                version: change.version,
+                state: &step.next,
+                last_sequence: change.last_sequence.saturating_add(told),
+            })
+        })
+        .collect();
+    if changes.is_empty() {
+        return Ok(HashSet::new());
+    }
+    Ok(executions::update(conn, &changes).await?.into_iter().collect())
+}
+
+struct Gathering<'b, 'u> {
+    context: &'b Context,
+    known: &'b mut Known,
+    rows: &'b mut Rows,
+    decided: &'b mut Vec<Decided<'u>>,
+    stepped: HashSet<&'u str>,
+    now: Timestamp,
+}
+
+impl<'u> Gathering<'_, 'u> {
+    /// Gathers one unit's rows. `None`: its base was changed by somebody else, and nothing of it is written.
+    async fn gather(
+        &mut self,
+        conn: &mut PgConnection,
+        unit: &'u Unit,
+        moved: &HashSet<String>,
+    ) -> Result<Option<Outcome>, StoreError> {
+        match &unit.work {
+            Work::Submit(submission) => {
+                let (outcome, decided) =
+                    submit::decide_one(self.context, self.known, self.rows, submission, self.now)?;
+                self.decided.extend(decided);
+                return Ok(Some(outcome));
+            }
+            Work::Quote(context) => quotes::upsert_context(conn, context).await?,
+            Work::FirmQuote(quote) => quotes::insert_firm(conn, quote).await?,
+            Work::Step(change) => return self.gather_step(change, moved),
+            Work::Refuse(outcome) => return Ok(Some(outcome.clone())),
+            Work::SessionOnly => {}
+        }
+        Ok(Some(Outcome::Written))
+    }
+
+    fn gather_step(
+        &mut self,
+        change: &'u Change,
+        moved: &HashSet<String>,
+    ) -> Result<Option<Outcome>, StoreError> {
+        if let Some(step) = &change.step {
+            let reference = change.terms.reference.as_str();
+            if !moved.contains(reference) || !self.stepped.insert(reference) {
+                return Ok(None);
+            }
+            let at = (change.version.saturating_add(1), change.last_sequence);
+            plan::gather(self.context, self.rows, &change.terms, step, at, self.now)?;
+        }
+        self.rows.facts.extend(change.consumed.fact);
+        self.rows.ended.extend(change.consumed.effect.clone());
+        Ok(Some(Outcome::Written))
+    }
+}
+
+/// Writes the idempotency records and the FIX parts of the units that were carried out.
+async fn finish(
+    conn: &mut PgConnection,
+    units: &[&Unit],
+    outcomes: Vec<Option<Outcome>>,
+) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
+    let mut records = Vec::new();
+    let mut parts = Vec::new();
+    let mut done = Vec::with_capacity(units.len());
+    for (unit, outcome) in units.iter().zip(outcomes) {
+        let Some(outcome) = outcome else {
+            done.push(Err(WriteError::Stale { what: "the execution" }));
+            continue;
+        };
+        let response = match (&outcome, &unit.idempotency) {
+            (Outcome::Replayed(response), _) => Some(response.clone()),
+            (Outcome::KeyConflict | Outcome::KeyProcessing, _) | (_, None) => None,
+            (outcome, Some(part)) => {
+                let response = (part.render)(outcome);
+                let (id, fingerprint) = (part.id.clone(), part.fingerprint);
+                records.push(Record { id, fingerprint, response: response.clone() });
+                Some(response)
+            }
+        };
+        if let Some(part) = &unit.fix {
+            parts.push((part, (part.render)(&outcome)));
+        }
+        done.push(Ok(Done { outcome, response }));
+    }
+    if !records.is_empty() {
+        idempotency::insert(conn, &records).await?;
+    }
+    if !parts.is_empty() {
+        fix::apply_parts(conn, &parts).await?;
+    }
+    Ok(done)
+}

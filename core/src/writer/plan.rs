@@ -1,0 +1,144 @@
+//! A settlement's step as rows: its events with their snapshots, its effects, its postings.
+
+use dvp_domain::canonical::{canonical_sha256, hex32};
+use dvp_domain::event::{self, EventType};
+use dvp_domain::ids::EventId;
+use dvp_domain::receipt;
+use dvp_domain::settlement::{Effect, Emitted, State, Step, Terms};
+use dvp_domain::time::Timestamp;
+use serde_json::json;
+use uuid::Uuid;
+
+use super::rows::{Rows, release, spend};
+use crate::chain::{ChainCommand, CreateCommand, PermitArgs};
+use crate::context::Context;
+use crate::store::StoreError;
+use crate::store::effects::{EffectKind, NewEffect};
+use crate::store::events::NewEvent;
+use crate::store::intents::Tenant;
+use crate::store::ledger::Posting;
+
+/// Gathers the rows of a step that leads to `version`. Returns the sequence of its last event.
+pub(super) fn gather(
+    context: &Context,
+    rows: &mut Rows,
+    terms: &Terms,
+    step: &Step,
+    (version, last_sequence): (i64, i64),
+    now: Timestamp,
+) -> Result<i64, StoreError> {
+    let mut sequence = last_sequence;
+    for told in &step.events {
+        sequence = sequence.saturating_add(1);
+        rows.events.push(new_event(context, terms, told, sequence, now)?);
+    }
+    for effect in &step.effects {
+        gather_effect(context, rows, terms, &step.next, effect, (version, now))?;
+    }
+    Ok(sequence)
+}
+
+fn new_event(
+    context: &Context,
+    terms: &Terms,
+    told: &Emitted,
+    sequence: i64,
+    now: Timestamp,
+) -> Result<NewEvent, StoreError> {
+    let account = terms.request.beneficiary.as_ref().and_then(|b| b.account());
+    let account_hash = account.map(|account| context.vault.account_hash(account));
+    let object = event::snapshot(terms, &told.state, told.kind, account_hash);
+    let kind: EventType = told.kind;
+    // A source's clock may be ahead of ours: nothing is recorded before it occurred (contract section 2.6).
+    let occurred_at = told.occurred_at.min(now);
+    Ok(NewEvent {
+        event_id: EventId::from_unique(Uuid::now_v7()).into(),
+        tenant: Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode },
+        reference: terms.reference.to_string(),
+        intent_id: terms.request.intent_id.clone(),
+        client_reference: terms.request.client_reference.clone(),
+        sequence,
+        kind,
+        occurred_at: occurred_at.to_utc(),
+        observed_at: now.to_utc(),
+        object: serde_json::to_value(object).map_err(|error| StoreError::corrupt("event", error))?,
+    })
+}
+
+fn gather_effect(
+    context: &Context,
+    rows: &mut Rows,
+    terms: &Terms,
+    next: &State,
+    effect: &Effect,
+    (version, now): (i64, Timestamp),
+) -> Result<(), StoreError> {
+    let reference = terms.reference.to_string();
+    let gross = terms.plan.priced.gross_output;
+    let balance = (terms.plan.solver_id.clone(), terms.output.asset.clone());
+    let mut due = |kind, at: Timestamp| {
+        rows.effects.push(NewEffect { reference: reference.clone(), kind, run_at: at.to_utc() });
+    };
+    match effect {
+        Effect::LockAt(at) => due(EffectKind::Lock, *at),
+        Effect::ExpireAt(at) => due(EffectKind::Expire, *at),
+        Effect::CallOfframp => due(EffectKind::Offramp, now),
+        Effect::CallPayout => due(EffectKind::Payout, now),
+        Effect::CreateOnChain => {
+            rows.command(terms, terms.entity.clone(), create_command(context, terms, now)?)
+        }
+        Effect::FillAndSettle => fill_and_settle(context, rows, terms, next),
+        Effect::IssueReceipt => issue_receipt(rows, terms, next, now),
+        Effect::DropTimers => rows.timers_dropped.push(reference),
+        Effect::ReleaseReservation => rows.shift(&balance, |held| release(held, gross))?,
+        Effect::SpendReservation => rows.shift(&balance, |held| spend(held, gross))?,
+        Effect::Post(moves) => {
+            rows.postings.push(Posting { reference, step: version, moves: moves.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn create_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<ChainCommand, StoreError> {
+    let missing = || StoreError::corrupt("execution", "an on-chain input without a permit");
+    let permit = terms.request.permit.as_ref().ok_or_else(missing)?;
+    let signed_terms = json!({
+        "reference": terms.reference.as_str(),
+        "input": {"asset": terms.input.asset, "amountMinor": terms.input.amount},
+        "output": {"asset": terms.output.asset, "amountMinor": terms.output.amount},
+    });
+    Ok(ChainCommand::Create(Box::new(CreateCommand {
+        entity: terms.entity.clone(),
+        maker: terms.request.user.clone(),
+        solver: terms.plan.solver_wallet.clone(),
+        token: permit.token.clone(),
+        amount: terms.input.amount.to_string(),
+        fill_deadline: now.unix_secs().saturating_add(context.windows.fill_secs),
+        timelock: now.unix_secs().saturating_add(context.windows.timelock_secs),
+        hashlock: terms.hashlock.clone(),
+        terms: hex32(&canonical_sha256(&signed_terms)),
+        permit: PermitArgs {
+            amount: permit.amount_minor.to_string(),
+            nonce: permit.nonce.to_string(),
+            deadline: permit.deadline,
+            signature: permit.signature.clone(),
+        },
+    })))
+}
+
+fn fill_and_settle(context: &Context, rows: &mut Rows, terms: &Terms, next: &State) {
+    let State::Releasing { payout, .. } = next else { return };
+    let entity = || terms.entity.clone();
+    let payout_ref = hex32(&dvp_domain::canonical::sha256(&payout.provider_reference));
+    rows.command(terms, entity(), ChainCommand::Fill { entity: entity(), payout_ref });
+    let preimage = hex32(&context.vault.preimage(terms.reference.as_str()));
+    rows.command(terms, entity(), ChainCommand::Settle { entity: entity(), preimage });
+}
+
+fn issue_receipt(rows: &mut Rows, terms: &Terms, next: &State, now: Timestamp) {
+    let State::Completed { offramp, payout, .. } = next else { return };
+    let receipt = receipt::issue(terms, offramp, payout, now);
+    let content_hash = receipt.content_hash.clone();
+    rows.command(terms, content_hash.clone(), ChainCommand::Anchor { content_hash });
+    rows.receipts.push((terms.reference.to_string(), receipt, now));
+}

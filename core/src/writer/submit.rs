@@ -1,0 +1,236 @@
+//! Submissions of a batch: what they need is locked once, then each is decided in order against what the ones before
+//! it left.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use dvp_domain::asset::Asset;
+use dvp_domain::canonical::hex32;
+use dvp_domain::decision::{Decision, Plan, QuoteLookup, Reason, decide};
+use dvp_domain::ids::{PartnerId, Reference};
+use dvp_domain::intent::{Bounds, IntentRequest};
+use dvp_domain::quote::Market;
+use dvp_domain::settlement::{AssetAmount, Terms, accept};
+use dvp_domain::time::Timestamp;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::plan;
+use super::rows::{Rows, reserve};
+use super::unit::{Accepted, Outcome, Submission};
+use crate::context::Context;
+use crate::store::StoreError;
+use crate::store::balances::BalanceKey;
+use crate::store::intents::{self, IntentRow, PermitKey, Tenant};
+use crate::store::quotes::{self, FirmQuote};
+
+/// What the submissions of a batch are checked against, locked for the rest of the transaction.
+#[derive(Default)]
+pub(super) struct Known {
+    used_ids: HashSet<(Tenant, String)>,
+    used_references: HashSet<(Tenant, String)>,
+    held_permits: HashSet<PermitKey>,
+    quotes: HashMap<String, FirmQuote>,
+    /// Quotes consumed by this batch, with the execution that did.
+    consumed: Vec<(String, String)>,
+}
+
+/// A decided submission, to be written to `intent`.
+pub(super) struct Decided<'a> {
+    submission: &'a Submission,
+    reference: Option<String>,
+    reason: Option<Reason>,
+}
+
+/// The balances that submissions may draw on.
+pub(super) fn balance_keys(context: &Context, submissions: &[&Submission]) -> BTreeSet<BalanceKey> {
+    let provider = &context.provider.id;
+    submissions.iter().map(|s| (provider.clone(), s.request.output_asset.symbol.clone())).collect()
+}
+
+/// Loads and locks what the submissions are checked against.
+pub(super) async fn load(
+    conn: &mut PgConnection,
+    context: &Context,
+    submissions: &[&Submission],
+) -> Result<Known, StoreError> {
+    let mut known = Known::default();
+    if submissions.is_empty() {
+        return Ok(known);
+    }
+    let ids: Vec<_> = submissions.iter().map(|s| (&s.tenant, s.request.intent_id.as_str())).collect();
+    known.used_ids.extend(intents::list_used_ids(conn, &ids).await?);
+    let client: Vec<_> = submissions
+        .iter()
+        .filter_map(|s| s.request.client_reference.as_deref().map(|reference| (&s.tenant, reference)))
+        .collect();
+    if !client.is_empty() {
+        known.used_references.extend(intents::list_used_client_references(conn, &client).await?);
+    }
+    let permits: Vec<PermitKey> = submissions.iter().filter_map(|s| permit_key(&s.request)).collect();
+    if !permits.is_empty() {
+        known.held_permits.extend(intents::list_held_permits(conn, context.chain.chain_id, &permits).await?);
+    }
+    let quotes: Vec<&str> = submissions.iter().filter_map(|s| s.request.quote_id.as_deref()).collect();
+    if !quotes.is_empty() {
+        known.quotes = quotes::lock_firm(conn, &quotes).await?;
+    }
+    Ok(known)
+}
+
+/// Decides one submission and gathers the rows of an accepted one.
+pub(super) fn decide_one<'a>(
+    context: &Context,
+    known: &mut Known,
+    rows: &mut Rows,
+    submission: &'a Submission,
+    now: Timestamp,
+) -> Result<(Outcome, Option<Decided<'a>>), StoreError> {
+    let Submission { tenant, request } = submission;
+    if known.used_ids.contains(&(tenant.clone(), request.intent_id.clone())) {
+        return Ok((Outcome::DuplicateIntent, None));
+    }
+    let client_key = request.client_reference.clone().map(|reference| (tenant.clone(), reference));
+    if client_key.as_ref().is_some_and(|key| known.used_references.contains(key)) {
+        return Ok((Outcome::DuplicateClientReference, None));
+    }
+    let permit = permit_key(request);
+    if permit.as_ref().is_some_and(|key| known.held_permits.contains(key)) {
+        return Ok((Outcome::InvalidPermit("permit.nonce is held by another live intent"), None));
+    }
+    let decision = match market_decision(context, known, rows, submission, now) {
+        Decision::PermitTooSmall => {
+            return Ok((Outcome::InvalidPermit("permit.amountMinor is below the amount to be locked"), None));
+        }
+        decided => decided,
+    };
+    known.used_ids.insert((tenant.clone(), request.intent_id.clone()));
+    let Decision::Accepted(plan) = decision else {
+        let Decision::Rejected(reason) = decision else { unreachable!("a too small permit returned above") };
+        let outcome = Outcome::Rejected { intent_id: request.intent_id.clone(), reason };
+        return Ok((outcome, Some(Decided { submission, reference: None, reason: Some(reason) })));
+    };
+    known.used_references.extend(client_key);
+    let accepted = gather_accepted(context, known, rows, submission, *plan, now)?;
+    rows.permits.extend(permit.clone().map(|key| (key, accepted.reference.clone())));
+    known.held_permits.extend(permit);
+    let reference = Some(accepted.reference.clone());
+    Ok((Outcome::Accepted(Box::new(accepted)), Some(Decided { submission, reference, reason: None })))
+}
+
+fn market_decision(
+    context: &Context,
+    known: &Known,
+    rows: &Rows,
+    submission: &Submission,
+    now: Timestamp,
+) -> Decision {
+    let request = &submission.request;
+    let lookup = match &request.quote_id {
+        None => QuoteLookup::NotAsked,
+        Some(id) => match known.quotes.get(id).filter(|quote| quote.tenant == submission.tenant) {
+            None => QuoteLookup::Unknown,
+            Some(quote) => {
+                let used = quote.used || known.consumed.iter().any(|(consumed, _)| consumed == id);
+                QuoteLookup::Found { terms: Box::new(quote.terms.clone()), used }
+            }
+        },
+    };
+    let key = (context.provider.id.clone(), request.output_asset.symbol.clone());
+    let available = rows.balances.get(&key).copied().unwrap_or_default().available;
+    let market = Market { registry: &context.registry, provider: &context.provider, available };
+    decide(request, &market, &lookup, &context.payout_provider, now)
+}
+
+fn gather_accepted(
+    context: &Context,
+    known: &mut Known,
+    rows: &mut Rows,
+    submission: &Submission,
+    plan: Plan,
+    now: Timestamp,
+) -> Result<Accepted, StoreError> {
+    let request = &submission.request;
+    let reference = Reference::from_unique(Uuid::now_v7().simple());
+    let gross = plan.priced.gross_output;
+    rows.shift(&(plan.solver_id.clone(), request.output_asset.symbol.clone()), |held| reserve(held, gross))?;
+    if let Some(quote) = &plan.quote_id {
+        known.consumed.push((quote.clone(), reference.to_string()));
+    }
+    let accepted = Accepted {
+        intent_id: request.intent_id.clone(),
+        reference: reference.to_string(),
+        plan: plan.clone(),
+        exact_output: matches!(request.bounds, Bounds::ExactOutput { .. }),
+    };
+    let terms = terms(context, submission, plan, reference, now)?;
+    let step = accept(&terms);
+    let last = plan::gather(context, rows, &terms, &step, (1, 0), now)?;
+    rows.accepted.push((terms, step.next, last));
+    Ok(accepted)
+}
+
+fn terms(
+    context: &Context,
+    submission: &Submission,
+    plan: Plan,
+    reference: Reference,
+    now: Timestamp,
+) -> Result<Terms, StoreError> {
+    let request = &submission.request;
+    let amount = |asset: &Asset, amount| AssetAmount {
+        asset: asset.symbol.clone(),
+        amount,
+        exponent: asset.exponent,
+        chain: asset.chain().map(ToOwned::to_owned),
+    };
+    let asset = |symbol: &str| {
+        let missing = || StoreError::corrupt("execution", format_args!("asset {symbol} left the registry"));
+        context.registry.find(symbol).ok_or_else(missing)
+    };
+    let account = request.beneficiary.as_ref().and_then(|b| b.account()).unwrap_or_default();
+    let partner = || submission.tenant.partner_id.parse::<PartnerId>();
+    Ok(Terms {
+        partner_id: partner().map_err(|error| StoreError::corrupt("partner", error))?,
+        livemode: submission.tenant.livemode,
+        input: amount(asset(&request.input_asset.symbol)?, plan.priced.input),
+        output: amount(asset(&request.output_asset.symbol)?, plan.priced.output),
+        entity: hex32(&Context::entity(&reference)),
+        hashlock: hex32(&context.vault.hashlock(reference.as_str())),
+        lock_at: now.plus_millis((context.rest_millis)(account)),
+        accepted_at: now,
+        request: request.clone(),
+        plan,
+        reference,
+    })
+}
+
+/// Writes the decided intents and marks the quotes they consumed. Before the executions, which refer to them.
+pub(super) async fn write(
+    conn: &mut PgConnection,
+    known: &Known,
+    decided: &[Decided<'_>],
+) -> Result<(), StoreError> {
+    if !decided.is_empty() {
+        let rows: Vec<IntentRow<'_>> = decided
+            .iter()
+            .map(|one| IntentRow {
+                tenant: &one.submission.tenant,
+                request: &one.submission.request,
+                reference: one.reference.as_deref(),
+                reason: one.reason.map(Reason::as_str),
+            })
+            .collect();
+        intents::insert(conn, &rows).await?;
+    }
+    if !known.consumed.is_empty() {
+        let used: Vec<(&str, &str)> =
+            known.consumed.iter().map(|(quote, reference)| (quote.as_str(), reference.as_str())).collect();
+        quotes::update_used(conn, &used).await?;
+    }
+    Ok(())
+}
+
+fn permit_key(request: &IntentRequest) -> Option<PermitKey> {
+    let permit = request.permit.as_ref()?;
+    Some(PermitKey { owner: request.user.to_lowercase(), nonce: permit.nonce.to_string() })
+}
