@@ -1,1 +1,18 @@
-//! placeholder
+//! The FIX door: sockets in front, the engine behind, one task for each session in between.
+//!
+//! **Architecture invariant:** nothing is written to a socket that is not durable. A session's numbers, an order's
+//! effect and the report about it are one commit; the driver transmits in the order of the numbers, as commits are
+//! acknowledged. Protocol rules live in `dvp-fix`, business rules behind the engine: this crate moves and maps.
+//!
+//! Reading order: [`application`] (what a driver needs), [`driver`] (one session), [`acceptor`] (who is at the door).
+
+pub mod acceptor;
+pub mod application;
+mod clock;
+mod connection;
+pub mod driver;
+
+pub use acceptor::{Directory, SessionKey};
+pub use application::{Application, Commit, Numbers, Turn, Unavailable};
+pub use connection::Attach;
+pub use driver::Driver;

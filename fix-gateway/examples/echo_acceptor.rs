@@ -1,0 +1,227 @@
+//! An acceptor for session-level acceptance tests: the real session engine and driver with an application that sends
+//! back what it gets.
+//!
+//! `cargo run -p dvp-fix-gateway --example echo_acceptor -- --config FILE` prints `listening HOST:PORT`.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    io::Write as _,
+    time::Duration,
+};
+
+use dvp_fix::{
+    SeqNum,
+    codec::{Body, Field, Message},
+    dictionary::{Rules, Section},
+    session::{Credentials, SessionConfig, Stored, business_reject},
+    tag,
+};
+use dvp_fix_gateway::{
+    Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
+};
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+
+type Failure = Box<dyn std::error::Error>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    listen: String,
+    comp_id: String,
+    #[serde(default)]
+    reset_on_logon: bool,
+    max_latency_secs: Option<u64>,
+    profile: Option<String>,
+    store: Option<String>,
+    session: Vec<SessionSection>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SessionSection {
+    begin_string: String,
+    target_comp_id: String,
+    default_appl_ver_id: Option<String>,
+    #[serde(default = "yes")]
+    validate_fields_have_values: bool,
+    resend_request_chunk_size: Option<u64>,
+    #[serde(default)]
+    enable_last_msg_seq_num_processed: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Failure> {
+    let mut args = std::env::args().skip(1);
+    let path = match (args.next().as_deref(), args.next()) {
+        (Some("--config"), Some(path)) => path,
+        _ => return Err("usage: echo_acceptor --config FILE".into()),
+    };
+    let config: Config = toml::from_str(&std::fs::read_to_string(path)?)?;
+    if config.store.as_deref().is_some_and(|store| store != "memory") {
+        return Err("only store = \"memory\"".into());
+    }
+    if config.profile.as_deref().is_some_and(|profile| profile != "quickfix") {
+        return Err("only profile = \"quickfix\"".into());
+    }
+    let directory = Directory::default();
+    for section in &config.session {
+        let session = session_config(&config, section)?;
+        let key = SessionKey {
+            begin_string: session.begin_string.clone(),
+            peer_comp_id: session.target_comp_id.clone(),
+            our_comp_id: session.sender_comp_id.clone(),
+        };
+        let attach = directory.announce(key);
+        let echo = Echo::new(session.rules, session.default_appl_ver_id.clone());
+        tokio::spawn(Driver::new(echo, session, attach).run(CancellationToken::new()));
+    }
+    let listener = tokio::net::TcpListener::bind(&config.listen).await?;
+    writeln!(std::io::stdout(), "listening {}", listener.local_addr()?)?;
+    acceptor::accept(listener, directory, CancellationToken::new()).await;
+    Ok(())
+}
+
+fn session_config(config: &Config, section: &SessionSection) -> Result<SessionConfig, Failure> {
+    let version = section.default_appl_ver_id.as_deref();
+    let application = version.unwrap_or(&section.begin_string);
+    let rules = Rules::strict(&section.begin_string, application)
+        .ok_or_else(|| format!("no dictionary for {} {application}", section.begin_string))?;
+    let rules = Rules { require_values: section.validate_fields_have_values, ..rules };
+    let mut session =
+        SessionConfig::new(&section.begin_string, &config.comp_id, &section.target_comp_id, rules);
+    session.default_appl_ver_id =
+        version.map(|version| if version == "FIX.5.0SP2" { "9" } else { version }.to_owned());
+    session.reset_on_logon = config.reset_on_logon;
+    session.resend_request_chunk = section.resend_request_chunk_size;
+    session.last_msg_seq_num_processed = section.enable_last_msg_seq_num_processed;
+    if let Some(seconds) = config.max_latency_secs {
+        session.max_latency = Duration::from_secs(seconds);
+    }
+    Ok(session)
+}
+
+/// Sends orders, security definitions and emails back; knows the orders of this connection.
+struct Echo {
+    rules: Rules,
+    appl_ver_id: Option<String>,
+    next_in: SeqNum,
+    next_out: SeqNum,
+    stored: BTreeMap<SeqNum, Stored>,
+    seen: HashSet<Vec<u8>>,
+}
+
+impl Echo {
+    fn new(rules: Rules, appl_ver_id: Option<String>) -> Self {
+        let (next_in, next_out) = (SeqNum::FIRST, SeqNum::FIRST);
+        Self { rules, appl_ver_id, next_in, next_out, stored: BTreeMap::new(), seen: HashSet::new() }
+    }
+
+    fn commit(&mut self, numbers: Numbers, messages: Vec<Stored>) -> Commit {
+        if numbers.reset {
+            self.stored.clear();
+        }
+        (self.next_in, self.next_out) = (numbers.next_in, numbers.next_out);
+        self.stored.extend(messages.iter().map(|message| (message.seq, message.clone())));
+        Box::pin(std::future::ready(Ok(messages)))
+    }
+
+    fn answer(&mut self, message: &Message) -> Option<(String, Body)> {
+        let msg_type = message.text(tag::MSG_TYPE)?;
+        match msg_type {
+            "D" => {
+                let is_new = self.seen.insert(message.get(11)?.to_vec());
+                let is_wanted = is_new || !message.is_yes(tag::POSS_RESEND);
+                is_wanted.then(|| ("D".to_owned(), ascending(message, &self.rules)))
+            }
+            "d" | "C" => Some((msg_type.to_owned(), ascending(message, &self.rules))),
+            _ => {
+                let body = business_reject(message, 3, "Unsupported Message Type");
+                // Which version the type is unsupported in.
+                Some(("j".to_owned(), body.maybe(tag::DEFAULT_APPL_VER_ID, self.appl_ver_id.as_deref())))
+            }
+        }
+    }
+}
+
+impl Application for Echo {
+    async fn load(&mut self) -> Result<(SeqNum, SeqNum), Unavailable> {
+        Ok((self.next_in, self.next_out))
+    }
+
+    async fn authenticate(&mut self, _: Credentials) -> bool {
+        true
+    }
+
+    async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
+        Ok(self.commit(numbers, Vec::new()))
+    }
+
+    async fn deliver(&mut self, message: Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        let answer = self.answer(&message).map(|(msg_type, body)| Stored {
+            seq: turn.reserve(),
+            msg_type,
+            body,
+            sending_time: turn.sending_time(),
+            resend: true,
+        });
+        let numbers = turn.numbers();
+        Ok(self.commit(numbers, answer.into_iter().collect()))
+    }
+
+    async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+        Ok(self.stored.range(from..=to).map(|(_, message)| message.clone()).collect())
+    }
+
+    async fn wait_for_reports(&mut self) {
+        std::future::pending().await
+    }
+
+    async fn report(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
+        Ok(None)
+    }
+
+    fn connected(&mut self, is_connected: bool) {
+        if !is_connected {
+            self.seen.clear();
+        }
+    }
+}
+
+/// The message's own fields again: routing fields, then the body by ascending tag, each group after its count.
+fn ascending(message: &Message, rules: &Rules) -> Body {
+    const STAMPED: [u32; 9] = [8, 9, 34, 35, 43, 49, 52, 56, 122];
+    let mut header: Vec<&Field> = Vec::new();
+    let mut runs: Vec<Vec<&Field>> = Vec::new();
+    let section = rules.application.message(message.msg_type());
+    let mut fields = message.fields().iter().peekable();
+    while let Some(field) = fields.next() {
+        if rules.is_header(field.tag) {
+            if !STAMPED.contains(&field.tag) {
+                header.push(field);
+            }
+            continue;
+        }
+        if field.tag == tag::CHECK_SUM {
+            continue;
+        }
+        let mut run = vec![field];
+        if let Some(group) = section.and_then(|section| section.group(field.tag)) {
+            while let Some(member) = fields.next_if(|next| Section::has_anywhere(group, next.tag)) {
+                run.push(member);
+            }
+        }
+        runs.push(run);
+    }
+    header.sort_by_key(|field| field.tag);
+    runs.sort_by_key(|run| run.first().map(|field| field.tag));
+    let mut body = Body::new();
+    for field in header.into_iter().chain(runs.into_iter().flatten()) {
+        body.push(field.tag, message.value(field));
+    }
+    body
+}

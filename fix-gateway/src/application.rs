@@ -1,0 +1,104 @@
+//! What a session's driver needs from whoever stores its messages and acts upon them.
+
+use std::{future::Future, pin::Pin};
+
+use dvp_fix::{
+    SeqNum, UtcNanos,
+    codec::Message,
+    session::{Credentials, Now, Session, Stored},
+};
+
+/// The store could not do it. The connection ends; what was not acknowledged comes again.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unavailable(pub String);
+
+/// Resolves once everything is durable, to the messages that may now be transmitted, by ascending number.
+///
+/// The work is under way when a commit is returned, in the order in which commits were asked for; waiting for it does
+/// not drive it.
+pub type Commit = Pin<Box<dyn Future<Output = Result<Vec<Stored>, Unavailable>> + Send>>;
+
+/// A session's numbers before and after a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Numbers {
+    pub next_in: SeqNum,
+    pub next_out_before: SeqNum,
+    pub next_out: SeqNum,
+    /// Both count from 1 again, and stored messages are forgotten.
+    pub reset: bool,
+}
+
+/// The store and the business behind one session.
+pub trait Application: Send + 'static {
+    /// Where the session left off: next inbound and next outbound number.
+    fn load(&mut self) -> impl Future<Output = Result<(SeqNum, SeqNum), Unavailable>> + Send;
+
+    /// Is this peer who it says?
+    fn authenticate(&mut self, credentials: Credentials) -> impl Future<Output = bool> + Send;
+
+    /// Makes numbers durable that no application message comes with.
+    fn persist(&mut self, numbers: Numbers) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
+
+    /// Acts upon an application message. Answers are numbered with [`Turn::reserve`]; what the message leads to and
+    /// [`Turn::numbers`] are one commit. Returns once the commit has its place in line.
+    fn deliver(
+        &mut self,
+        message: Message,
+        turn: &mut Turn<'_>,
+    ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
+
+    /// Stored messages of a range, ascending.
+    fn stored(
+        &mut self,
+        from: SeqNum,
+        to: SeqNum,
+    ) -> impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send;
+
+    /// Waits until [`Application::report`] may have something. May be dropped at any time.
+    fn wait_for_reports(&mut self) -> impl Future<Output = ()> + Send;
+
+    /// Takes what happened meanwhile and numbers it; `None` when there is nothing.
+    fn report(
+        &mut self,
+        turn: &mut Turn<'_>,
+    ) -> impl Future<Output = Result<Option<Commit>, Unavailable>> + Send;
+
+    /// The peer has logged on, or gone.
+    fn connected(&mut self, is_connected: bool);
+}
+
+/// Gives out numbers for one commit.
+pub struct Turn<'a> {
+    session: &'a mut Session,
+    enqueued_out: &'a mut SeqNum,
+    now: Now,
+}
+
+impl<'a> Turn<'a> {
+    pub(crate) const fn new(session: &'a mut Session, enqueued_out: &'a mut SeqNum, now: Now) -> Self {
+        Self { session, enqueued_out, now }
+    }
+
+    /// The next outbound number.
+    pub fn reserve(&mut self) -> SeqNum {
+        self.session.reserve()
+    }
+
+    /// SendingTime(52) of what is numbered in this turn.
+    pub const fn sending_time(&self) -> UtcNanos {
+        self.now.utc
+    }
+
+    /// The numbers as they are after this turn. Called once, when all are reserved; the commit must be queued.
+    pub const fn numbers(&mut self) -> Numbers {
+        let numbers = Numbers {
+            next_in: self.session.next_in(),
+            next_out_before: *self.enqueued_out,
+            next_out: self.session.next_out(),
+            reset: false,
+        };
+        *self.enqueued_out = numbers.next_out;
+        numbers
+    }
+}

@@ -1,0 +1,421 @@
+//! One session: its state machine, its connection when there is one, and its place in the commit order.
+//!
+//! ```text
+//! socket ──> Session ──outputs──> commits (in flight, bounded) ──acknowledged──> socket
+//! ```
+//!
+//! Messages are read while earlier ones are being committed; when too many are in flight, reading stops and the
+//! peer's TCP window fills. Everything leaves in the order of `pending`, so numbers leave in order. A commit that
+//! fails ends the connection and the numbers are loaded anew: what the peer was not told, it asks for.
+
+use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
+
+use dvp_fix::{
+    SeqNum,
+    codec::{Garbled, Message},
+    session::{Output, Session, SessionConfig, Stored, Transmit},
+};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::{
+    application::{Application, Commit, Numbers, Turn, Unavailable},
+    clock,
+    connection::{Attach, Connection},
+};
+
+/// Commits in flight at most; beyond that the socket is not read.
+const IN_FLIGHT_MAX: usize = 256;
+/// Between attempts to load a session's numbers.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// Runs one session, connected or not.
+pub struct Driver<A> {
+    app: A,
+    session: Session,
+    connection: Option<Connection>,
+    attach: mpsc::Receiver<Attach>,
+    pending: VecDeque<Pending>,
+    /// Session messages of this turn, which follow the commit of their numbers.
+    batch: Vec<Transmit>,
+    /// Are there numbers of this turn that no commit has yet?
+    dirty: bool,
+    /// The outbound number as of the last commit queued.
+    enqueued_out: SeqNum,
+    /// Counts connections, so that what was meant for one does not go to the next.
+    generation: u64,
+    out: Vec<u8>,
+    name: String,
+}
+
+/// What has to leave, in order.
+enum Pending {
+    Commit { commit: Commit, generation: u64 },
+    Message(Transmit),
+    Close,
+}
+
+/// Why a turn could not be finished.
+enum Broken {
+    /// The connection; the session stays as it is.
+    Connection,
+    /// The store: what is in memory may be ahead of it.
+    Store(Unavailable),
+}
+
+impl From<Unavailable> for Broken {
+    fn from(error: Unavailable) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// What woke the driver.
+enum Event {
+    Attached(Attach),
+    Readable(std::io::Result<()>),
+    Committed(Result<Vec<Stored>, Unavailable>),
+    Timer,
+    Reports,
+    Shutdown,
+}
+
+impl<A: Application> Driver<A> {
+    /// A driver that takes its connections from `attach`.
+    pub fn new(app: A, config: SessionConfig, attach: mpsc::Receiver<Attach>) -> Self {
+        let name = config.session_id();
+        let session = Session::new(Arc::new(config), clock::now(), SeqNum::FIRST, SeqNum::FIRST);
+        Self {
+            app,
+            session,
+            connection: None,
+            attach,
+            pending: VecDeque::new(),
+            batch: Vec::new(),
+            dirty: false,
+            enqueued_out: SeqNum::FIRST,
+            generation: 0,
+            out: Vec::new(),
+            name,
+        }
+    }
+
+    /// Runs until told to stop, or until nobody can attach any more. Then logs out and waits for what is in flight.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        if !self.load(&shutdown).await {
+            return;
+        }
+        loop {
+            let event = self.next_event(&shutdown).await;
+            if matches!(event, Event::Shutdown) {
+                break;
+            }
+            let turn = self.handle(event).await;
+            if let Err(broken) = turn {
+                self.recover(broken, &shutdown).await;
+            }
+        }
+        self.stop().await;
+    }
+
+    async fn next_event(&mut self, shutdown: &CancellationToken) -> Event {
+        let timer = self.session.poll_timeout();
+        let may_read = self.pending.len() < IN_FLIGHT_MAX;
+        let commit = self.pending.front_mut().and_then(|pending| match pending {
+            Pending::Commit { commit, .. } => Some(commit),
+            Pending::Message(_) | Pending::Close => None,
+        });
+        let reading = self.connection.as_mut().filter(|_| may_read);
+        tokio::select! {
+            () = shutdown.cancelled() => Event::Shutdown,
+            done = wait(commit) => Event::Committed(done),
+            read = fill(reading) => Event::Readable(read),
+            () = sleep_until(timer) => Event::Timer,
+            attached = self.attach.recv() => attached.map_or(Event::Shutdown, Event::Attached),
+            () = self.app.wait_for_reports(), if may_read => Event::Reports,
+        }
+    }
+
+    async fn handle(&mut self, event: Event) -> Result<(), Broken> {
+        match event {
+            Event::Attached(attach) => self.attached(attach).await?,
+            Event::Readable(Ok(())) => {}
+            Event::Readable(Err(error)) => {
+                debug!(session = self.name, %error, "connection ended");
+                return Err(Broken::Connection);
+            }
+            Event::Committed(done) => self.committed(done?),
+            Event::Timer => {
+                self.session.handle_timeout(clock::now());
+                self.drain().await?;
+            }
+            Event::Reports => {
+                let mut turn = Turn::new(&mut self.session, &mut self.enqueued_out, clock::now());
+                if let Some(commit) = self.app.report(&mut turn).await? {
+                    self.push_commit(commit);
+                }
+            }
+            Event::Shutdown => {}
+        }
+        self.read_frames().await?;
+        self.write_out().await
+    }
+
+    /// Takes frames that were read already, as long as there is room in flight.
+    async fn read_frames(&mut self) -> Result<(), Broken> {
+        while self.pending.len() < IN_FLIGHT_MAX {
+            let Some(connection) = self.connection.as_mut() else { return Ok(()) };
+            match connection.buffered() {
+                Ok(Some(frame)) => self.frame(frame).await?,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    warn!(session = self.name, %error, "connection given up");
+                    return Err(Broken::Connection);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn frame(&mut self, frame: Result<Message, Garbled>) -> Result<(), Broken> {
+        match frame {
+            Ok(message) => self.session.handle_message(clock::now(), message),
+            Err(error) => {
+                debug!(session = self.name, %error, "garbled message ignored");
+                self.session.handle_garbled(clock::now());
+            }
+        }
+        self.drain().await
+    }
+
+    async fn attached(&mut self, attach: Attach) -> Result<(), Broken> {
+        let Attach { connection, logon } = attach;
+        if self.session.is_connected() || self.connection.is_some() {
+            // The session that is up stays up.
+            info!(session = self.name, peer = %connection.peer, "second connection refused");
+            return Ok(());
+        }
+        debug!(session = self.name, peer = %connection.peer, "logon");
+        self.generation += 1;
+        self.connection = Some(connection);
+        let now = clock::now();
+        self.session.connect(now);
+        self.session.handle_message(now, logon);
+        self.drain().await
+    }
+
+    /// Carries out the session's outputs, in order.
+    async fn drain(&mut self) -> Result<(), Broken> {
+        while let Some(output) = self.session.poll_output() {
+            self.carry_out(output).await?;
+        }
+        self.flush_batch().await
+    }
+
+    async fn carry_out(&mut self, output: Output) -> Result<(), Broken> {
+        match output {
+            Output::Authenticate(credentials) => {
+                let is_genuine = self.app.authenticate(credentials).await;
+                if !is_genuine {
+                    warn!(session = self.name, "logon refused");
+                }
+                self.session.handle_authentication(clock::now(), is_genuine);
+            }
+            Output::Persist { .. } => self.dirty = true,
+            Output::Transmit(message) => self.batch.push(message),
+            Output::LoggedOn => {
+                if let Some(connection) = &mut self.connection {
+                    connection.trust();
+                }
+                info!(session = self.name, next_in = %self.session.next_in(), "logged on");
+                self.app.connected(true);
+            }
+            Output::Reset => {
+                self.settle().await?;
+                self.reset().await?;
+            }
+            Output::Deliver { message, .. } => {
+                self.flush_batch().await?;
+                let mut turn = Turn::new(&mut self.session, &mut self.enqueued_out, clock::now());
+                let commit = self.app.deliver(*message, &mut turn).await?;
+                self.dirty = false;
+                self.push_commit(commit);
+            }
+            Output::Fetch { from, to } => {
+                // What is in flight belongs to the range too: a gap fill over it would lose it for the peer.
+                self.settle().await?;
+                let stored = self.app.stored(from, to).await?;
+                self.session.handle_stored(clock::now(), to, stored);
+            }
+            Output::Disconnect => {
+                self.flush_batch().await?;
+                self.pending.push_back(Pending::Close);
+            }
+        }
+        Ok(())
+    }
+
+    /// Queues the commit of this turn's numbers, and behind it the session messages that need it.
+    async fn flush_batch(&mut self) -> Result<(), Broken> {
+        // A resend repeats numbers and needs no commit of its own.
+        let has_new = self.batch.iter().any(|message| message.orig_sending_time.is_none());
+        if self.dirty && (has_new || self.pending.is_empty()) {
+            let numbers = Turn::new(&mut self.session, &mut self.enqueued_out, clock::now()).numbers();
+            let commit = self.app.persist(numbers).await?;
+            self.dirty = false;
+            self.push_commit(commit);
+        }
+        self.pending.extend(self.batch.drain(..).map(Pending::Message));
+        Ok(())
+    }
+
+    async fn reset(&mut self) -> Result<(), Broken> {
+        let first = SeqNum::FIRST;
+        let numbers =
+            Numbers { next_in: first, next_out_before: self.enqueued_out, next_out: first, reset: true };
+        let commit = self.app.persist(numbers).await?;
+        self.enqueued_out = first;
+        self.push_commit(commit);
+        Ok(())
+    }
+
+    fn push_commit(&mut self, commit: Commit) {
+        self.pending.push_back(Pending::Commit { commit, generation: self.generation });
+    }
+
+    /// The commit at the front is durable: its messages take its place.
+    fn committed(&mut self, messages: Vec<Stored>) {
+        let Some(Pending::Commit { generation, .. }) = self.pending.pop_front() else { return };
+        if generation != self.generation || self.connection.is_none() {
+            // Nobody to tell, or somebody who will ask: numbers of a connection before this one.
+            return;
+        }
+        for message in messages.into_iter().rev() {
+            self.pending.push_front(Pending::Message(Transmit {
+                seq: message.seq,
+                msg_type: message.msg_type,
+                body: message.body,
+                sending_time: message.sending_time,
+                orig_sending_time: None,
+            }));
+        }
+    }
+
+    /// Waits for everything in flight, and writes it out.
+    async fn settle(&mut self) -> Result<(), Broken> {
+        self.flush_batch().await?;
+        loop {
+            self.encode_ready();
+            let Some(Pending::Commit { commit, .. }) = self.pending.front_mut() else { break };
+            let done = commit.await?;
+            self.committed(done);
+        }
+        self.write_out().await
+    }
+
+    /// Encodes messages from the front of `pending` up to the first commit in flight or the close.
+    fn encode_ready(&mut self) {
+        while let Some(Pending::Message(_)) = self.pending.front() {
+            let Some(Pending::Message(message)) = self.pending.pop_front() else { return };
+            if self.connection.is_some() {
+                self.session.encode(clock::now(), &message, &mut self.out);
+            }
+        }
+    }
+
+    /// Writes what may be written, and closes when that is what comes next.
+    async fn write_out(&mut self) -> Result<(), Broken> {
+        self.encode_ready();
+        if let Some(connection) = self.connection.as_mut().filter(|_| !self.out.is_empty()) {
+            let written = connection.write(&self.out).await;
+            self.out.clear();
+            if let Err(error) = written {
+                info!(session = self.name, %error, "cannot write");
+                return Err(Broken::Connection);
+            }
+        }
+        if matches!(self.pending.front(), Some(Pending::Close)) {
+            self.pending.pop_front();
+            self.hang_up().await;
+        }
+        Ok(())
+    }
+
+    /// Ends the connection. Commits in flight go on; their messages stay in the store.
+    async fn hang_up(&mut self) {
+        self.out.clear();
+        self.batch.clear();
+        self.pending.retain(|pending| matches!(pending, Pending::Commit { .. }));
+        self.session.disconnected();
+        self.app.connected(false);
+        if let Some(connection) = self.connection.take() {
+            info!(session = self.name, peer = %connection.peer, "disconnected");
+            connection.close().await;
+        }
+    }
+
+    async fn recover(&mut self, broken: Broken, shutdown: &CancellationToken) {
+        self.hang_up().await;
+        if let Broken::Store(error) = broken {
+            warn!(session = self.name, %error, "commit failed; the session's numbers are loaded anew");
+            self.load(shutdown).await;
+        }
+    }
+
+    /// Loads the numbers, once nothing is in flight that could change them. `false` when told to stop before.
+    async fn load(&mut self, shutdown: &CancellationToken) -> bool {
+        while let Some(pending) = self.pending.pop_front() {
+            if let Pending::Commit { commit, .. } = pending {
+                // Whatever came of it is in the store.
+                let _ = commit.await;
+            }
+        }
+        self.dirty = false;
+        loop {
+            match self.app.load().await {
+                Ok((next_in, next_out)) => {
+                    let config = Arc::new(self.session.config().clone());
+                    self.session = Session::new(config, clock::now(), next_in, next_out);
+                    self.enqueued_out = next_out;
+                    return true;
+                }
+                Err(error) => warn!(session = self.name, %error, "cannot load the session's numbers"),
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return false,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+        }
+    }
+
+    async fn stop(mut self) {
+        if self.session.log_out(clock::now(), "service is stopping").is_ok() && self.drain().await.is_err() {
+            debug!(session = self.name, "could not log out");
+        }
+        if self.settle().await.is_err() {
+            debug!(session = self.name, "could not finish what was in flight");
+        }
+        self.hang_up().await;
+    }
+}
+
+async fn wait(commit: Option<&mut Commit>) -> Result<Vec<Stored>, Unavailable> {
+    match commit {
+        Some(commit) => Pin::new(commit).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn fill(connection: Option<&mut Connection>) -> std::io::Result<()> {
+    match connection {
+        Some(connection) => connection.fill().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep_until(deadline: Option<std::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+        None => std::future::pending().await,
+    }
+}
