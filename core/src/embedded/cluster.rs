@@ -16,14 +16,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::account::Account;
 use super::child::Launch;
 use super::tools::PostgresPrograms;
-use super::{EmbeddedError, random_hex};
+use super::{EmbeddedError, orphan, random_hex};
 
 /// The superuser and the database of every private cluster.
 pub(super) const NAME: &str = "dvp";
@@ -33,15 +31,6 @@ pub(super) const SOCKET_DIR: &str = "/tmp/dvp-pg-";
 
 const OUTSIDE: &str = "/var/lib/dvp";
 const INITDB_DEADLINE: Duration = Duration::from_secs(120);
-/// How a predecessor is ended: each signal, and how long it then gets. Its watcher is at work already when there is
-/// one, and a second SIGINT does no harm.
-const PREDECESSOR: [(Option<&str>, Duration); 4] = [
-    (None, Duration::from_secs(1)),
-    (Some("-INT"), Duration::from_secs(20)),
-    (Some("-QUIT"), Duration::from_secs(5)),
-    (Some("-KILL"), Duration::from_secs(5)),
-];
-
 /// The directory of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Cluster {
@@ -231,21 +220,18 @@ impl Cluster {
         write_durably(&self.root.join("port"), port.to_string().as_bytes(), 0o644)
     }
 
-    /// The process id of a living postmaster on this data. The number in `postmaster.pid` alone proves nothing: the
-    /// file survives a power cut, and the number may be somebody else's by now.
+    /// The process id of a living postmaster on this data.
     fn postmaster(&self) -> Option<u32> {
-        let text = fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
-        let pid = text.lines().next()?.trim().parse().ok()?;
-        let command = command_line(pid)?;
         let data = self.data();
-        (command.contains("postgres") && command.contains(&*data.to_string_lossy())).then_some(pid)
+        orphan::living(&data.join("postmaster.pid"), &["postgres", &data.to_string_lossy()])
     }
 
     /// Waits until nobody runs on the data any more: a run before us was killed and its watcher is at work, or the
     /// watcher was killed too. Afterwards `postmaster.pid` is gone.
     pub(super) fn end_predecessor(&self) -> Result<(), EmbeddedError> {
         let socket_dir = self.socket_dir();
-        self.end_postmaster()?;
+        orphan::end("postgres", || self.postmaster())?;
+        self.remove_pid_file()?;
         if let Some(dir) = socket_dir {
             let _ = fs::remove_dir_all(dir);
         }
@@ -259,30 +245,6 @@ impl Cluster {
         Some(PathBuf::from(text.lines().nth(4).filter(|dir| dir.starts_with(SOCKET_DIR))?))
     }
 
-    fn end_postmaster(&self) -> Result<(), EmbeddedError> {
-        for (signal, grace) in PREDECESSOR {
-            let Some(pid) = self.postmaster() else {
-                return self.remove_pid_file();
-            };
-            if let Some(signal) = signal {
-                tracing::warn!(pid, signal, "stopping a PostgreSQL that an earlier run left behind");
-                let _ = Command::new("kill").args([signal, &pid.to_string()]).stderr(Stdio::null()).status();
-            }
-            let until = Instant::now() + grace;
-            while self.postmaster().is_some() && Instant::now() < until {
-                thread::sleep(Duration::from_millis(20));
-            }
-        }
-        match self.postmaster() {
-            None => self.remove_pid_file(),
-            Some(pid) => Err(EmbeddedError::WontStop {
-                program: "postgres".to_owned(),
-                pid,
-                deadline_secs: PREDECESSOR.iter().map(|(_, grace)| grace.as_secs()).sum(),
-            }),
-        }
-    }
-
     /// PostgreSQL refuses to start when the number in the file is of any living process.
     fn remove_pid_file(&self) -> Result<(), EmbeddedError> {
         let path = self.data().join("postmaster.pid");
@@ -293,16 +255,6 @@ impl Cluster {
             Ok(()) | Err(_) => Ok(()),
         }
     }
-}
-
-/// What a process was started with, or `None` when it is gone or a zombie.
-fn command_line(pid: u32) -> Option<String> {
-    if Path::new("/proc/self/cmdline").exists() {
-        let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        return (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).replace('\0', " "));
-    }
-    let output = Command::new("ps").args(["-o", "args=", "-p", &pid.to_string()]).output().ok()?;
-    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// A new directory with exactly this mode, whatever our umask is; an error when it exists.

@@ -13,6 +13,7 @@
 pub mod account;
 pub mod child;
 pub mod npm;
+pub mod orphan;
 pub mod postgres;
 pub mod test_database;
 pub mod tools;

@@ -10,19 +10,17 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use sqlx::migrate::Migrator;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool};
 use tokio::sync::OnceCell;
+
+use crate::store::MIGRATOR;
 
 use super::account::{self, Account};
 use super::cluster::{self, Cluster};
 use super::postgres::{PORT_ATTEMPTS, Postgres, port_was_taken};
 use super::tools::{self, Finder, PostgresPrograms};
 use super::{EmbeddedError, random_hex};
-
-/// Everything in `migrations/`, in order.
-pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");
 
 const TEMPLATE: &str = "dvp_template";
 const PREFIX: &str = "dvp-test-";

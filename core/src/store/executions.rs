@@ -57,10 +57,9 @@ pub async fn insert(conn: &mut PgConnection, rows: &[(&Terms, &State, i64)]) -> 
         rows.iter().map(|row| row.0.request.client_reference.as_deref()).collect();
     sqlx::query(
         "insert into execution (reference, partner_id, livemode, intent_id, client_reference, entity, terms, \
-                                state_name, state, version, last_sequence, accepted_at) \
-         select *, 1, s, a from unnest($1::text[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::bytea[], \
-                                $7::jsonb[], $8::text[], $9::jsonb[]) with ordinality as u (a1,a2,a3,a4,a5,a6,a7,a8,a9,n) \
-         join unnest($10::int8[], $11::timestamptz[]) with ordinality as v (s, a, n) using (n)",
+                                state_name, state, last_sequence, accepted_at, version) \
+         select u.*, 1 from unnest($1::text[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::bytea[], \
+                                   $7::jsonb[], $8::text[], $9::jsonb[], $10::int8[], $11::timestamptz[]) as u",
     )
     .bind(text(|t| t.reference.as_str()))
     .bind(text(|t| t.partner_id.as_str()))

@@ -64,7 +64,8 @@ pub struct NewAttempt {
     pub priority_fee: u128,
 }
 
-/// Completes commands whose event is in a canonical block at the confirmation depth.
+/// Completes commands whose event is in a canonical block at the confirmation depth, and wakes the relayer: the next
+/// command of the same entity may go.
 pub async fn complete_commands(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "update chain_command command
@@ -78,8 +79,11 @@ pub async fn complete_commands(conn: &mut PgConnection, chain_id: u64) -> Result
                when 'settle' then 'settled' when 'anchor' then 'anchored' end",
     )
     .bind(bigint(chain_id))
-    .execute(conn)
+    .execute(&mut *conn)
     .await?;
+    if done.rows_affected() > 0 {
+        sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
+    }
     Ok(done.rows_affected())
 }
 

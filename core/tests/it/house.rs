@@ -1,0 +1,258 @@
+//! A core with one partner, one provider and wallets that can sign.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alloy::primitives::Address;
+use alloy::signers::SignerSync;
+use alloy::signers::local::PrivateKeySigner;
+use dvp_core::chain::{ChainFact, ChainUnavailable, PermitNonces};
+use dvp_core::context::{ChainFacts, Context, Windows, now};
+use dvp_core::embedded::TestDatabase;
+use dvp_core::engine::{Engine, SubmitCommand};
+use dvp_core::rails::simulated::{self, SimulatedRails};
+use dvp_core::secrets::Vault;
+use dvp_core::store::intents::Tenant;
+use dvp_core::store::{balances, partners};
+use dvp_core::workflow;
+use dvp_core::writer::{Accepted, Outcome, Writer};
+use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::intent::{IntentRequest, Permit};
+use dvp_domain::money::Minor;
+use dvp_domain::pricing::FeeSchedule;
+use dvp_domain::quote::LiquidityProvider;
+use sqlx::PgPool;
+use tokio::sync::watch;
+
+pub(crate) const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
+pub(crate) const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
+const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
+const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
+
+/// Stands for the chain: every wallet's next nonce is zero.
+struct NoncesOfNewWallets;
+
+impl PermitNonces for NoncesOfNewWallets {
+    fn permit_nonce<'a>(
+        &'a self,
+        _owner: &'a str,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>> {
+        Box::pin(async { Ok(0) })
+    }
+}
+
+pub(crate) struct House {
+    database: TestDatabase,
+    pub(crate) engine: Engine,
+    pub(crate) tenant: Tenant,
+    stop: watch::Sender<bool>,
+}
+
+fn context() -> Context {
+    let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
+    let fiat = AssetKind::Fiat { currency: "USD".into() };
+    let registry = Registry {
+        assets: vec![
+            Asset { symbol: "USDC".into(), exponent: 6, kind: token },
+            Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
+        ],
+        pairs: vec![Pair { base: "USDC".into(), quote: "USD".into(), reference_price: "1".parse().unwrap() }],
+    };
+    let fees = FeeSchedule {
+        protocol_fee_bps: 5,
+        payout_fee_minor: Minor::new(50),
+        network_fee_minor: Minor::new(30_000),
+    };
+    let provider = LiquidityProvider {
+        id: "north".into(),
+        wallet: "0x0000000000000000000000000000000000000001".into(),
+        spread_bps: 10,
+        full_depth_bps: 100,
+        fees,
+        candidate_ttl_sec: 15,
+        firm_ttl_sec: 30,
+    };
+    Context {
+        registry,
+        provider,
+        payout_provider: simulated::PROVIDER.into(),
+        chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
+        windows: Windows { fill_secs: 3600, timelock_secs: 7200 },
+        vault: Vault::new([7; 32]),
+        rest_millis: simulated::rest_millis,
+    }
+}
+
+impl House {
+    /// `usd` is the provider's balance in minor units.
+    pub(crate) async fn with_balance(usd: u128) -> Self {
+        let database = TestDatabase::create().await;
+        let pool = database.pool().clone();
+        let mut conn = pool.acquire().await.unwrap();
+        let id =
+            partners::ensure_partner(&mut conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
+        balances::insert_opening(&mut conn, "north", "USD", Minor::new(usd)).await.unwrap();
+        drop(conn);
+        let context = Arc::new(context());
+        let (writer, _) = Writer::start(pool.clone(), Arc::clone(&context));
+        let engine = Engine::new(pool, writer, context, Arc::new(NoncesOfNewWallets));
+        let tenant = Tenant { partner_id: id, livemode: false };
+        Self { database, engine, tenant, stop: watch::Sender::new(false) }
+    }
+
+    pub(crate) async fn new() -> Self {
+        Self::with_balance(100_000_000_000).await
+    }
+
+    pub(crate) fn pool(&self) -> &PgPool {
+        self.database.pool()
+    }
+
+    /// Starts the workflow's workers.
+    pub(crate) fn work(&self) {
+        let rails = Arc::new(SimulatedRails::new(self.pool().clone()));
+        tokio::spawn(workflow::run(self.engine.clone(), rails.clone(), rails, self.stop.subscribe()));
+    }
+
+    pub(crate) async fn submit(&self, request: IntentRequest) -> Outcome {
+        let command = SubmitCommand { tenant: self.tenant.clone(), request, idempotency: None, fix: None };
+        self.engine.submit(command).await.unwrap().outcome
+    }
+
+    pub(crate) async fn accept(&self, request: IntentRequest) -> Accepted {
+        match self.submit(request).await {
+            Outcome::Accepted(accepted) => *accepted,
+            other => panic!("not accepted: {other:?}"),
+        }
+    }
+
+    /// Puts a fact into the database as the indexer does.
+    pub(crate) async fn fact(&self, entity: &[u8], fact: &ChainFact) {
+        sqlx::query(
+            "insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
+             values (31337, $1, 'x', $2, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now())",
+        )
+        .bind(entity)
+        .bind(serde_json::to_value(fact).unwrap())
+        .execute(self.pool())
+        .await
+        .unwrap();
+    }
+
+    /// Plays the chain side for one execution: every command succeeds.
+    pub(crate) async fn play_chain(&self, reference: &str) {
+        self.play_until(reference, |kind| kind == "anchor").await;
+    }
+
+    /// Plays the chain side until a command of a kind was carried out.
+    pub(crate) async fn play_until(&self, reference: &str, last: impl Fn(&str) -> bool) {
+        let mut done = 0;
+        loop {
+            let (id, kind, entity) = self
+                .wait_for("a command", || async {
+                    sqlx::query_as::<_, (i64, String, Vec<u8>)>(
+                        "select id, kind, entity from chain_command where reference = $1 and id > $2 order by id",
+                    )
+                    .bind(reference)
+                    .bind(done)
+                    .fetch_optional(self.pool())
+                    .await
+                    .unwrap()
+                })
+                .await;
+            done = id;
+            let fact = match kind.as_str() {
+                "create" => ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() },
+                "fill" => ChainFact::Filled { payout_ref: String::new() },
+                "settle" => ChainFact::Settled,
+                "anchor" => ChainFact::Anchored,
+                other => panic!("unknown command {other}"),
+            };
+            self.fact(&entity, &fact).await;
+            if last(&kind) {
+                return;
+            }
+        }
+    }
+
+    pub(crate) async fn wait_for_state(&self, reference: &str, state: &str) {
+        self.wait_for(state, || async {
+            let found: (String,) = sqlx::query_as("select state_name from execution where reference = $1")
+                .bind(reference)
+                .fetch_one(self.pool())
+                .await
+                .unwrap();
+            (found.0 == state).then_some(())
+        })
+        .await;
+    }
+
+    /// Asks until there is an answer; fails loudly after a while.
+    pub(crate) async fn wait_for<T, F: Future<Output = Option<T>>>(
+        &self,
+        what: &str,
+        ask: impl Fn() -> F,
+    ) -> T {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(found) = ask().await {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "waited too long for {what}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_as::<_, (i64,)>(sql).fetch_one(self.pool()).await.unwrap().0
+    }
+
+    pub(crate) async fn events(&self, reference: &str) -> Vec<String> {
+        let rows: Vec<(String,)> =
+            sqlx::query_as("select type from event where reference = $1 order by sequence")
+                .bind(reference)
+                .fetch_all(self.pool())
+                .await
+                .unwrap();
+        rows.into_iter().map(|row| row.0).collect()
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// An order of 100 USDC for USD, by a wallet of its own, paid to `account`.
+pub(crate) fn order(account: &str) -> IntentRequest {
+    order_of(100_000_000, account)
+}
+
+pub(crate) fn order_of(input: u128, account: &str) -> IntentRequest {
+    let wallet = PrivateKeySigner::random();
+    let id = uuid::Uuid::new_v4().to_string();
+    let permit = serde_json::json!({
+        "token": TOKEN, "amountMinor": input.to_string(), "spender": ESCROW, "nonce": "0",
+        "deadline": now().unix_secs() + 7200, "signature": "",
+    });
+    let permit = sign(&wallet, serde_json::from_value(permit).unwrap());
+    serde_json::from_value(serde_json::json!({
+        "intent_id": id, "client_reference": format!("ref-{id}"), "user": format!("{:#x}", wallet.address()),
+        "input_asset": {"type": "erc20", "symbol": "USDC"}, "output_asset": {"type": "fiat", "symbol": "USD"},
+        "bounds": {"exact_input": {"input": input.to_string(), "min_output": "1"}},
+        "quote_id": null, "deadline": now().plus_millis(600_000), "settlement_type": "hybrid",
+        "output_recipient": null,
+        "beneficiary": {"account": account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
+        "permit": permit, "actor_type": "institution", "side": "sell", "metadata": null,
+    }))
+    .unwrap()
+}
+
+/// Signs a permit with a wallet.
+pub(crate) fn sign(wallet: &PrivateKeySigner, permit: Permit) -> Permit {
+    let contract: Address = PERMIT.parse().unwrap();
+    let domain = dvp_core::permit::PermitDomain::new("Permit", 31337, contract);
+    let signature = wallet.sign_hash_sync(&domain.digest(&permit).unwrap().into()).unwrap();
+    Permit { signature: format!("0x{}", hex::encode(signature.as_bytes())), ..permit }
+}

@@ -1,0 +1,6 @@
+//! The core against a real PostgreSQL. Chain facts are rows, as the indexer would write them.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+mod house;
+mod settling;
+mod writing;

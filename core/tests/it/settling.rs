@@ -1,0 +1,217 @@
+//! The settlement workflow with simulated rails that misbehave, and chain facts as they come.
+
+use dvp_core::chain::ChainFact;
+use dvp_core::context::now;
+use dvp_core::engine::ReceiptLookup;
+use dvp_core::store::effects::{self, EffectKind};
+use dvp_core::store::executions::RefType;
+
+use crate::house::{House, order};
+
+const STRAIGHT: [&str; 5] =
+    ["intent.accepted", "offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"];
+
+async fn executed(house: &House, leg: &'static str) -> (i64, i64) {
+    let row: (i64, i64) = sqlx::query_as(
+        "select coalesce(max(executed), 0)::int8, coalesce(max(calls), 0)::int8 from simulated_rail where leg = $1",
+    )
+    .bind(leg)
+    .fetch_one(house.pool())
+    .await
+    .unwrap();
+    row
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
+    let house = House::new().await;
+    house.work();
+    let request = order("000123456789");
+    let client_reference = request.client_reference.clone().unwrap();
+    let accepted = house.accept(request).await;
+    let early =
+        house.engine.receipt(&house.tenant, RefType::ClientReference, &client_reference).await.unwrap();
+    assert_eq!(early, ReceiptLookup::NotIssued);
+    house.play_chain(&accepted.reference).await;
+    house.wait_for_state(&accepted.reference, "completed").await;
+    assert_eq!(house.events(&accepted.reference).await, STRAIGHT);
+    let receipt = house
+        .wait_for("finality", || async {
+            let found =
+                house.engine.receipt(&house.tenant, RefType::ExecutionId, &accepted.reference).await.unwrap();
+            match found {
+                ReceiptLookup::Found(body) if body.get("txHash").is_some() => Some(body),
+                _ => None,
+            }
+        })
+        .await;
+    let stored: (Vec<u8>,) =
+        sqlx::query_as("select content_hash from receipt").fetch_one(house.pool()).await.unwrap();
+    assert_eq!(dvp_domain::receipt::hash(&receipt), format!("0x{}", hex::encode(stored.0)));
+    let view = house
+        .engine
+        .execution(&house.tenant, RefType::ClientReference, &client_reference)
+        .await
+        .unwrap()
+        .unwrap();
+    let view = serde_json::to_value(view).unwrap();
+    assert_eq!(view["status"], "completed");
+    assert_eq!(view["phase"], "payout");
+    assert_eq!(view["events"].as_array().unwrap().len(), 5);
+    assert_eq!(view["finality"]["txHash"], receipt["txHash"]);
+    let unbalanced = "select count(*) from (select asset from ledger_entry group by reference, step, asset \
+                      having sum(amount) <> 0) u";
+    assert_eq!(house.count(unbalanced).await, 0);
+    assert_eq!(house.count("select count(*) from ledger_entry").await, 12);
+    assert_eq!(house.count("select reserved::int8 from provider_balance").await, 0);
+    assert_eq!(house.count("select count(*) from effect").await, 0);
+}
+
+/// Takes an order to its end with the chain side playing along.
+async fn run(account: &str, state: &str) -> (House, String) {
+    let house = House::new().await;
+    house.work();
+    let reference = house.accept(order(account)).await.reference;
+    house.play_until(&reference, |kind| kind == "create").await;
+    if state == "completed" {
+        house.play_until(&reference, |kind| kind == "settle").await;
+    }
+    house.wait_for_state(&reference, state).await;
+    (house, reference)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_payout_and_a_slow_conversion_are_told_as_in_progress_once() {
+    let ((slow_pay, pay), (slow_fx, fx)) =
+        tokio::join!(run("000123450001", "completed"), run("000123450006", "completed"));
+    let events = slow_pay.events(&pay).await;
+    assert_eq!(events[3..], ["payout.initiated", "payout.in_progress", "payout.completed"]);
+    let events = slow_fx.events(&fx).await;
+    assert_eq!(events[1..4], ["offramp.initiated", "offramp.in_progress", "offramp.completed"]);
+    assert_eq!(executed(&slow_pay, "payout").await, (1, 1));
+    assert_eq!(executed(&slow_fx, "offramp").await, (1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_leg_ends_the_intent_with_the_funds_locked() {
+    let ((payout, pay), (offramp, fx)) =
+        tokio::join!(run("000123450002", "payout_failed"), run("000123450003", "conversion_failed"));
+    assert_eq!(payout.events(&pay).await.last().unwrap(), "payout.failed");
+    assert_eq!(offramp.events(&fx).await.last().unwrap(), "offramp.failed");
+    let view = payout.engine.execution(&payout.tenant, RefType::ExecutionId, &pay).await.unwrap().unwrap();
+    let view = serde_json::to_value(view).unwrap();
+    assert_eq!(view["status"], "failed");
+    assert_eq!(view["failure"]["code"], "beneficiary_account_closed");
+    let object: (serde_json::Value,) =
+        sqlx::query_as("select object from event order by position desc limit 1")
+            .fetch_one(payout.pool())
+            .await
+            .unwrap();
+    assert_eq!(object.0["fundsState"]["location"], "locked");
+    assert_eq!(payout.count("select reserved::int8 from provider_balance").await, 0);
+    let lookup = payout.engine.receipt(&payout.tenant, RefType::ExecutionId, &pay).await.unwrap();
+    assert_eq!(lookup, ReceiptLookup::NotIssued);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_that_times_out_or_finds_the_bank_down_is_paid_once() {
+    let ((timed_out, _), (down, _)) =
+        tokio::join!(run("000123450004", "completed"), run("000123450005", "completed"));
+    assert_eq!(executed(&timed_out, "payout").await, (1, 1));
+    assert_eq!(executed(&down, "payout").await, (1, 3));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_cut_short_by_a_crash_is_asked_for_before_it_is_repeated() {
+    let house = House::new().await;
+    let reference = house.accept(order("000123456789")).await.reference;
+    // A process that claimed the lock, then the conversion, and died right after its call reached the rail.
+    let mut conn = house.pool().acquire().await.unwrap();
+    house.work();
+    house.play_until(&reference, |kind| kind == "create").await;
+    house.wait_for_state(&reference, "releasing").await;
+    let before = executed(&house, "payout").await;
+    assert_eq!(before, (1, 1));
+    // The same effect found again, as if its end had never been written.
+    sqlx::query("insert into effect (reference, kind, run_at, called) values ($1, 'payout', now(), true)")
+        .bind(&reference)
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+    house
+        .wait_for("the effect to end", || async {
+            (house.count("select count(*) from effect where kind = 'payout'").await == 0).then_some(())
+        })
+        .await;
+    assert_eq!(executed(&house, "payout").await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
+    let house = House::new().await;
+    house.accept(order("000123456789")).await;
+    let mut conn = house.pool().acquire().await.unwrap();
+    let claimed = effects::claim(&mut conn, 30, 10).await.unwrap();
+    assert_eq!(claimed.iter().map(|c| c.kind).collect::<Vec<_>>(), [EffectKind::Lock]);
+    assert!(effects::claim(&mut conn, 30, 10).await.unwrap().is_empty());
+    sqlx::query("update effect set lease_until = now() - interval '1 second' where kind = 'lock'")
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+    let again = effects::claim(&mut conn, 30, 10).await.unwrap();
+    assert!(again[0].called_before && again[0].fence > claimed[0].fence);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadline_that_passes_while_the_order_rests_expires_it() {
+    let house = House::new().await;
+    let mut request = order("000123450008");
+    request.deadline = now().plus_millis(700);
+    let reference = house.accept(request).await.reference;
+    house.work();
+    house.wait_for_state(&reference, "expired").await;
+    assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.expired"]);
+    assert_eq!(house.count("select count(*) from chain_command").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_can_never_succeed_fails_the_intent_and_frees_the_promise() {
+    let house = House::new().await;
+    house.work();
+    let reference = house.accept(order("000123456789")).await.reference;
+    house.wait_for_state(&reference, "locking").await;
+    let (entity,): (Vec<u8>,) =
+        sqlx::query_as("select entity from execution").fetch_one(house.pool()).await.unwrap();
+    let message = "the permit deadline has already expired".to_owned();
+    let failed =
+        ChainFact::CommandFailed { command: "create".into(), code: "permit_expired".into(), message };
+    house.fact(&entity, &failed).await;
+    house.wait_for_state(&reference, "failed").await;
+    assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.failed"]);
+    assert_eq!(house.count("select reserved::int8 from provider_balance").await, 0);
+    let view =
+        house.engine.execution(&house.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
+    assert_eq!(view.failure.unwrap().code, "permit_expired");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fact_delivered_twice_moves_its_settlement_once() {
+    let house = House::new().await;
+    house.work();
+    let reference = house.accept(order("000123450006")).await.reference;
+    house.wait_for_state(&reference, "locking").await;
+    let (entity,): (Vec<u8>,) =
+        sqlx::query_as("select entity from execution").fetch_one(house.pool()).await.unwrap();
+    let created = ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() };
+    house.fact(&entity, &created).await;
+    house.fact(&entity, &created).await;
+    house
+        .wait_for("both facts to be consumed", || async {
+            (house.count("select count(*) from chain_fact where consumed_at is null").await == 0)
+                .then_some(())
+        })
+        .await;
+    house.wait_for_state(&reference, "releasing").await;
+    let locks = "select count(*) from event where type = 'offramp.initiated'";
+    assert_eq!(house.count(locks).await, 1);
+}
