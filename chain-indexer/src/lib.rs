@@ -8,6 +8,8 @@
 //!
 //! Reading order: [`contracts`], [`rpc`], [`signing`], [`deploy`].
 
+#[cfg(feature = "anvil")]
+pub mod anvil;
 pub mod contracts;
 pub mod deploy;
 pub mod rpc;

@@ -251,7 +251,7 @@ impl Supervised {
         tokio::task::spawn_blocking(move || self.stop_blocking()).await?
     }
 
-    /// The last lines that the program wrote since this start, for an error message.
+    /// The last 4 KiB of what the program wrote since this start.
     pub fn log_tail(&self) -> String {
         log_tail(&self.log, self.log_start).unwrap_or_default()
     }
@@ -261,7 +261,7 @@ impl Supervised {
         EmbeddedError::Exited {
             program: self.name.clone(),
             status: status.to_string(),
-            log_tail: self.log_tail(),
+            log_tail: self.log_tail().trim_end().to_owned(),
         }
     }
 
@@ -270,7 +270,7 @@ impl Supervised {
         EmbeddedError::NotReady {
             program: self.name.clone(),
             deadline_secs: deadline.as_secs(),
-            log_tail: self.log_tail(),
+            log_tail: self.log_tail().trim_end().to_owned(),
         }
     }
 }
@@ -290,5 +290,5 @@ fn log_tail(log: &Path, from: u64) -> std::io::Result<String> {
     file.seek(SeekFrom::Start(from.max(end.saturating_sub(BYTES_MAX))))?;
     let mut tail = Vec::new();
     file.take(BYTES_MAX).read_to_end(&mut tail)?;
-    Ok(String::from_utf8_lossy(&tail).trim_end().to_owned())
+    Ok(String::from_utf8_lossy(&tail).into_owned())
 }
