@@ -173,6 +173,10 @@ impl Application for Echo {
         Ok(self.commit(numbers, answer.into_iter().collect()))
     }
 
+    fn is_about_earlier(&self, _: &Message) -> bool {
+        false
+    }
+
     async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
         Ok(self.stored.range(from..=to).map(|(_, message)| message.clone()).collect())
     }

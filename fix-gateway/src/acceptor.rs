@@ -12,7 +12,7 @@ use std::{
 use dvp_fix::{codec::Message, tag};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Semaphore, mpsc},
+    sync::{Notify, Semaphore, mpsc},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -21,6 +21,8 @@ use crate::connection::{Attach, Connection};
 
 /// How long a connection may take to say who it is.
 const LOGON_WAIT: Duration = Duration::from_secs(10);
+/// How long a Logon waits for sessions to be looked up anew.
+const REFRESH_WAIT: Duration = Duration::from_secs(2);
 /// How many may be doing so at once.
 const STRANGERS_MAX: usize = 512;
 
@@ -48,6 +50,14 @@ impl SessionKey {
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     sessions: Arc<Mutex<HashMap<SessionKey, mpsc::Sender<Attach>>>>,
+    /// For a directory that somebody keeps up to date: how to ask for that.
+    refresh: Option<Arc<Refresh>>,
+}
+
+#[derive(Debug, Default)]
+struct Refresh {
+    asked: Notify,
+    done: Notify,
 }
 
 impl Directory {
@@ -63,7 +73,34 @@ impl Directory {
         self.lock().remove(key);
     }
 
-    fn find(&self, key: &SessionKey) -> Option<mpsc::Sender<Attach>> {
+    /// A directory whose keeper calls [`Directory::refresh_asked`] and [`Directory::refreshed`].
+    pub fn kept_up_to_date() -> Self {
+        Self { refresh: Some(Arc::default()), ..Self::default() }
+    }
+
+    /// Waits until a connection came for a session that is not here.
+    pub async fn refresh_asked(&self) {
+        match &self.refresh {
+            Some(refresh) => refresh.asked.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Everything that can be here is here.
+    pub fn refreshed(&self) {
+        if let Some(refresh) = &self.refresh {
+            refresh.done.notify_waiters();
+        }
+    }
+
+    async fn find(&self, key: &SessionKey) -> Option<mpsc::Sender<Attach>> {
+        let known = self.lock().get(key).cloned();
+        let (None, Some(refresh)) = (&known, &self.refresh) else { return known };
+        // A session may have been added a moment ago.
+        let done = refresh.done.notified();
+        refresh.asked.notify_one();
+        // Not refreshed in time is as good as not there.
+        let _ = tokio::time::timeout(REFRESH_WAIT, done).await;
         self.lock().get(key).cloned()
     }
 
@@ -110,7 +147,11 @@ async fn welcome(stream: TcpStream, peer: SocketAddr, directory: &Directory) {
         debug!(%peer, "no logon");
         return;
     };
-    let Some(session) = SessionKey::of(&logon).and_then(|key| directory.find(&key)) else {
+    let session = match SessionKey::of(&logon) {
+        Some(key) => directory.find(&key).await,
+        None => None,
+    };
+    let Some(session) = session else {
         debug!(%peer, "logon for no session here");
         return;
     };

@@ -48,6 +48,9 @@ pub trait Application: Send + 'static {
         turn: &mut Turn<'_>,
     ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
 
+    /// Must everything before this message be durable before it is delivered?
+    fn is_about_earlier(&self, message: &Message) -> bool;
+
     /// Stored messages of a range, ascending.
     fn stored(
         &mut self,

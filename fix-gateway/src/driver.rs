@@ -235,6 +235,9 @@ impl<A: Application> Driver<A> {
                 self.reset().await?;
             }
             Output::Deliver { message, .. } => {
+                if self.app.is_about_earlier(&message) {
+                    self.settle().await?;
+                }
                 self.flush_batch().await?;
                 let mut turn = Turn::new(&mut self.session, &mut self.enqueued_out, clock::now());
                 let commit = self.app.deliver(*message, &mut turn).await?;

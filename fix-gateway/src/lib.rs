@@ -4,15 +4,20 @@
 //! effect and the report about it are one commit; the driver transmits in the order of the numbers, as commits are
 //! acknowledged. Protocol rules live in `dvp-fix`, business rules behind the engine: this crate moves and maps.
 //!
-//! Reading order: [`application`] (what a driver needs), [`driver`] (one session), [`acceptor`] (who is at the door).
+//! Reading order: [`application`] (what a driver needs), [`driver`] (one session), [`acceptor`] (who is at the door),
+//! [`gateway`] (all sessions of this process); inside, `desk` is the application behind each and `orders` its words.
 
 pub mod acceptor;
 pub mod application;
 mod clock;
 mod connection;
+mod desk;
 pub mod driver;
+pub mod gateway;
+mod orders;
 
 pub use acceptor::{Directory, SessionKey};
 pub use application::{Application, Commit, Numbers, Turn, Unavailable};
 pub use connection::Attach;
 pub use driver::Driver;
+pub use gateway::{FixGateway, GatewayConfig};

@@ -220,7 +220,7 @@ async fn insert_outbound(conn: &mut PgConnection, parts: &[(&FixPart, FixRows)])
     Ok(())
 }
 
-/// An order that is known already gets new details; what it stands for never changes.
+/// An order that is known already gets new details; an accepted one never becomes another.
 async fn insert_orders(conn: &mut PgConnection, parts: &[(&FixPart, FixRows)]) -> Result<(), StoreError> {
     // The last word about each order.
     let orders: BTreeMap<(&str, &str), &FixOrder> = parts
@@ -235,7 +235,9 @@ async fn insert_orders(conn: &mut PgConnection, parts: &[(&FixPart, FixRows)]) -
     sqlx::query(
         "insert into fix_order (session_id, cl_ord_id, reference, intent_id, details) \
          select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::jsonb[]) \
-         on conflict on constraint fix_order_pkey do update set details = excluded.details",
+         on conflict on constraint fix_order_pkey do update \
+         set reference = excluded.reference, details = excluded.details \
+         where fix_order.reference is null or fix_order.reference = excluded.reference",
     )
     .bind(orders.keys().map(|(session, _)| *session).collect::<Vec<_>>())
     .bind(orders.keys().map(|(_, cl_ord_id)| *cl_ord_id).collect::<Vec<_>>())
@@ -291,6 +293,24 @@ pub async fn find_order(
     .fetch_optional(conn)
     .await?;
     Ok(row.map(order))
+}
+
+/// ClOrdIDs of orders that were refused before the engine saw them, which only the session knows of.
+pub async fn list_refused(
+    conn: &mut PgConnection,
+    session_id: &str,
+    limit: i64,
+) -> Result<Vec<String>, StoreError> {
+    let rows: Vec<(String,)> = sqlx::query_as(
+        "select cl_ord_id from fix_order \
+         where session_id = $1 and reference is null and details @> '{\"refused_at_the_door\": true}' \
+         order by created_at desc limit $2",
+    )
+    .bind(session_id)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|(cl_ord_id,)| cl_ord_id).collect())
 }
 
 /// The session's orders that these events are about, by intentId.

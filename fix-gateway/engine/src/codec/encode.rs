@@ -44,6 +44,13 @@ impl Body {
         }
     }
 
+    /// Appends the fields of another body.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.bytes.extend_from_slice(&other.bytes);
+        self
+    }
+
     /// Appends a field in place.
     pub fn push(&mut self, tag: Tag, value: &[u8]) {
         write_field(&mut self.bytes, tag, value);

@@ -1,0 +1,641 @@
+//! The business behind one session: orders to the engine, outcomes and events to reports, everything in commits of
+//! the engine's writer.
+
+use std::{collections::HashSet, sync::Arc, time::Duration};
+
+use dvp_core::{
+    context,
+    engine::{CancelOutcome, Engine, EngineError, Pending, SubmitCommand},
+    fix::{FixOrder, FixOutbound, FixPart, FixRows, RenderFix},
+    store::{
+        StoreError,
+        events::{Filter, StoredEvent},
+        fix as store,
+        fix::FixSessionRow,
+        intents::Tenant,
+    },
+    writer::Outcome,
+};
+use dvp_domain::{decision::plan_id, event::EventType};
+use dvp_fix::{
+    SeqNum, UtcNanos,
+    codec::{Body, Message},
+    session::{Credentials, Stored, business_reject},
+    tag,
+};
+use tokio::sync::watch;
+use tracing::{Instrument as _, info, info_span, warn};
+
+use crate::{
+    application::{Application, Commit, Numbers, Turn, Unavailable},
+    orders::{
+        Version,
+        facts::{Details, OrderFacts, intent_id},
+        parse,
+        report::{self, CancelRefusal, CancelRejected, Ids, Told},
+        tags,
+    },
+};
+
+/// Events read at once.
+const PAGE: i64 = 200;
+/// Refused ClOrdIDs remembered.
+const REFUSED_MAX: i64 = 100_000;
+/// Between two tries to find a place in the writer's queue: TCP makes the peer wait.
+const BUSY_WAIT: Duration = Duration::from_millis(5);
+/// The feed is looked at this often even when nobody says that it grew.
+const FEED_TICK: Duration = Duration::from_secs(1);
+/// ClientReferences are this long at most.
+const CL_ORD_ID_MAX: usize = 128;
+
+/// One session's application.
+pub(crate) struct Desk {
+    engine: Engine,
+    session: FixSessionRow,
+    version: Version,
+    tenant: Tenant,
+    /// ClOrdIDs that were refused here and that the engine therefore does not know.
+    refused: HashSet<String>,
+    /// Ticks when the feed grows.
+    feed: watch::Receiver<u64>,
+    feed_position: i64,
+    feed_has_more: bool,
+}
+
+impl From<StoreError> for Unavailable {
+    fn from(error: StoreError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<EngineError> for Unavailable {
+    fn from(error: EngineError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Where an answer goes: its number and its time.
+#[derive(Clone, Copy)]
+struct Slot {
+    seq: SeqNum,
+    at: UtcNanos,
+}
+
+impl Slot {
+    fn take(turn: &mut Turn<'_>) -> (Self, Numbers) {
+        let slot = Self { seq: turn.reserve(), at: turn.sending_time() };
+        (slot, turn.numbers())
+    }
+
+    fn holds(self, msg_type: &str, body: Body) -> FixOutbound {
+        FixOutbound {
+            seq: self.seq.0,
+            msg_type: msg_type.to_owned(),
+            body: body.into_bytes(),
+            sending_time: i64::try_from(self.at.0).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+impl Desk {
+    pub(crate) fn new(engine: Engine, session: FixSessionRow, feed: watch::Receiver<u64>) -> Self {
+        let tenant = Tenant { partner_id: session.partner_id.clone(), livemode: session.livemode };
+        let (version, feed_position) = (Version::of(&session.begin_string), session.feed_position);
+        let refused = HashSet::new();
+        Self { engine, session, version, tenant, refused, feed, feed_position, feed_has_more: true }
+    }
+
+    async fn connection(&self) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, Unavailable> {
+        self.engine.pool().acquire().await.map_err(|error| Unavailable(error.to_string()))
+    }
+
+    fn part(&self, numbers: Numbers, render: RenderFix) -> FixPart {
+        FixPart {
+            session_id: self.session.session_id.clone(),
+            next_in: numbers.next_in.0,
+            next_out_before: numbers.next_out_before.0,
+            next_out: numbers.next_out.0,
+            feed_position: None,
+            reset: numbers.reset,
+            render,
+        }
+    }
+
+    /// Queues rows that do not depend on an outcome.
+    async fn write(&self, numbers: Numbers, rows: FixRows) -> Result<Commit, Unavailable> {
+        self.queue(self.part(numbers, Arc::new(move |_| rows.clone()))).await
+    }
+
+    async fn queue(&self, part: FixPart) -> Result<Commit, Unavailable> {
+        loop {
+            match self.engine.begin_commit_fix(part.clone()) {
+                Ok(pending) => return Ok(acknowledged(pending, part.render)),
+                Err(EngineError::Busy) => tokio::time::sleep(BUSY_WAIT).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn new_order(&mut self, message: &Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        let (slot, numbers) = Slot::take(turn);
+        let facts = OrderFacts::of(message);
+        let cl_ord_id = match message.text(tags::CL_ORD_ID) {
+            Some(cl_ord_id) if cl_ord_id.len() <= CL_ORD_ID_MAX => cl_ord_id.to_owned(),
+            _ => return self.refuse_message(message, slot, numbers, 0, "ClOrdID is no short text").await,
+        };
+        if is_repetition(message)
+            && let Some(order) = self.find_order(&cl_ord_id).await?
+            && let Some(known) = order_facts(&order)
+            && known.fingerprint == facts.fingerprint
+        {
+            return self.tell_again(&order, &known, slot, numbers, false).await;
+        }
+        if self.refused.contains(&cl_ord_id) {
+            let rows = self.submitted(slot, &cl_ord_id, &facts, &Told::duplicate(), None);
+            return self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await;
+        }
+        match parse::order(message, &self.session, self.engine.context(), context::now()) {
+            Ok(request) => {
+                let span = info_span!(
+                    "fix_order", session = self.session.session_id, intent_id = %request.intent_id
+                );
+                let command = (request, cl_ord_id, facts);
+                self.submit(message, command, slot, numbers).instrument(span).await
+            }
+            Err(rejection) => {
+                info!(session = self.session.session_id, cl_ord_id, reason = rejection.text, "order refused");
+                self.refused.insert(cl_ord_id.clone());
+                let facts = OrderFacts { refused_at_the_door: true, ..facts };
+                let rows = self.submitted(slot, &cl_ord_id, &facts, &Told::Rejected(rejection), None);
+                self.write(numbers, rows).await
+            }
+        }
+    }
+
+    async fn submit(
+        &self,
+        message: &Message,
+        (request, cl_ord_id, facts): (dvp_domain::intent::IntentRequest, String, OrderFacts),
+        slot: Slot,
+        numbers: Numbers,
+    ) -> Result<Commit, Unavailable> {
+        let render = self.outcome_renderer(slot, cl_ord_id, facts);
+        loop {
+            let command = SubmitCommand {
+                tenant: self.tenant.clone(),
+                request: request.clone(),
+                idempotency: None,
+                fix: Some(self.part(numbers, Arc::clone(&render))),
+            };
+            match self.engine.begin_submit(command).await {
+                Ok(pending) => {
+                    info!("order queued");
+                    return Ok(acknowledged(pending, render));
+                }
+                Err(EngineError::Busy) => tokio::time::sleep(BUSY_WAIT).await,
+                Err(error) => {
+                    // The chain does not answer, say. The order was not taken, and the session can go on.
+                    warn!(%error, "order not taken");
+                    return self.refuse_message(message, slot, numbers, 4, "not available, try again").await;
+                }
+            }
+        }
+    }
+
+    /// Renders the outcome of a submission inside its commit.
+    fn outcome_renderer(&self, slot: Slot, cl_ord_id: String, facts: OrderFacts) -> RenderFix {
+        let (version, session_id) = (self.version, self.session.session_id.clone());
+        Arc::new(move |outcome| {
+            let told = Told::of_outcome(outcome, version);
+            let mut rows =
+                submitted_rows(version, &session_id, slot, &cl_ord_id, &facts, &told, Some(outcome));
+            if matches!(outcome, Outcome::DuplicateIntent | Outcome::DuplicateClientReference) {
+                // The ClOrdID stands for another order already.
+                rows.orders.clear();
+            }
+            rows
+        })
+    }
+
+    fn submitted(
+        &self,
+        slot: Slot,
+        cl_ord_id: &str,
+        facts: &OrderFacts,
+        told: &Told,
+        outcome: Option<&Outcome>,
+    ) -> FixRows {
+        submitted_rows(self.version, &self.session.session_id, slot, cl_ord_id, facts, told, outcome)
+    }
+
+    async fn find_order(&self, cl_ord_id: &str) -> Result<Option<FixOrder>, Unavailable> {
+        let mut conn = self.connection().await?;
+        Ok(store::find_order(&mut conn, &self.session.session_id, cl_ord_id).await?)
+    }
+
+    /// What was told last about an order, and the number of the event that told it.
+    async fn latest(&self, order: &FixOrder, facts: &OrderFacts) -> Result<(Told, i64), Unavailable> {
+        if order.reference.is_none() {
+            let rejected = facts.rejection.clone().map_or_else(Told::duplicate, Told::Rejected);
+            return Ok((rejected, 0));
+        }
+        let filter = Filter { after: 0, kind: None, intent_id: Some(order.intent_id.clone()), limit: PAGE };
+        let events = self.engine.events(&self.tenant, &filter).await?;
+        Ok(events.last().map_or((Told::New, 1), |last| {
+            (Told::of_event(last.event.kind, &last.event.object, facts), last.event.sequence)
+        }))
+    }
+
+    /// The current report again, under a new number.
+    async fn tell_again(
+        &self,
+        order: &FixOrder,
+        facts: &OrderFacts,
+        slot: Slot,
+        numbers: Numbers,
+        is_status: bool,
+    ) -> Result<Commit, Unavailable> {
+        let (told, sequence) = self.latest(order, facts).await?;
+        let about = order.reference.as_deref().unwrap_or(&order.intent_id);
+        let exec_id = if is_status {
+            format!("{about}.{sequence}.{}", slot.seq)
+        } else {
+            format!("{about}.{sequence}")
+        };
+        let ids = Ids {
+            cl_ord_id: &order.cl_ord_id,
+            orig_cl_ord_id: None,
+            order_id: order.reference.as_deref().unwrap_or("NONE"),
+            exec_id,
+            at: slot.at,
+            is_status,
+        };
+        let body = report::execution_report(self.version, facts, &told, &ids);
+        self.write(numbers, FixRows { outbound: vec![slot.holds("8", body)], orders: Vec::new() }).await
+    }
+
+    async fn status(&self, message: &Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        let (slot, numbers) = Slot::take(turn);
+        let cl_ord_id = message.text(tags::CL_ORD_ID).unwrap_or_default();
+        if let Some(order) = self.find_order(cl_ord_id).await?
+            && let Some(facts) = order_facts(&order)
+        {
+            return self.tell_again(&order, &facts, slot, numbers, true).await;
+        }
+        let unknown = report::unknown_order();
+        let ids = Ids {
+            cl_ord_id,
+            orig_cl_ord_id: None,
+            order_id: "NONE",
+            exec_id: format!("{}.{}", intent_id(&self.session.session_id, cl_ord_id), slot.seq),
+            at: slot.at,
+            is_status: true,
+        };
+        let body = report::execution_report(self.version, &OrderFacts::of(message), &unknown, &ids);
+        self.write(numbers, FixRows { outbound: vec![slot.holds("8", body)], orders: Vec::new() }).await
+    }
+
+    async fn cancel(&self, message: &Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        let (slot, numbers) = Slot::take(turn);
+        let said = |tag| message.text(tag).unwrap_or_default();
+        let (cl_ord_id, orig) = (said(tags::CL_ORD_ID), said(tags::ORIG_CL_ORD_ID));
+        let order = self.find_order(orig).await?;
+        let known = order.as_ref().and_then(|order| Some((order, order_facts(order)?)));
+        if let Some(used) = self.find_order(cl_ord_id).await? {
+            let same =
+                matches!(details(&used), Some(Details::Cancel { orig_cl_ord_id }) if orig_cl_ord_id == orig);
+            return match known {
+                Some((order, facts)) if same && is_repetition(message) => {
+                    self.tell_again(order, &facts, slot, numbers, false).await
+                }
+                known => {
+                    let order = known.map(|(order, _)| order);
+                    let refusal = CancelRefusal::DuplicateClOrdId;
+                    let rows = self.refuse_cancel(message, slot, order, refusal).await?;
+                    self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await
+                }
+            };
+        }
+        let Some((order, facts)) = known.filter(|(order, _)| order.reference.is_some()) else {
+            let rows = self.refuse_cancel(message, slot, None, CancelRefusal::UnknownOrder).await?;
+            return self.write(numbers, rows).await;
+        };
+        let span = info_span!("fix_cancel", session = self.session.session_id, intent_id = %order.intent_id);
+        self.cancel_known(message, order, facts, slot, numbers).instrument(span).await
+    }
+
+    async fn cancel_known(
+        &self,
+        message: &Message,
+        order: &FixOrder,
+        facts: OrderFacts,
+        slot: Slot,
+        numbers: Numbers,
+    ) -> Result<Commit, Unavailable> {
+        let reference = order.reference.clone().unwrap_or_default();
+        let cl_ord_id = message.text(tags::CL_ORD_ID).unwrap_or_default().to_owned();
+        let facts = OrderFacts { cancelled_by: Some(cl_ord_id.clone()), ..facts };
+        let ids = Ids {
+            cl_ord_id: &cl_ord_id,
+            orig_cl_ord_id: Some(&order.cl_ord_id),
+            order_id: &reference,
+            exec_id: format!("{reference}.c.{cl_ord_id}"),
+            at: slot.at,
+            is_status: false,
+        };
+        let body = report::execution_report(self.version, &facts, &Told::Canceled(None), &ids);
+        let orders = vec![
+            FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() },
+            cancel_order(&cl_ord_id, &order.cl_ord_id),
+        ];
+        let rows = FixRows { outbound: vec![slot.holds("8", body)], orders };
+        let render: RenderFix = Arc::new(move |_| rows.clone());
+        let part = self.part(numbers, Arc::clone(&render));
+        match self.engine.cancel(&self.tenant, &reference, Some(part)).await {
+            Ok(CancelOutcome::Cancelled) => {
+                Ok(Box::pin(std::future::ready(Ok(transmissible(render(&Outcome::Written))))))
+            }
+            Ok(CancelOutcome::TooLate) => {
+                let rows = self.refuse_cancel(message, slot, Some(order), CancelRefusal::TooLate).await?;
+                self.write(numbers, rows).await
+            }
+            Ok(CancelOutcome::Unknown) => {
+                let rows = self.refuse_cancel(message, slot, None, CancelRefusal::UnknownOrder).await?;
+                self.write(numbers, rows).await
+            }
+            // Whether it was written is for the store to say: the session's numbers are loaded anew.
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn refuse_cancel(
+        &self,
+        message: &Message,
+        slot: Slot,
+        order: Option<&FixOrder>,
+        refusal: CancelRefusal,
+    ) -> Result<FixRows, Unavailable> {
+        let said = |tag| message.text(tag).unwrap_or_default();
+        let (cl_ord_id, orig) = (said(tags::CL_ORD_ID), said(tags::ORIG_CL_ORD_ID));
+        let latest = match order.and_then(|order| Some((order, order_facts(order)?))) {
+            Some((order, facts)) => Some(self.latest(order, &facts).await?.0),
+            None => None,
+        };
+        let rejected = CancelRejected {
+            cl_ord_id,
+            orig_cl_ord_id: orig,
+            order_id: order.and_then(|order| order.reference.as_deref()).unwrap_or("NONE"),
+            ord_status: latest.as_ref().map_or("8", report::ord_status),
+            refusal,
+            at: slot.at,
+        };
+        let body = report::cancel_reject(self.version, &rejected);
+        let orders = vec![cancel_order(cl_ord_id, orig)];
+        Ok(FixRows { outbound: vec![slot.holds("9", body)], orders })
+    }
+
+    /// A BusinessMessageReject(j).
+    async fn refuse_message(
+        &self,
+        message: &Message,
+        slot: Slot,
+        numbers: Numbers,
+        reason: u8,
+        text: &str,
+    ) -> Result<Commit, Unavailable> {
+        let body = business_reject(message, reason, text);
+        self.write(numbers, FixRows { outbound: vec![slot.holds("j", body)], orders: Vec::new() }).await
+    }
+
+    /// What an event has to tell; `None` when it was told already.
+    fn reportable(stored: &StoredEvent, order: &FixOrder) -> Option<(OrderFacts, Told)> {
+        let facts = order_facts(order)?;
+        let is_told = match stored.event.kind {
+            EventType::IntentAccepted => true,
+            EventType::IntentCancelled => facts.cancelled_by.is_some(),
+            EventType::OfframpInitiated
+            | EventType::OfframpInProgress
+            | EventType::OfframpCompleted
+            | EventType::OfframpFailed
+            | EventType::PayoutInitiated
+            | EventType::PayoutInProgress
+            | EventType::PayoutCompleted
+            | EventType::PayoutFailed
+            | EventType::IntentExpired
+            | EventType::IntentFailed => false,
+        };
+        let told = Told::of_event(stored.event.kind, &stored.event.object, &facts);
+        (!is_told).then_some((facts, told))
+    }
+
+    fn event_report(
+        &self,
+        turn: &mut Turn<'_>,
+        stored: &StoredEvent,
+        order: &FixOrder,
+    ) -> Option<FixOutbound> {
+        let (facts, told) = Self::reportable(stored, order)?;
+        let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
+        let millis = u64::try_from(stored.event.occurred_at.timestamp_millis()).unwrap_or(0);
+        let ids = Ids {
+            cl_ord_id: &order.cl_ord_id,
+            orig_cl_ord_id: None,
+            order_id: &stored.event.reference,
+            exec_id: format!("{}.{}", stored.event.reference, stored.event.sequence),
+            at: UtcNanos(millis.saturating_mul(1_000_000)),
+            is_status: false,
+        };
+        info!(intent_id = %order.intent_id, event = stored.event.kind.as_str(), seq = %slot.seq, "report");
+        Some(slot.holds("8", report::execution_report(self.version, &facts, &told, &ids)))
+    }
+}
+
+impl Application for Desk {
+    async fn load(&mut self) -> Result<(SeqNum, SeqNum), Unavailable> {
+        let mut conn = self.connection().await?;
+        let id = &self.session.session_id;
+        let session = store::find_session(&mut conn, id).await?;
+        let session = session.ok_or_else(|| Unavailable(format!("no session {id}")))?;
+        self.refused = store::list_refused(&mut conn, id, REFUSED_MAX).await?.into_iter().collect();
+        self.feed_position = session.feed_position;
+        self.feed_has_more = true;
+        let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
+        let numbers = (seq(session.next_in), seq(session.next_out));
+        self.session = session;
+        Ok(numbers)
+    }
+
+    /// By the credentials as they are now. FIX 4.2 has no Username(553) of its own, so there the password may do.
+    async fn authenticate(&mut self, credentials: Credentials) -> bool {
+        let Ok(mut conn) = self.connection().await else { return false };
+        let Ok(Some(session)) = store::find_session(&mut conn, &self.session.session_id).await else {
+            return false;
+        };
+        let password = credentials.password.unwrap_or_default();
+        let hash = self.engine.context().vault.fix_password_hash(&session.session_id, &password);
+        let is_named = match credentials.username {
+            Some(username) => username == session.username,
+            None => self.version == Version::Fix42,
+        };
+        // Two keyed hashes: how long the comparison takes tells nothing about the password.
+        session.enabled && is_named && hash[..] == session.password_hash[..]
+    }
+
+    async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
+        self.write(numbers, FixRows::default()).await
+    }
+
+    async fn deliver(&mut self, message: Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        match message.msg_type() {
+            b"D" => self.new_order(&message, turn).await,
+            b"F" => self.cancel(&message, turn).await,
+            b"H" => self.status(&message, turn).await,
+            _ => {
+                let (slot, numbers) = Slot::take(turn);
+                self.refuse_message(&message, slot, numbers, 3, "Unsupported Message Type").await
+            }
+        }
+    }
+
+    fn is_about_earlier(&self, message: &Message) -> bool {
+        match message.msg_type() {
+            b"F" | b"H" => true,
+            _ => is_repetition(message),
+        }
+    }
+
+    async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+        let mut conn = self.connection().await?;
+        let messages = store::list_outbound(&mut conn, &self.session.session_id, from.0, to.0).await?;
+        Ok(messages.into_iter().map(stored).collect())
+    }
+
+    async fn wait_for_reports(&mut self) {
+        if self.feed_has_more {
+            return;
+        }
+        tokio::select! {
+            changed = self.feed.changed() => if changed.is_err() {
+                // Nobody says any more that the feed grew: look from time to time.
+                tokio::time::sleep(FEED_TICK).await;
+            },
+            () = tokio::time::sleep(FEED_TICK) => {}
+        }
+    }
+
+    async fn report(&mut self, turn: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
+        let after = self.feed_position;
+        let mut conn = self.connection().await?;
+        let page = store::list_reportable(&mut conn, &self.session, after, PAGE).await?;
+        drop(conn);
+        self.feed_has_more = page.position > after;
+        self.feed_position = page.position;
+        let outbound: Vec<FixOutbound> =
+            page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order)).collect();
+        if outbound.is_empty() {
+            return Ok(None);
+        }
+        let rows = FixRows { outbound, orders: Vec::new() };
+        let part = self.part(turn.numbers(), Arc::new(move |_| rows.clone()));
+        self.queue(FixPart { feed_position: Some(page.position), ..part }).await.map(Some)
+    }
+
+    fn connected(&mut self, _: bool) {}
+}
+
+/// Does the message say that it may have been sent before?
+fn is_repetition(message: &Message) -> bool {
+    message.is_yes(tag::POSS_DUP_FLAG) || message.is_yes(tag::POSS_RESEND)
+}
+
+fn submitted_rows(
+    version: Version,
+    session_id: &str,
+    slot: Slot,
+    cl_ord_id: &str,
+    facts: &OrderFacts,
+    told: &Told,
+    outcome: Option<&Outcome>,
+) -> FixRows {
+    let intent_id = intent_id(session_id, cl_ord_id);
+    let reference = match outcome {
+        Some(Outcome::Accepted(accepted)) => Some(accepted.reference.clone()),
+        _ => None,
+    };
+    let facts = OrderFacts {
+        plan_id: reference.as_ref().map(|_| plan_id(&intent_id)),
+        rejection: match told {
+            Told::Rejected(rejection) => Some(rejection.clone()),
+            _ => None,
+        },
+        ..facts.clone()
+    };
+    let exec_id = match &reference {
+        Some(reference) => format!("{reference}.1"),
+        None => format!("{intent_id}.{}", slot.seq),
+    };
+    let ids = Ids {
+        cl_ord_id,
+        orig_cl_ord_id: None,
+        order_id: reference.as_deref().unwrap_or("NONE"),
+        exec_id,
+        at: slot.at,
+        is_status: false,
+    };
+    let body = report::execution_report(version, &facts, told, &ids);
+    let order = FixOrder {
+        cl_ord_id: cl_ord_id.to_owned(),
+        reference,
+        intent_id,
+        details: to_json(&Details::Order(Box::new(facts))),
+    };
+    FixRows { outbound: vec![slot.holds("8", body)], orders: vec![order] }
+}
+
+fn cancel_order(cl_ord_id: &str, orig: &str) -> FixOrder {
+    FixOrder {
+        cl_ord_id: cl_ord_id.to_owned(),
+        reference: None,
+        // No event is about a request.
+        intent_id: String::new(),
+        details: to_json(&Details::Cancel { orig_cl_ord_id: orig.to_owned() }),
+    }
+}
+
+fn to_json(details: &Details) -> serde_json::Value {
+    serde_json::to_value(details).expect("strings, numbers and booleans under string keys always serialize")
+}
+
+fn details(order: &FixOrder) -> Option<Details> {
+    serde_json::from_value(order.details.clone()).ok()
+}
+
+fn order_facts(order: &FixOrder) -> Option<OrderFacts> {
+    match details(order)? {
+        Details::Order(facts) => Some(*facts),
+        Details::Cancel { .. } => None,
+    }
+}
+
+fn stored(message: FixOutbound) -> Stored {
+    Stored {
+        seq: SeqNum(message.seq),
+        msg_type: message.msg_type,
+        body: Body::from_bytes(message.body),
+        sending_time: UtcNanos(u64::try_from(message.sending_time).unwrap_or(0)),
+        resend: true,
+    }
+}
+
+fn transmissible(rows: FixRows) -> Vec<Stored> {
+    rows.outbound.into_iter().map(stored).collect()
+}
+
+/// Waits for the commit, and renders once more what it stored.
+fn acknowledged(pending: Pending, render: RenderFix) -> Commit {
+    Box::pin(async move {
+        let done = pending.await.map_err(|_| Unavailable("the writer has stopped".to_owned()))?;
+        let done = done.map_err(|error| Unavailable(error.to_string()))?;
+        Ok(transmissible(render(&done.outcome)))
+    })
+}

@@ -1,0 +1,270 @@
+//! All FIX sessions of this process: which of them it owns, and the door they are reached by.
+//!
+//! A session has one owner among all processes, by a lease in the database. The owner's driver runs whether or not the
+//! peer is connected, because reports are written for a peer that is away, too.
+
+use std::{collections::HashMap, net::SocketAddr, time::Duration};
+
+use dvp_core::{
+    engine::Engine,
+    store::{
+        PgPool, StoreError,
+        fix::{self, FixSessionRow},
+        lease::Lease,
+    },
+};
+use dvp_fix::{dictionary::Rules, session::SessionConfig};
+use sqlx::postgres::PgListener;
+use tokio::{
+    net::TcpListener,
+    sync::watch,
+    task::{JoinHandle, JoinSet},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+use uuid::Uuid;
+
+use crate::{
+    acceptor::{self, Directory, SessionKey},
+    desk::Desk,
+    driver::Driver,
+    orders::tags,
+};
+
+/// Sessions read at once.
+const PAGE: i64 = 500;
+/// The channel that the writer notifies when the feed grows.
+const FEED_CHANNEL: &str = "dvp_feed";
+
+/// How the gateway keeps its sessions.
+#[derive(Debug, Clone)]
+pub struct GatewayConfig {
+    /// How long a session stays with an owner that has stopped renewing.
+    pub lease_ttl: Duration,
+    /// How often new sessions, and sessions whose owner has died, are looked for.
+    pub refresh: Duration,
+}
+
+impl Default for GatewayConfig {
+    fn default() -> Self {
+        Self { lease_ttl: Duration::from_secs(10), refresh: Duration::from_secs(2) }
+    }
+}
+
+/// The gateway, bound and not yet running.
+pub struct FixGateway {
+    listener: TcpListener,
+    engine: Engine,
+    pool: PgPool,
+    config: GatewayConfig,
+    directory: Directory,
+    owner: Uuid,
+}
+
+impl FixGateway {
+    /// Binds the address; port 0 takes any free one. `owner` of leases is drawn here.
+    pub async fn bind(
+        addr: SocketAddr,
+        engine: Engine,
+        pool: PgPool,
+        config: GatewayConfig,
+    ) -> std::io::Result<(Self, SocketAddr)> {
+        let listener = TcpListener::bind(addr).await?;
+        let local = listener.local_addr()?;
+        let directory = Directory::kept_up_to_date();
+        Ok((Self { listener, engine, pool, config, directory, owner: Uuid::new_v4() }, local))
+    }
+
+    /// Runs until told to stop; then sessions are logged out and given up, and what is in flight is finished.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let Self { listener, engine, pool, config, directory, owner } = self;
+        let (grown, feed) = watch::channel(0);
+        let follower = tokio::spawn(follow_feed(pool.clone(), grown, shutdown.clone()));
+        let keeper = Keeper { engine, pool, config, directory: directory.clone(), owner, feed };
+        let door = tokio::spawn(acceptor::accept(listener, directory, shutdown.clone()));
+        keeper.keep(shutdown).await;
+        for task in [follower, door] {
+            join(task).await;
+        }
+    }
+}
+
+async fn join(task: JoinHandle<()>) {
+    if let Err(error) = task.await {
+        error!(%error, "task ended badly");
+    }
+}
+
+/// Ticks whenever the feed grows. Losing the connection costs only time: sessions look for themselves, too.
+async fn follow_feed(pool: PgPool, grown: watch::Sender<u64>, shutdown: CancellationToken) {
+    let follow = async {
+        loop {
+            match listen(&pool, &grown).await {
+                Ok(()) => return,
+                Err(error) => warn!(%error, "not told when the feed grows"),
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        () = follow => {}
+    }
+}
+
+async fn listen(pool: &PgPool, grown: &watch::Sender<u64>) -> Result<(), sqlx::Error> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    listener.listen(FEED_CHANNEL).await?;
+    while !grown.is_closed() {
+        listener.recv().await?;
+        grown.send_modify(|ticks| *ticks = ticks.wrapping_add(1));
+    }
+    Ok(())
+}
+
+/// Takes sessions that nobody owns, and runs their drivers.
+struct Keeper {
+    engine: Engine,
+    pool: PgPool,
+    config: GatewayConfig,
+    directory: Directory,
+    owner: Uuid,
+    feed: watch::Receiver<u64>,
+}
+
+impl Keeper {
+    async fn keep(self, shutdown: CancellationToken) {
+        let mut running: HashMap<String, CancellationToken> = HashMap::new();
+        let mut tasks: JoinSet<String> = JoinSet::new();
+        loop {
+            if let Err(error) = self.take_free(&mut running, &mut tasks, &shutdown).await {
+                warn!(%error, "cannot look for sessions");
+            }
+            self.directory.refreshed();
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                () = tokio::time::sleep(self.config.refresh) => {}
+                () = self.directory.refresh_asked() => {}
+                Some(ended) = tasks.join_next() => match ended {
+                    Ok(session_id) => { running.remove(&session_id); }
+                    Err(error) => {
+                        error!(%error, "a session ended badly");
+                        // Which one is not known: those whose token is gone are taken again by their lease.
+                        running.retain(|_, token| !token.is_cancelled());
+                    }
+                },
+            }
+        }
+        while let Some(ended) = tasks.join_next().await {
+            if let Err(error) = ended {
+                error!(%error, "a session ended badly");
+            }
+        }
+    }
+
+    async fn take_free(
+        &self,
+        running: &mut HashMap<String, CancellationToken>,
+        tasks: &mut JoinSet<String>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), StoreError> {
+        let mut after = String::new();
+        loop {
+            let mut conn = self.pool.acquire().await?;
+            let sessions = fix::list_sessions(&mut conn, &after, PAGE).await?;
+            drop(conn);
+            let Some(last) = sessions.last() else { return Ok(()) };
+            after.clone_from(&last.session_id);
+            for session in sessions {
+                if running.contains_key(&session.session_id) {
+                    continue;
+                }
+                let name = format!("fix:{}", session.session_id);
+                let lease = Lease::acquire(&self.pool, &name, self.owner, self.config.lease_ttl).await?;
+                if let Some(lease) = lease {
+                    let token = shutdown.child_token();
+                    running.insert(session.session_id.clone(), token.clone());
+                    self.start(session, lease, token, tasks);
+                }
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        session: FixSessionRow,
+        lease: Lease,
+        token: CancellationToken,
+        tasks: &mut JoinSet<String>,
+    ) {
+        let session_id = session.session_id.clone();
+        let Some(config) = session_config(&session) else {
+            error!(session_id, "no dictionary for this session");
+            return;
+        };
+        let key = SessionKey {
+            begin_string: session.begin_string.clone(),
+            peer_comp_id: session.client_comp_id.clone(),
+            our_comp_id: session.service_comp_id.clone(),
+        };
+        info!(session_id, "session taken");
+        let attach = self.directory.announce(key.clone());
+        let desk = Desk::new(self.engine.clone(), session, self.feed.clone());
+        let driver = Driver::new(desk, config, attach);
+        let (pool, directory, ttl) = (self.pool.clone(), self.directory.clone(), self.config.lease_ttl);
+        tasks.spawn(async move {
+            let driving = driver.run(token.clone());
+            tokio::pin!(driving);
+            loop {
+                tokio::select! {
+                    () = &mut driving => break,
+                    () = renewed(&pool, &lease, ttl) => token.cancel(),
+                }
+            }
+            directory.withdraw(&key);
+            if let Err(error) = lease.release(&pool).await {
+                debug!(%error, session_id, "lease not released; it will run out");
+            }
+            session_id
+        });
+    }
+}
+
+/// Renews the lease for as long as that is possible, and returns when it is not.
+async fn renewed(pool: &PgPool, lease: &Lease, ttl: Duration) {
+    let mut renewed_at = tokio::time::Instant::now();
+    loop {
+        tokio::time::sleep(ttl / 3).await;
+        match lease.renew(pool).await {
+            Ok(true) => renewed_at = tokio::time::Instant::now(),
+            Ok(false) => {
+                warn!(lease = lease.name, "lease lost");
+                return;
+            }
+            // The database may be away for a moment; the lease holds a little longer than that.
+            Err(error) if renewed_at.elapsed() < ttl => {
+                warn!(%error, lease = lease.name, "lease not renewed")
+            }
+            Err(error) => {
+                warn!(%error, lease = lease.name, "lease run out");
+                return;
+            }
+        }
+    }
+}
+
+/// The rules of engagement with a configured session. `None` when its version has no dictionary here.
+fn session_config(session: &FixSessionRow) -> Option<SessionConfig> {
+    let application = match session.default_appl_ver_id.as_deref() {
+        None => session.begin_string.as_str(),
+        Some("9") => "FIX.5.0SP2",
+        Some(_) => return None,
+    };
+    let rules = Rules { extra: tags::EXTRA, ..Rules::strict(&session.begin_string, application)? };
+    let mut config =
+        SessionConfig::new(&session.begin_string, &session.service_comp_id, &session.client_comp_id, rules);
+    config.default_appl_ver_id.clone_from(&session.default_appl_ver_id);
+    config.reset_on_logon = session.reset_on_logon;
+    config.reset_allowed = session.reset_allowed;
+    Some(config)
+}

@@ -1,0 +1,23 @@
+//! Orders between FIX and the engine: what a message asks, and how an outcome is told.
+//!
+//! Functions from values to values; the service that uses them is [`crate::desk`].
+
+pub(crate) mod facts;
+pub(crate) mod parse;
+pub(crate) mod price;
+pub(crate) mod report;
+pub(crate) mod tags;
+
+/// What differs between the versions in what is said about orders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Version {
+    Fix42,
+    /// FIX 4.4, and 5.0 SP2 over FIXT 1.1: the same in everything this service says.
+    Fix44,
+}
+
+impl Version {
+    pub(crate) fn of(begin_string: &str) -> Self {
+        if begin_string == "FIX.4.2" { Self::Fix42 } else { Self::Fix44 }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a session remembers of an order, to repeat it in every report.
+
+use dvp_domain::canonical::sha256;
+use dvp_fix::{codec::Message, tag};
+use serde::{Deserialize, Serialize};
+
+use super::tags;
+
+/// The `details` of a stored order.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub(crate) enum Details {
+    Order(Box<OrderFacts>),
+    /// An OrderCancelRequest: its ClOrdID is used up, too.
+    Cancel {
+        orig_cl_ord_id: String,
+    },
+}
+
+/// An order's own words.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OrderFacts {
+    pub(crate) symbol: String,
+    /// Side(54), `1` or `2`.
+    pub(crate) side: String,
+    /// OrderQty(38), as it was written.
+    pub(crate) order_qty: String,
+    pub(crate) ord_type: String,
+    pub(crate) price: Option<String>,
+    /// SHA-256 of the body, hex: tells a repetition from another order under the same ClOrdID.
+    pub(crate) fingerprint: String,
+    /// SecondaryOrderID(198), once accepted.
+    pub(crate) plan_id: Option<String>,
+    /// Why it was rejected.
+    pub(crate) rejection: Option<Rejection>,
+    /// Refused before the engine saw it.
+    #[serde(default)]
+    pub(crate) refused_at_the_door: bool,
+    /// The OrderCancelRequest whose answer has told the cancellation already.
+    pub(crate) cancelled_by: Option<String>,
+}
+
+/// OrdRejReason(103) and Text(58).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Rejection {
+    pub(crate) ord_rej_reason: u8,
+    pub(crate) text: String,
+}
+
+impl OrderFacts {
+    /// Of a NewOrderSingle(D), or of whatever repeats an order's fields.
+    pub(crate) fn of(message: &Message) -> Self {
+        let text = |tag| message.text(tag).map(str::to_owned);
+        Self {
+            symbol: text(tags::SYMBOL).unwrap_or_default(),
+            side: text(tags::SIDE).unwrap_or_default(),
+            order_qty: text(tags::ORDER_QTY).unwrap_or_else(|| "0".to_owned()),
+            ord_type: text(tags::ORD_TYPE).unwrap_or_default(),
+            price: text(tags::PRICE),
+            fingerprint: fingerprint(message),
+            ..Self::default()
+        }
+    }
+}
+
+/// The body without what a repetition says anew: header, trailer and TransactTime(60).
+fn fingerprint(message: &Message) -> String {
+    const STAMPED: [u32; 13] = [8, 9, 10, 34, 35, 43, 49, 52, 56, 57, 60, tag::POSS_RESEND, 122];
+    let body: String = message
+        .fields()
+        .iter()
+        .filter(|field| !STAMPED.contains(&field.tag))
+        .map(|field| format!("{}={}\u{1}", field.tag, String::from_utf8_lossy(message.value(field))))
+        .collect();
+    sha256(&body).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The intentId of an order: the same session and ClOrdID always give the same, and no others do.
+pub(crate) fn intent_id(session_id: &str, cl_ord_id: &str) -> String {
+    let digest = sha256(&format!("fix-order\u{1}{session_id}\u{1}{cl_ord_id}"));
+    let mut bytes = [0_u8; 16];
+    bytes.copy_from_slice(&digest[..16]);
+    // RFC 9562 version 8: made by a method of our own.
+    uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
+}

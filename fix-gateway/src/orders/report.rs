@@ -1,0 +1,264 @@
+//! Outcomes and events to ExecutionReport(8) and OrderCancelReject(9).
+
+use dvp_core::writer::Outcome;
+use dvp_domain::{decision::Reason, event::EventType, money::Minor};
+use dvp_fix::{UtcNanos, codec::Body};
+use serde_json::Value;
+
+use super::{
+    Version,
+    facts::{OrderFacts, Rejection},
+    parse::other_reason,
+    price::{Amount, price_of},
+    tags,
+};
+
+/// What a report tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Told {
+    New,
+    Rejected(Rejection),
+    /// A phase has moved; the order is where it was.
+    Progress {
+        phase: String,
+        state: String,
+    },
+    Filled {
+        base: Amount,
+        quote: Amount,
+    },
+    Canceled(Option<Failure>),
+    Expired,
+}
+
+/// Why a leg failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) stage: String,
+    pub(crate) code: String,
+    pub(crate) message: String,
+}
+
+/// Which report it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Ids<'a> {
+    pub(crate) cl_ord_id: &'a str,
+    /// Of the order that a cancel request was about.
+    pub(crate) orig_cl_ord_id: Option<&'a str>,
+    /// The execution's reference, `NONE` without one.
+    pub(crate) order_id: &'a str,
+    pub(crate) exec_id: String,
+    pub(crate) at: UtcNanos,
+    /// An answer to a status request, which changes nothing.
+    pub(crate) is_status: bool,
+}
+
+impl Told {
+    /// ExecType(150) of the event, OrdStatus(39).
+    const fn codes(&self, version: Version) -> (&'static str, &'static str) {
+        match (self, version) {
+            (Self::New, _) => ("0", "0"),
+            (Self::Rejected(_), _) => ("8", "8"),
+            // FIX 4.2 says by ExecTransType(20) that nothing has changed.
+            (Self::Progress { .. }, Version::Fix42) => ("0", "0"),
+            (Self::Progress { .. }, Version::Fix44) => ("I", "0"),
+            (Self::Filled { .. }, Version::Fix42) => ("2", "2"),
+            (Self::Filled { .. }, Version::Fix44) => ("F", "2"),
+            (Self::Canceled(_), _) => ("4", "4"),
+            (Self::Expired, _) => ("C", "C"),
+        }
+    }
+
+    const fn is_open(&self) -> bool {
+        matches!(self, Self::New | Self::Progress { .. })
+    }
+
+    /// What an outcome of a submission tells, and the reason to remember when it is a rejection.
+    pub(crate) fn of_outcome(outcome: &Outcome, version: Version) -> Self {
+        let other = |text: String| Self::Rejected(Rejection { ord_rej_reason: other_reason(version), text });
+        match outcome {
+            Outcome::Accepted(_) => Self::New,
+            Outcome::Rejected { reason, .. } => Self::Rejected(rejection(*reason, version)),
+            Outcome::DuplicateIntent | Outcome::DuplicateClientReference => Self::duplicate(),
+            Outcome::InvalidPermit(problem) => other((*problem).to_owned()),
+            Outcome::Written | Outcome::Replayed(_) | Outcome::KeyConflict | Outcome::KeyProcessing => {
+                other("not accepted".to_owned())
+            }
+        }
+    }
+
+    pub(crate) fn duplicate() -> Self {
+        Self::Rejected(Rejection { ord_rej_reason: 6, text: "duplicate ClOrdID".to_owned() })
+    }
+
+    /// What an event tells; its snapshot has the amounts and the failure.
+    pub(crate) fn of_event(kind: EventType, snapshot: &Value, facts: &OrderFacts) -> Self {
+        match kind {
+            EventType::IntentAccepted => Self::New,
+            EventType::OfframpInitiated
+            | EventType::OfframpInProgress
+            | EventType::OfframpCompleted
+            | EventType::PayoutInitiated
+            | EventType::PayoutInProgress => {
+                let (phase, state) = kind.as_str().split_once('.').unwrap_or((kind.as_str(), ""));
+                Self::Progress { phase: phase.to_owned(), state: state.to_owned() }
+            }
+            EventType::PayoutCompleted => {
+                let (input, output) = (amount(snapshot, "input"), amount(snapshot, "output"));
+                let is_sell = facts.side == "2";
+                let (base, quote) = if is_sell { (input, output) } else { (output, input) };
+                Self::Filled { base, quote }
+            }
+            EventType::OfframpFailed | EventType::PayoutFailed | EventType::IntentFailed => {
+                Self::Canceled(failure(snapshot))
+            }
+            EventType::IntentCancelled => Self::Canceled(None),
+            EventType::IntentExpired => Self::Expired,
+        }
+    }
+}
+
+fn rejection(reason: Reason, version: Version) -> Rejection {
+    let ord_rej_reason = match reason {
+        // Stale order.
+        Reason::QuoteExpired | Reason::QuoteAlreadyUsed => 8,
+        Reason::BeneficiaryRequiredForRemittance
+        | Reason::PermitRequired
+        | Reason::QuoteNotFound
+        | Reason::QuoteMismatch
+        | Reason::NoLiquidity
+        | Reason::BelowMinimumOutput
+        | Reason::AboveMaximumInput
+        | Reason::BeneficiaryAccountRequiredForFiatOutput
+        | Reason::BeneficiaryIncompleteForJitPayout
+        | Reason::BeneficiaryAddressRequiredForRail => other_reason(version),
+    };
+    Rejection { ord_rej_reason, text: reason.as_str().to_owned() }
+}
+
+fn amount(snapshot: &Value, side: &str) -> Amount {
+    let minor = snapshot[side]["amountMinor"].as_str().and_then(|text| Minor::parse(text).ok());
+    let exponent = snapshot[side]["exponent"].as_u64().and_then(|exponent| u8::try_from(exponent).ok());
+    Amount { minor: minor.unwrap_or(Minor::ZERO), exponent: exponent.unwrap_or(0) }
+}
+
+fn failure(snapshot: &Value) -> Option<Failure> {
+    let text = |name: &str| snapshot["failure"][name].as_str().map(str::to_owned);
+    Some(Failure { stage: text("stage")?, code: text("code")?, message: text("message").unwrap_or_default() })
+}
+
+/// An ExecutionReport's body, tags ascending.
+pub(crate) fn execution_report(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<'_>) -> Body {
+    let (exec_type, ord_status) = told.codes(version);
+    let changes_nothing = ids.is_status || matches!(told, Told::Progress { .. });
+    let (exec_type, exec_trans_type) = match version {
+        Version::Fix42 => (exec_type, Some(if changes_nothing { "3" } else { "0" })),
+        Version::Fix44 if ids.is_status => ("I", None),
+        Version::Fix44 => (exec_type, None),
+    };
+    let fill = match told {
+        Told::Filled { base, quote } => {
+            Some((base.minor.to_decimal_string(base.exponent), price_of(*base, *quote).unwrap_or_default()))
+        }
+        Told::New | Told::Rejected(_) | Told::Progress { .. } | Told::Canceled(_) | Told::Expired => None,
+    };
+    let (last_qty, last_px) = fill.unzip();
+    let leaves = if told.is_open() { facts.order_qty.as_str() } else { "0" };
+    let (text, ord_rej_reason) = words(told);
+    let is_fill_now = !ids.is_status;
+    Body::new()
+        .field(tags::AVG_PX, last_px.as_deref().unwrap_or("0"))
+        .field(tags::CL_ORD_ID, ids.cl_ord_id)
+        .field(tags::CUM_QTY, last_qty.as_deref().unwrap_or("0"))
+        .field(tags::EXEC_ID, &ids.exec_id)
+        .maybe(tags::EXEC_TRANS_TYPE, exec_trans_type)
+        .maybe(tags::LAST_PX, last_px.as_deref().filter(|_| is_fill_now))
+        .maybe(tags::LAST_QTY, last_qty.as_deref().filter(|_| is_fill_now))
+        .field(tags::ORDER_ID, ids.order_id)
+        .field(tags::ORDER_QTY, &facts.order_qty)
+        .field(tags::ORD_STATUS, ord_status)
+        .maybe(tags::ORD_TYPE, Some(&facts.ord_type).filter(|ord_type| !ord_type.is_empty()))
+        .maybe(tags::ORIG_CL_ORD_ID, ids.orig_cl_ord_id)
+        .maybe(tags::PRICE, facts.price.as_deref())
+        .field(tags::SIDE, &facts.side)
+        .field(tags::SYMBOL, &facts.symbol)
+        .maybe(tags::TEXT, text)
+        .field(tags::TRANSACT_TIME, ids.at.to_millis_text())
+        .maybe(tags::ORD_REJ_REASON, ord_rej_reason)
+        .field(tags::EXEC_TYPE, exec_type)
+        .field(tags::LEAVES_QTY, leaves)
+        .maybe(tags::SECONDARY_ORDER_ID, facts.plan_id.as_deref())
+        .and(own_fields(told))
+}
+
+fn words(told: &Told) -> (Option<&str>, Option<String>) {
+    match told {
+        Told::Rejected(rejection) => (Some(&rejection.text), Some(rejection.ord_rej_reason.to_string())),
+        Told::Canceled(Some(failure)) if !failure.message.is_empty() => (Some(&failure.message), None),
+        Told::New | Told::Progress { .. } | Told::Filled { .. } | Told::Canceled(_) | Told::Expired => {
+            (None, None)
+        }
+    }
+}
+
+fn own_fields(told: &Told) -> Body {
+    let body = Body::new();
+    match told {
+        Told::Progress { phase, state } => body.field(tags::PHASE, phase).field(tags::PHASE_STATE, state),
+        Told::Filled { .. } => body.field(tags::PHASE, "payout").field(tags::PHASE_STATE, "completed"),
+        Told::Canceled(Some(failure)) => body
+            .field(tags::PHASE, &failure.stage)
+            .field(tags::PHASE_STATE, "failed")
+            .field(tags::FAILURE_STAGE, &failure.stage)
+            .field(tags::FAILURE_CODE, &failure.code),
+        Told::New | Told::Rejected(_) | Told::Canceled(None) | Told::Expired => body,
+    }
+}
+
+/// CxlRejReason(102).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CancelRefusal {
+    TooLate,
+    UnknownOrder,
+    DuplicateClOrdId,
+}
+
+/// What an OrderCancelReject says about the order.
+pub(crate) struct CancelRejected<'a> {
+    pub(crate) cl_ord_id: &'a str,
+    pub(crate) orig_cl_ord_id: &'a str,
+    pub(crate) order_id: &'a str,
+    pub(crate) ord_status: &'a str,
+    pub(crate) refusal: CancelRefusal,
+    pub(crate) at: UtcNanos,
+}
+
+/// An OrderCancelReject's body, tags ascending.
+pub(crate) fn cancel_reject(version: Version, rejected: &CancelRejected<'_>) -> Body {
+    let (reason, text) = match (rejected.refusal, version) {
+        (CancelRefusal::TooLate, _) => ("0", "too late to cancel"),
+        (CancelRefusal::UnknownOrder, _) => ("1", "unknown order"),
+        // FIX 4.2 has no reason for a duplicate; 2 is "broker option".
+        (CancelRefusal::DuplicateClOrdId, Version::Fix42) => ("2", "duplicate ClOrdID"),
+        (CancelRefusal::DuplicateClOrdId, Version::Fix44) => ("6", "duplicate ClOrdID"),
+    };
+    Body::new()
+        .field(tags::CL_ORD_ID, rejected.cl_ord_id)
+        .field(tags::ORDER_ID, rejected.order_id)
+        .field(tags::ORD_STATUS, rejected.ord_status)
+        .field(tags::ORIG_CL_ORD_ID, rejected.orig_cl_ord_id)
+        .field(tags::TEXT, text)
+        .field(tags::TRANSACT_TIME, rejected.at.to_millis_text())
+        .field(tags::CXL_REJ_REASON, reason)
+        .field(tags::CXL_REJ_RESPONSE_TO, "1")
+}
+
+/// OrdStatus(39) of what was told last.
+pub(crate) const fn ord_status(told: &Told) -> &'static str {
+    told.codes(Version::Fix44).1
+}
+
+/// What is told about an order that is not known.
+pub(crate) fn unknown_order() -> Told {
+    Told::Rejected(Rejection { ord_rej_reason: 5, text: "unknown order".to_owned() })
+}

@@ -1,0 +1,52 @@
+//! Tags of application messages, standard and our own.
+
+use dvp_fix::{
+    dictionary::{FieldDef, Kind},
+    tag::Tag,
+};
+
+macro_rules! tags {
+    ($($name:ident = $number:literal),* $(,)?) => { $(pub(crate) const $name: Tag = $number;)* };
+}
+
+tags! {
+    ACCOUNT = 1, AVG_PX = 6, CL_ORD_ID = 11, CUM_QTY = 14, EXEC_ID = 17, EXEC_TRANS_TYPE = 20, LAST_PX = 31,
+    LAST_QTY = 32, ORDER_ID = 37, ORDER_QTY = 38, ORD_STATUS = 39, ORD_TYPE = 40, ORIG_CL_ORD_ID = 41, PRICE = 44,
+    SIDE = 54, SYMBOL = 55, TEXT = 58, TIME_IN_FORCE = 59, TRANSACT_TIME = 60, CXL_REJ_REASON = 102,
+    ORD_REJ_REASON = 103, QUOTE_ID = 117, EXPIRE_TIME = 126, EXEC_TYPE = 150, LEAVES_QTY = 151,
+    SECONDARY_ORDER_ID = 198, CXL_REJ_RESPONSE_TO = 434,
+
+    PERMIT_NONCE = 20001, PERMIT_DEADLINE = 20002, PERMIT_SIGNATURE = 20003, PERMIT_AMOUNT = 20004,
+    BENEFICIARY_NAME = 20010, BENEFICIARY_ACCOUNT = 20011, BENEFICIARY_COUNTRY = 20012, PAYOUT_METHOD = 20013,
+    SWIFT_CODE = 20014, BENEFICIARY_BANK = 20015, ADDRESS_LINE1 = 20016, ADDRESS_CITY = 20017,
+    ADDRESS_STATE = 20018, ADDRESS_POSTAL_CODE = 20019, OUTPUT_RECIPIENT = 20020, USER_WALLET = 20021,
+
+    PHASE = 20101, PHASE_STATE = 20102, FAILURE_STAGE = 20103, FAILURE_CODE = 20104,
+}
+
+const fn of(tag: Tag, kind: Kind) -> (&'static str, FieldDef) {
+    ("D", FieldDef { tag, kind, values: &[] })
+}
+
+/// What a peer may send beyond the dictionary of its version: our tags on NewOrderSingle(D), and the names of a
+/// Logon(A) that FIX 4.2 does not have.
+pub(crate) const EXTRA: &[(&str, FieldDef)] = &[
+    of(PERMIT_NONCE, Kind::Integer),
+    of(PERMIT_DEADLINE, Kind::Integer),
+    of(PERMIT_SIGNATURE, Kind::Text),
+    of(PERMIT_AMOUNT, Kind::Integer),
+    of(BENEFICIARY_NAME, Kind::Text),
+    of(BENEFICIARY_ACCOUNT, Kind::Text),
+    of(BENEFICIARY_COUNTRY, Kind::Text),
+    ("D", FieldDef { tag: PAYOUT_METHOD, kind: Kind::Text, values: &["ach", "sepa", "swift", "wire"] }),
+    of(SWIFT_CODE, Kind::Text),
+    of(BENEFICIARY_BANK, Kind::Text),
+    of(ADDRESS_LINE1, Kind::Text),
+    of(ADDRESS_CITY, Kind::Text),
+    of(ADDRESS_STATE, Kind::Text),
+    of(ADDRESS_POSTAL_CODE, Kind::Text),
+    of(OUTPUT_RECIPIENT, Kind::Text),
+    of(USER_WALLET, Kind::Text),
+    ("A", FieldDef { tag: dvp_fix::tag::USERNAME, kind: Kind::Text, values: &[] }),
+    ("A", FieldDef { tag: dvp_fix::tag::PASSWORD, kind: Kind::Text, values: &[] }),
+];
