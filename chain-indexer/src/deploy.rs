@@ -30,7 +30,7 @@ pub struct Deployment {
     /// Accounts that may call the settler; the anchors that count are theirs.
     pub relayers: Vec<Address>,
     pub tokens: Vec<DeployedToken>,
-    /// No event of these contracts is in an earlier block.
+    /// The first block in which all of them are there; none of their numbered events is in an earlier one.
     pub deployed_block: u64,
 }
 

@@ -1,16 +1,27 @@
 //! The chain side of dvp: contracts, indexer, relayer.
 //!
-//! It never talks to the engine. The engine leaves commands in the database and the [`relayer`] carries them out;
-//! the [`indexer`] follows the contracts' events and leaves facts there.
+//! It never talks to the engine. The engine leaves commands in the database and the [`relayer`] carries them out; the
+//! [`indexer`] follows the contracts' events and leaves facts there.
 //!
 //! Architecture invariant: nothing here knows quotes, partners or rails, and no transaction is sent whose bytes
 //! were not committed first.
 //!
-//! Reading order: [`contracts`], [`rpc`], [`signing`], [`deploy`].
+//! Reading order: [`contracts`], [`deploy`], [`config`], [`relayer`], [`indexer`], [`permits`], then the means:
+//! [`rpc`], [`signing`].
 
 #[cfg(feature = "anvil")]
 pub mod anvil;
+pub mod config;
 pub mod contracts;
 pub mod deploy;
+mod duty;
+pub mod indexer;
+pub mod permits;
+pub mod relayer;
 pub mod rpc;
 pub mod signing;
+
+pub use config::ChainConfig;
+pub use indexer::run_indexer;
+pub use permits::ChainPermitNonces;
+pub use relayer::run_relayer;

@@ -63,9 +63,9 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Waits for all of them; gives the block of the first, zero for an empty batch.
+    /// Waits for all of them; gives the block of the last, zero for an empty batch.
     pub(super) async fn finish(self) -> Result<u64, DeployError> {
-        let mut first = None;
+        let mut last = None;
         let deadline = Instant::now() + MINED_WITHIN;
         for (what, hash) in self.sent {
             let receipt = loop {
@@ -80,8 +80,8 @@ impl<'a> Batch<'a> {
             if !receipt.status() {
                 return Err(DeployError::Reverted { what, hash });
             }
-            first = first.or(receipt.block_number);
+            last = receipt.block_number;
         }
-        Ok(first.unwrap_or_default())
+        Ok(last.unwrap_or_default())
     }
 }

@@ -258,12 +258,12 @@ async fn deploying_again_with_the_record_changes_nothing() {
     };
     let before = dvp_chain_indexer::rpc::head(&scene.provider).await.unwrap().number;
     let record = Some(scene.deployment.clone());
-    let again = deploy::deploy(&scene.node.url, &scene.admin, &plan, record.clone()).await.unwrap();
+    let again = deploy::deploy(&scene.node.rpc_url(), &scene.admin, &plan, record.clone()).await.unwrap();
     assert_eq!(again, scene.deployment);
     assert_eq!(dvp_chain_indexer::rpc::head(&scene.provider).await.unwrap().number, before);
 
     plan.tokens.push(TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 });
-    let more = deploy::deploy(&scene.node.url, &scene.admin, &plan, record).await.unwrap();
+    let more = deploy::deploy(&scene.node.rpc_url(), &scene.admin, &plan, record).await.unwrap();
     assert_eq!((more.escrow, more.tokens.len()), (scene.deployment.escrow, 2));
 }
 

@@ -1,4 +1,5 @@
 //! The chain side against a real node and a real database.
 
 mod contracts;
+mod flow;
 mod support;

@@ -9,13 +9,19 @@ use alloy::rpc::types::TransactionReceipt;
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolStruct, eip712_domain};
+use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
 use dvp_chain_indexer::contracts::{permit, settler, token};
 use dvp_chain_indexer::deploy::{self, DeployPlan, Deployment, TokenGrant, TokenSpec};
 use dvp_chain_indexer::rpc;
 use dvp_chain_indexer::signing::{self, Fees, Unsigned};
+use dvp_core::chain::{ChainCommand, CreateCommand, PermitArgs};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
+
+mod chain;
+
+pub(crate) use chain::{Chain, Running};
 
 alloy::sol! {
     /// What a wallet signs.
@@ -39,11 +45,13 @@ pub(crate) fn key(byte: u8) -> PrivateKeySigner {
 /// A fresh chain with everything deployed and a funded maker. Blocks are mined as transactions come, unless the
 /// test says otherwise.
 pub(crate) struct Scene {
-    pub(crate) node: Node,
+    pub(crate) node: Anvil,
     pub(crate) provider: DynProvider,
     pub(crate) deployment: Deployment,
     pub(crate) admin: PrivateKeySigner,
     pub(crate) relayer: PrivateKeySigner,
+    /// May call the settler too.
+    pub(crate) other_relayer: PrivateKeySigner,
     pub(crate) maker: PrivateKeySigner,
     pub(crate) solver: PrivateKeySigner,
     pub(crate) token: Address,
@@ -51,24 +59,31 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) async fn new() -> Self {
-        let node = Node::start().await;
-        let provider = rpc::connect(&node.url).unwrap();
+        Self::with_block_time(None).await
+    }
+
+    pub(crate) async fn with_block_time(block_time: Option<Duration>) -> Self {
+        let options = AnvilOptions { block_time, slots_in_an_epoch: 1, ..AnvilOptions::default() };
+        let node = Anvil::start(options).await.unwrap();
+        let url = node.rpc_url();
+        let provider = rpc::connect(&url).unwrap();
         let (admin, relayer, maker, solver) = (key(0xa1), key(0xa2), key(0xa3), key(0xa4));
-        for signer in [&admin, &relayer, &maker, &solver] {
+        let other_relayer = key(0xa5);
+        for signer in [&admin, &relayer, &other_relayer, &maker, &solver] {
             let balance = U256::from(10).pow(U256::from(20));
             let _: () = raw(&provider, "anvil_setBalance", json!([signer.address(), balance])).await;
         }
         let plan = DeployPlan {
             tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
             solvers: vec![solver.address()],
-            relayers: vec![relayer.address()],
+            relayers: vec![relayer.address(), other_relayer.address()],
         };
-        let deployment = deploy::deploy(&node.url, &admin, &plan, None).await.unwrap();
+        let deployment = deploy::deploy(&url, &admin, &plan, None).await.unwrap();
         let token = deployment.tokens[0].address;
         let grants = [TokenGrant { token, amount: U256::from(FUNDS) }];
         let wallets = [maker.clone()];
-        deploy::fund_wallets(&node.url, &admin, &deployment, &wallets, &grants).await.unwrap();
-        Self { node, provider, deployment, admin, relayer, maker, solver, token }
+        deploy::fund_wallets(&url, &admin, &deployment, &wallets, &grants).await.unwrap();
+        Self { node, provider, deployment, admin, relayer, other_relayer, maker, solver, token }
     }
 
     pub(crate) async fn now(&self) -> u64 {
@@ -190,6 +205,29 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// The order as the engine hands it over. A permit signed for less than the amount is a forgery: it claims more.
+    pub(crate) fn create_command(&self, order: &Order) -> ChainCommand {
+        ChainCommand::Create(Box::new(CreateCommand {
+            entity: order.id.to_string(),
+            maker: self.maker.address().to_string(),
+            solver: self.solver.address().to_string(),
+            token: order.token.to_string(),
+            amount: order.amount.to_string(),
+            fill_deadline: order.fill_deadline,
+            timelock: order.timelock,
+            hashlock: order.hashlock().to_string(),
+            terms: B256::repeat_byte(0x7e).to_string(),
+            permit: PermitArgs {
+                amount: order.amount.max(order.permitted).to_string(),
+                nonce: order.nonce.to_string(),
+                deadline: order.permit_deadline,
+                signature: Bytes::from(self.signed(order)).to_string(),
+            },
+        }))
+    }
+}
+
 /// The terms of one test order.
 #[derive(Clone)]
 pub(crate) struct Order {
@@ -207,34 +245,6 @@ pub(crate) struct Order {
 impl Order {
     pub(crate) fn hashlock(&self) -> B256 {
         B256::from_slice(&Sha256::digest(self.preimage))
-    }
-}
-
-/// A node of its own for one test; stopped when dropped.
-pub(crate) struct Node {
-    pub(crate) url: String,
-    child: std::process::Child,
-}
-
-impl Node {
-    async fn start() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = std::process::Command::new(std::env::var("DVP_ANVIL_BIN").unwrap_or("anvil".into()))
-            .args(["--port", &port.to_string(), "--silent", "--slots-in-an-epoch", "1"])
-            .stdout(std::process::Stdio::null())
-            .spawn()
-            .unwrap();
-        let node = Self { url: format!("http://127.0.0.1:{port}"), child };
-        let provider = rpc::connect(&node.url).unwrap();
-        eventually("the node answers", async || provider.get_chain_id().await.ok()).await;
-        node
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
     }
 }
 

@@ -283,11 +283,13 @@ pub async fn insert_attempt(
     Ok(())
 }
 
-/// Slots that are not mined, or whose block the indexer has passed without finding it canonical; lowest nonce first.
+/// Slots that are not mined, or were, in a block that is gone: the chain's own count `mined` of the account does not
+/// reach them any more, or the indexer has passed the block without finding it canonical. Lowest nonce first.
 pub async fn list_unsettled_slots(
     conn: &mut PgConnection,
     chain_id: u64,
     signer: Address,
+    mined: u64,
 ) -> Result<Vec<SlotRow>, StoreError> {
     let rows = sqlx::query(
         "select slot.nonce, slot.command_id, slot.state, slot.block_hash, command.reference, command.intent_id
@@ -296,6 +298,7 @@ pub async fn list_unsettled_slots(
          left join chain_cursor cursor on cursor.chain_id = slot.chain_id
          where slot.chain_id = $1 and slot.signer = $2
            and (slot.state in ('signed', 'broadcast')
+                or (slot.state = 'mined' and slot.nonce >= $3)
                 or (slot.state = 'mined' and slot.block_number <= cursor.head_number
                     and not exists (
                         select from chain_block block
@@ -304,6 +307,7 @@ pub async fn list_unsettled_slots(
     )
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
+    .bind(bigint(mined))
     .fetch_all(&mut *conn)
     .await?;
     let mut slots = rows.iter().map(slot_row).collect::<Result<Vec<_>, _>>()?;

@@ -1,0 +1,371 @@
+//! Carries out the engine's commands: one transaction each, however often the process or the node dies.
+//!
+//! A command is looked at ([`action`]) at one block: is its goal reached, and if not, would its transaction
+//! succeed? If it would, a nonce is taken and the signed bytes are committed; only then are they sent, and sent
+//! again until they are in a block. A command is done when the indexer has seen its event, not when we have a
+//! receipt.
+//!
+//! Invariants:
+//! - bytes are committed before they are sent, so after a crash the same transaction is sent, not a second one;
+//! - a transaction that cannot be found is not a failed one: nothing is given up for want of an answer;
+//! - a command fails only when a call at a confirmed block says that it can never succeed while its goal is not
+//!   reached at that block;
+//! - a block that is taken back makes its transactions open again, and their same bytes are sent again.
+
+mod action;
+mod slots;
+
+use crate::config::ChainConfig;
+use crate::contracts::{anchor::ReceiptAnchor, settler::IntentSettler};
+use crate::duty::{Backoff, Duty};
+use crate::rpc::{self, BlockHead, Simulated};
+use crate::signing::{self, Fees, Unsigned};
+use action::{Action, IntentState, Outlook};
+use alloy::eips::BlockId;
+use alloy::primitives::{B256, TxKind};
+use alloy::providers::{DynProvider, Provider};
+use alloy::signers::local::PrivateKeySigner;
+use alloy::transports::{RpcError, TransportError};
+use dvp_core::chain::{ChainCommand, ChainFact};
+use dvp_core::store::chain::{self as store, CommandRow, NewAttempt};
+use dvp_core::store::lease::Lease;
+use dvp_core::store::{PgPool, StoreError};
+use sqlx::postgres::PgListener;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+/// Transactions of one account that nodes keep for sure.
+const WINDOW: u64 = 16;
+/// Commands looked at in one turn.
+const LOOK_AT: i64 = 32;
+/// A command that has to wait is looked at again after so long.
+const DEFER_MS: i64 = 1_000;
+const BLOCKED_MS: i64 = 10_000;
+/// Without news we look at least so often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Why the relayer does not go on for now.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    #[error("chain call failed: {0}")]
+    Rpc(#[from] TransportError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("transaction could not be signed: {0}")]
+    Sign(#[from] alloy::signers::Error),
+    #[error("stored transaction of nonce {nonce} is not one of ours: {reason}")]
+    Undecodable { nonce: u64, reason: String },
+    #[error("the node is on chain {found}, not {expected}")]
+    WrongChain { expected: u64, found: u64 },
+    #[error("the settler is in state {0}, which we do not know")]
+    UnknownState(u8),
+}
+
+impl From<sqlx::Error> for RelayError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Runs until cancelled. Errors of the node and the database are logged and tried again.
+pub async fn run_relayer(
+    pool: PgPool,
+    config: ChainConfig,
+    signer: PrivateKeySigner,
+    shutdown: CancellationToken,
+) -> Result<(), RelayError> {
+    let name = format!("relayer:{}:{}", config.chain_id, signer.address());
+    let mut relayer = Relayer::new(pool.clone(), config, signer)?;
+    while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
+        relayer.follow(&mut duty, &shutdown).await;
+        duty.release(&pool).await;
+    }
+    Ok(())
+}
+
+/// One account of one chain.
+pub struct Relayer {
+    pool: PgPool,
+    provider: DynProvider,
+    config: ChainConfig,
+    signer: PrivateKeySigner,
+    chain_checked: bool,
+}
+
+impl Relayer {
+    /// No traffic yet.
+    pub fn new(pool: PgPool, config: ChainConfig, signer: PrivateKeySigner) -> Result<Self, RelayError> {
+        let provider = rpc::connect(&config.rpc_url)?;
+        Ok(Self { pool, provider, config, signer, chain_checked: false })
+    }
+
+    async fn follow(&mut self, duty: &mut Duty, shutdown: &CancellationToken) {
+        let mut backoff = Backoff::new();
+        let mut listener = None;
+        let mut seen = None;
+        while !shutdown.is_cancelled() {
+            if listener.is_none() {
+                listener = self.listen().await;
+            }
+            match self.turn_if_news(duty, &mut seen).await {
+                Ok(true) => backoff.reset(),
+                Ok(false) => {
+                    tracing::warn!(chain = self.config.name, "the relayer's duty was lost");
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(chain = self.config.name, %error, "the relayer holds");
+                    seen = None;
+                    tokio::select! {
+                        () = shutdown.cancelled() => {}
+                        () = tokio::time::sleep(backoff.next()) => {}
+                    }
+                    continue;
+                }
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep(self.config.poll_interval) => {}
+                () = woken(&mut listener) => seen = None,
+            }
+        }
+    }
+
+    async fn listen(&self) -> Option<PgListener> {
+        let mut listener = PgListener::connect_with(&self.pool).await.ok()?;
+        listener.listen("dvp_commands").await.ok()?;
+        Some(listener)
+    }
+
+    /// A turn when there is a new head, when we were woken (`seen` is empty) and once in a while. `false`: the duty
+    /// is lost.
+    async fn turn_if_news(
+        &mut self,
+        duty: &mut Duty,
+        seen: &mut Option<(B256, Instant)>,
+    ) -> Result<bool, RelayError> {
+        if !duty.keep(&self.pool).await? {
+            return Ok(false);
+        }
+        let head = rpc::head(&self.provider).await?;
+        let old = seen.is_some_and(|(hash, at)| hash == head.hash && at.elapsed() < LOOK_EVERY);
+        if !old {
+            *seen = Some((head.hash, Instant::now()));
+            self.turn_at(&duty.lease, &head).await?;
+        }
+        Ok(true)
+    }
+
+    /// Completes, signs and sends whatever there is to.
+    pub async fn turn(&mut self, lease: &Lease) -> Result<(), RelayError> {
+        let head = rpc::head(&self.provider).await?;
+        self.turn_at(lease, &head).await
+    }
+
+    async fn turn_at(&mut self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
+        self.check_chain().await?;
+        let mut conn = self.pool.acquire().await?;
+        store::complete_commands(&mut conn, self.config.chain_id).await?;
+        store::finalize_slots(&mut conn, self.config.chain_id).await?;
+        drop(conn);
+        self.sign_ready(lease, head).await?;
+        self.send_open(lease, head).await
+    }
+
+    async fn check_chain(&mut self) -> Result<(), RelayError> {
+        if !self.chain_checked {
+            let (expected, found) = (self.config.chain_id, self.provider.get_chain_id().await?);
+            if found != expected {
+                return Err(RelayError::WrongChain { expected, found });
+            }
+            self.chain_checked = true;
+        }
+        Ok(())
+    }
+
+    /// Takes nonces for the commands whose time has come and commits their signed bytes. Nothing is sent here.
+    pub async fn sign_ready(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
+        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let mut conn = self.pool.acquire().await?;
+        let open = store::count_in_flight(&mut conn, chain_id, signer).await?;
+        let ready = store::list_ready_commands(&mut conn, chain_id, LOOK_AT).await?;
+        drop(conn);
+        if ready.is_empty() || open >= WINDOW {
+            return Ok(());
+        }
+        let mut room = WINDOW - open;
+        let mined = rpc::mined_nonce(&self.provider, signer, BlockId::hash(head.hash)).await?;
+        for row in &ready {
+            if room == 0 {
+                break;
+            }
+            let span = tracing::info_span!("relay", intent_id = row.intent_id, reference = row.reference);
+            let signed = self.consider(lease, row, head, mined).instrument(span).await?;
+            room -= u64::from(signed);
+        }
+        Ok(())
+    }
+
+    /// Looks at one command and does what follows; `true` when it was signed.
+    async fn consider(
+        &self,
+        lease: &Lease,
+        row: &CommandRow,
+        head: &BlockHead,
+        mined: u64,
+    ) -> Result<bool, RelayError> {
+        let command: ChainCommand = match serde_json::from_value(row.payload.clone()) {
+            Ok(command) => command,
+            Err(error) => {
+                tracing::error!(command = row.id, kind = row.kind, %error, "a command that cannot be read");
+                self.defer(row, BLOCKED_MS).await?;
+                return Ok(false);
+            }
+        };
+        let action = match action::action(&self.config.deployment, &command) {
+            Ok(action) => action,
+            Err(error) => {
+                self.fail(lease, row, action::rejected(&command), error.to_string()).await?;
+                return Ok(false);
+            }
+        };
+        match self.outlook(row.entity, &command, &action, head).await? {
+            Outlook::Possible => {
+                self.sign(lease, row, &action, head, mined).await?;
+                return Ok(true);
+            }
+            Outlook::Reached => self.defer(row, DEFER_MS).await?,
+            Outlook::NotYet(reason) => {
+                tracing::debug!(kind = row.kind, reason, "not yet");
+                self.defer(row, DEFER_MS).await?;
+            }
+            Outlook::Blocked(reason) => {
+                tracing::error!(kind = row.kind, reason, "an operator must put this right");
+                self.defer(row, BLOCKED_MS).await?;
+            }
+            Outlook::Never { code, message } => self.fail(lease, row, code, message).await?,
+        }
+        Ok(false)
+    }
+
+    /// What the newest block says; a last word must hold at the confirmation depth too.
+    async fn outlook(
+        &self,
+        entity: B256,
+        command: &ChainCommand,
+        action: &Action,
+        head: &BlockHead,
+    ) -> Result<Outlook, RelayError> {
+        let now = self.outlook_at(entity, command, action, BlockId::hash(head.hash)).await?;
+        if !matches!(now, Outlook::Never { .. }) || self.config.confirmations <= 1 {
+            return Ok(now);
+        }
+        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations));
+        match self.outlook_at(entity, command, action, deep).await? {
+            Outlook::Never { .. } => Ok(now),
+            Outlook::Reached | Outlook::Possible | Outlook::NotYet(_) | Outlook::Blocked(_) => {
+                Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned()))
+            }
+        }
+    }
+
+    async fn outlook_at(
+        &self,
+        entity: B256,
+        command: &ChainCommand,
+        action: &Action,
+        at: BlockId,
+    ) -> Result<Outlook, RelayError> {
+        let (provider, to) = (&self.provider, action.to);
+        let by_state = if matches!(command, ChainCommand::Anchor { .. }) {
+            let call = ReceiptAnchor::anchorsCall { contentHash: entity, submitter: self.signer.address() };
+            action::anchor_outlook(rpc::view(provider, to, &call, at).await?)
+        } else {
+            let state = rpc::view(provider, to, &IntentSettler::stateOfCall { intentId: entity }, at).await?;
+            let state = IntentState::from_contract(state).ok_or(RelayError::UnknownState(state))?;
+            action::settler_outlook(command, state)
+        };
+        if by_state != Outlook::Possible {
+            return Ok(by_state);
+        }
+        let from = self.signer.address();
+        match rpc::simulate(provider, from, to, action.input.clone(), action.gas_limit, at).await {
+            Ok(Simulated::Succeeds) => Ok(Outlook::Possible),
+            Ok(Simulated::Reverts { data, message }) => Ok(action::judge(command, &data, &message)),
+            // The node answered and did not like this one call: the others need not wait for it.
+            Err(RpcError::ErrorResp(payload)) => Ok(Outlook::Blocked(payload.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn defer(&self, row: &CommandRow, delay_ms: i64) -> Result<(), RelayError> {
+        let mut conn = self.pool.acquire().await?;
+        Ok(store::defer_command(&mut conn, row.id, delay_ms).await?)
+    }
+
+    async fn fail(
+        &self,
+        lease: &Lease,
+        row: &CommandRow,
+        code: &str,
+        message: String,
+    ) -> Result<(), RelayError> {
+        tracing::warn!(kind = row.kind, code, message, "the command cannot succeed any more");
+        let fact = ChainFact::CommandFailed { command: row.kind.clone(), code: code.to_owned(), message };
+        let mut tx = self.pool.begin().await?;
+        lease.guard(&mut tx).await?;
+        store::fail_command(&mut tx, self.config.chain_id, row, &fact).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn sign(
+        &self,
+        lease: &Lease,
+        row: &CommandRow,
+        action: &Action,
+        head: &BlockHead,
+        mined: u64,
+    ) -> Result<(), RelayError> {
+        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let fees = Fees::for_base_fee(head.base_fee);
+        let mut tx = self.pool.begin().await?;
+        lease.guard(&mut tx).await?;
+        let nonce = store::reserve_nonce(&mut tx, chain_id, signer, mined).await?;
+        let unsigned = Unsigned {
+            chain_id,
+            nonce,
+            to: TxKind::Call(action.to),
+            input: action.input.clone(),
+            gas_limit: action.gas_limit,
+            fees,
+        };
+        let signed = signing::sign(&self.signer, unsigned)?;
+        store::insert_slot(&mut tx, chain_id, signer, nonce, row.id).await?;
+        let attempt = NewAttempt {
+            nonce,
+            attempt: 0,
+            hash: signed.hash,
+            raw: signed.raw,
+            max_fee: fees.max_fee,
+            priority_fee: fees.priority_fee,
+        };
+        store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
+        tx.commit().await?;
+        tracing::info!(kind = row.kind, nonce, tx = %attempt.hash, "signed and kept");
+        Ok(())
+    }
+}
+
+/// Returns when a command was announced; never when nobody listens.
+async fn woken(listener: &mut Option<PgListener>) {
+    match listener {
+        Some(open) => {
+            if open.recv().await.is_err() {
+                *listener = None;
+            }
+        }
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,341 @@
+//! Commands to facts and back again: indexer and relayer on a real node and a real database.
+
+use crate::support::{Chain, FUNDS, Order, Running, Scene, key, raw};
+use alloy::primitives::{B256, TxKind, U256};
+use alloy::providers::Provider;
+use alloy::sol_types::SolCall;
+use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
+use dvp_chain_indexer::relayer::Relayer;
+use dvp_chain_indexer::{ChainPermitNonces, rpc};
+use dvp_core::chain::{ChainCommand, ChainFact, PermitNonces};
+use serde_json::json;
+use std::time::Duration;
+
+fn fill(order: &Order) -> ChainCommand {
+    ChainCommand::Fill { entity: order.id.to_string(), payout_ref: B256::repeat_byte(0x99).to_string() }
+}
+
+fn settle(order: &Order) -> ChainCommand {
+    ChainCommand::Settle { entity: order.id.to_string(), preimage: order.preimage.to_string() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_created_filled_settled_and_anchored() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    let hash = B256::repeat_byte(0x5e);
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.command("one", fill(&order)).await;
+    chain.command("one", settle(&order)).await;
+    chain.command("one", ChainCommand::Anchor { content_hash: hash.to_string() }).await;
+
+    chain.fact(hash, "anchored").await;
+    chain.fact(order.id, "settled").await;
+    let facts = chain.facts(order.id).await;
+    let created = ChainFact::Created { timelock: order.timelock, amount: "100".into() };
+    let filled = ChainFact::Filled { payout_ref: B256::repeat_byte(0x99).to_string() };
+    assert_eq!(facts, [created, filled, ChainFact::Settled], "in this order, each once");
+    assert_eq!(chain.scene.balance(chain.scene.solver.address()).await, 100);
+    assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS - 100);
+    for kind in ["create", "fill", "settle", "anchor"] {
+        chain.state("one", kind, "done").await;
+    }
+    assert_eq!(chain.attempts().await.len(), 4, "one transaction a command");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_a_block_a_second_a_lock_is_told_within_three_seconds() {
+    let chain = Chain::new(Scene::with_block_time(Some(Duration::from_secs(1))).await).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    let before = std::time::Instant::now();
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.fact(order.id, "created").await;
+    let took = before.elapsed();
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_one_wallet_are_locked_in_the_order_of_their_permits() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let (first, mut second) = (chain.scene.order(1).await, chain.scene.order(2).await);
+    second.nonce = first.nonce + U256::from(1);
+    chain.command("two", chain.scene.create_command(&second)).await;
+    chain.command("one", chain.scene.create_command(&first)).await;
+    chain.fact(first.id, "created").await;
+    chain.fact(second.id, "created").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_orders_share_the_window_and_each_is_locked_once() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let first = chain.scene.order(1).await;
+    for id in 1..=40_u8 {
+        let mut order = first.clone();
+        order.id = B256::repeat_byte(id);
+        order.nonce = first.nonce + U256::from(id - 1);
+        chain.command(&format!("order-{id}"), chain.scene.create_command(&order)).await;
+        chain
+            .command(
+                &format!("order-{id}"),
+                ChainCommand::Anchor { content_hash: B256::repeat_byte(100 + id).to_string() },
+            )
+            .await;
+    }
+    for id in 1..=40_u8 {
+        chain.fact(B256::repeat_byte(100 + id), "anchored").await;
+        chain.fact(B256::repeat_byte(id), "created").await;
+    }
+    assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 4_000);
+    assert_eq!(chain.attempts().await.len(), 80);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_never_succeed_fails_with_its_stable_code() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let scene = &chain.scene;
+    let mut expired = scene.order(1).await;
+    expired.permit_deadline = scene.now().await - 1;
+    let mut used = scene.order(2).await;
+    let spent = scene.order(9).await;
+    assert!(
+        scene
+            .succeeds(
+                &scene.other_relayer,
+                scene.deployment.settler,
+                &scene.create_call(&spent, scene.signed(&spent))
+            )
+            .await
+    );
+    used.nonce = spent.nonce;
+    let mut poor = scene.order(3).await;
+    (poor.amount, poor.permitted) = (U256::from(FUNDS * 2), U256::from(FUNDS * 2));
+    let mut forged = scene.order(4).await;
+    forged.permitted = U256::from(1);
+
+    for (name, order, code) in [
+        ("expired", &expired, "permit_expired"),
+        ("used", &used, "permit_nonce_used"),
+        ("poor", &poor, "insufficient_funds"),
+        ("forged", &forged, "lock_rejected"),
+    ] {
+        chain.command(name, scene.create_command(order)).await;
+        chain.fact(order.id, "command_failed").await;
+        let facts = chain.facts(order.id).await;
+        let [ChainFact::CommandFailed { command, code: told, message }] = facts.as_slice() else {
+            panic!("{name}: {facts:?}")
+        };
+        assert_eq!((command.as_str(), told.as_str()), ("create", code), "{message}");
+        chain.state(name, "create", "failed").await;
+    }
+    assert!(chain.attempts().await.is_empty(), "nothing was sent");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_goal_that_somebody_else_reached_needs_no_transaction() {
+    let chain = Chain::new(Scene::new().await).await;
+    let (scene, order) = (&chain.scene, chain.scene.order(1).await);
+    let call = scene.create_call(&order, scene.signed(&order));
+    assert!(scene.succeeds(&scene.other_relayer, scene.deployment.settler, &call).await);
+    chain.command("one", scene.create_command(&order)).await;
+    let running = Running::start(&chain);
+    chain.state("one", "create", "done").await;
+    assert!(chain.attempts().await.is_empty());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reorg_marks_the_orphans_and_the_same_transaction_is_mined_again() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.fact(order.id, "created").await;
+    chain.state("one", "create", "done").await;
+    let before = chain.logs("Created").await;
+    chain.mined(1).await;
+
+    // The order's block and the one after it are replaced by empty ones; the node forgets the transaction.
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
+    chain.until_canonical_elsewhere(&before[0]).await;
+    let after = chain.logs("Created").await;
+    assert_eq!(after.len(), 2, "the orphan stays");
+    assert!(!after.iter().find(|log| log.block_hash == before[0].block_hash).is_none_or(|log| log.canonical));
+    assert!(after.iter().all(|log| log.tx_hash == before[0].tx_hash), "the same transaction");
+    assert_eq!(chain.attempts().await.len(), 1);
+    chain.state("one", "create", "done").await;
+    let state = IntentSettler::stateOfCall { intentId: order.id };
+    assert_eq!(chain.scene.view(chain.scene.deployment.settler, state).await, 1);
+
+    // Life goes on.
+    chain.command("one", fill(&order)).await;
+    chain.fact(order.id, "filled").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_lost_its_tail_gets_the_same_transactions_again() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let (first, second) = (chain.scene.order(1).await, chain.scene.order(2).await);
+    let snapshot: String = raw(&chain.scene.provider, "evm_snapshot", json!([])).await;
+    chain.command("one", chain.scene.create_command(&first)).await;
+    chain.fact(first.id, "created").await;
+    chain.command("one", fill(&first)).await;
+    chain.fact(first.id, "filled").await;
+    chain.mined(2).await;
+
+    assert!(raw::<bool>(&chain.scene.provider, "evm_revert", json!([snapshot])).await);
+    let state = IntentSettler::stateOfCall { intentId: first.id };
+    assert_eq!(chain.scene.view(chain.scene.deployment.settler, state).await, 0, "the tail is lost");
+
+    let mut second = second;
+    second.nonce = first.nonce + U256::from(1);
+    chain.command("two", chain.scene.create_command(&second)).await;
+    chain.fact(second.id, "created").await;
+    chain.state("one", "fill", "done").await;
+    chain.state_on_chain(first.id, 2).await;
+    assert_eq!(chain.attempts().await.len(), 3);
+    let nonce = chain.scene.provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap();
+    assert_eq!(nonce, 3);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_were_signed_before_a_crash_are_the_ones_sent_after_it() {
+    let chain = Chain::new(Scene::new().await).await;
+    let order = chain.scene.order(1).await;
+    chain.command("one", chain.scene.create_command(&order)).await;
+
+    let before = Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone()).unwrap();
+    let lease = chain.lease("relayer-that-dies").await;
+    let head = rpc::head(&chain.scene.provider).await.unwrap();
+    before.sign_ready(&lease, &head).await.unwrap();
+    before.sign_ready(&lease, &head).await.unwrap();
+    drop(before);
+    let kept = chain.attempts().await;
+    assert_eq!(kept.len(), 1, "signed once");
+    let provider = &chain.scene.provider;
+    assert_eq!(
+        provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap(),
+        0,
+        "sent nothing"
+    );
+
+    let running = Running::start(&chain);
+    chain.fact(order.id, "created").await;
+    assert_eq!(chain.attempts().await, kept);
+    assert!(provider.get_transaction_receipt(kept[0].hash).await.unwrap().unwrap().status());
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_is_not_mined_is_sent_again_for_an_eighth_more() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.bump_after = Duration::from_millis(300);
+    let provider = chain.scene.provider.clone();
+    let _: serde_json::Value = raw(&provider, "evm_setAutomine", json!([false])).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    chain.command("one", chain.scene.create_command(&order)).await;
+    let attempts = chain.until_attempts(2).await;
+    assert!(attempts[1].max_fee >= attempts[0].max_fee + attempts[0].max_fee / 8);
+    assert!(attempts[1].priority_fee >= attempts[0].priority_fee + attempts[0].priority_fee / 8);
+    let _: serde_json::Value = raw(&provider, "evm_setAutomine", json!([true])).await;
+    chain.mined(1).await;
+    chain.fact(order.id, "created").await;
+    assert_eq!(provider.get_transaction_count(chain.scene.relayer.address()).await.unwrap(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_blocks_are_read_in_ranges_and_give_the_same_facts() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.finality_margin = 0;
+    let scene = &chain.scene;
+    let order = scene.order(1).await;
+    let call = scene.create_call(&order, scene.signed(&order));
+    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
+    chain.mined(200).await;
+    let cancel = IntentSettler::cancelCall { intentId: order.id };
+    scene.next_block_at(order.fill_deadline + 1_000).await;
+    assert!(
+        scene.send(&scene.admin, TxKind::Call(scene.deployment.settler), cancel.abi_encode()).await.status()
+    );
+
+    let lease = chain.lease("reader").await;
+    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    let mut steps = 0;
+    while indexer.step(&lease).await.unwrap() == Step::Advanced {
+        steps += 1;
+    }
+    assert!(steps < 30, "{steps} steps for over 200 blocks");
+    let facts = chain.facts(order.id).await;
+    let created = ChainFact::Created { timelock: order.timelock, amount: "100".into() };
+    assert_eq!(facts, [created, ChainFact::Cancelled]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_wait_for_the_confirmation_depth() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.confirmations = 3;
+    let scene = &chain.scene;
+    let order = scene.order(1).await;
+    let call = scene.create_call(&order, scene.signed(&order));
+    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
+    let lease = chain.lease("reader").await;
+    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    for blocks_above in 0..3 {
+        while indexer.step(&lease).await.unwrap() == Step::Advanced {}
+        assert_eq!(chain.facts(order.id).await.len(), usize::from(blocks_above == 2));
+        chain.mined(1).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_that_takes_back_final_blocks_is_not_followed() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.finality_margin = 0;
+    chain.mined(10).await;
+    let lease = chain.lease("reader").await;
+    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    while indexer.step(&lease).await.unwrap() == Step::Advanced {}
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([6, []])).await;
+    let refused = indexer.step(&lease).await;
+    assert!(matches!(refused, Err(IndexError::FinalityViolated { .. })), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_without_the_lease_writes_nothing() {
+    let chain = Chain::new(Scene::new().await).await;
+    let lease = chain.lease("reader").await;
+    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    indexer.step(&lease).await.unwrap();
+    lease.release(&chain.pool()).await.unwrap();
+    let refused = indexer.step(&lease).await;
+    assert!(matches!(refused, Err(IndexError::Store(_))), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permit_nonces_are_read_from_the_chain_or_said_to_be_unavailable() {
+    let scene = Scene::new().await;
+    let order = scene.order(1).await;
+    let nonces = ChainPermitNonces::new(&scene.node.rpc_url(), scene.deployment.permit).unwrap();
+    let maker = scene.maker.address().to_string();
+    assert_eq!(nonces.permit_nonce(&maker).await.unwrap(), 0);
+    let call = scene.create_call(&order, scene.signed(&order));
+    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
+    assert_eq!(nonces.permit_nonce(&maker).await.unwrap(), 1);
+    let nowhere = ChainPermitNonces::new("http://127.0.0.1:1", key(1).address()).unwrap();
+    assert!(nowhere.permit_nonce(&maker).await.is_err());
+}

@@ -1,0 +1,197 @@
+//! A scene with a database: commands in, facts out, and what the two services did in between.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
+
+use super::{Scene, eventually, raw};
+use alloy::primitives::B256;
+use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::{ChainConfig, run_indexer, run_relayer};
+use dvp_core::chain::{ChainCommand, ChainFact};
+use dvp_core::embedded::TestDatabase;
+use dvp_core::store::PgPool;
+use dvp_core::store::commands::{self, NewCommand};
+use dvp_core::store::lease::Lease;
+use serde_json::json;
+use sqlx::Row;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) struct Chain {
+    pub(crate) scene: Scene,
+    pub(crate) config: ChainConfig,
+    database: TestDatabase,
+}
+
+/// A signed transaction as it was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    pub(crate) hash: B256,
+    pub(crate) max_fee: u128,
+    pub(crate) priority_fee: u128,
+}
+
+/// An event as it was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeptLog {
+    pub(crate) block_hash: B256,
+    pub(crate) tx_hash: B256,
+    pub(crate) canonical: bool,
+}
+
+impl Chain {
+    pub(crate) async fn new(scene: Scene) -> Self {
+        let database = TestDatabase::create().await;
+        let mut config = ChainConfig::development(&scene.node.rpc_url(), scene.deployment.clone());
+        config.poll_interval = Duration::from_millis(50);
+        Self { scene, config, database }
+    }
+
+    pub(crate) fn pool(&self) -> PgPool {
+        self.database.pool().clone()
+    }
+
+    pub(crate) async fn lease(&self, name: &str) -> Lease {
+        let ttl = Duration::from_secs(60);
+        Lease::acquire(&self.pool(), name, uuid::Uuid::new_v4(), ttl).await.unwrap().unwrap()
+    }
+
+    /// Leaves a command as the engine does.
+    pub(crate) async fn command(&self, reference: &str, command: ChainCommand) {
+        let entity = match &command {
+            ChainCommand::Create(create) => &create.entity,
+            ChainCommand::Fill { entity, .. } | ChainCommand::Settle { entity, .. } => entity,
+            ChainCommand::Anchor { content_hash } => content_hash,
+        };
+        let new = NewCommand {
+            chain_id: self.config.chain_id.cast_signed(),
+            reference: reference.to_owned(),
+            intent_id: format!("intent-{reference}"),
+            entity: entity.clone(),
+            command,
+        };
+        let mut tx = self.pool().begin().await.unwrap();
+        commands::insert(&mut tx, &[new]).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    pub(crate) async fn facts(&self, entity: B256) -> Vec<ChainFact> {
+        sqlx::query("select payload from chain_fact where entity = $1 order by id")
+            .bind(entity.as_slice())
+            .fetch_all(&self.pool())
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| serde_json::from_value(row.get("payload")).unwrap())
+            .collect()
+    }
+
+    /// Waits for a fact of a kind.
+    pub(crate) async fn fact(&self, entity: B256, kind: &str) {
+        eventually(&format!("fact {kind}"), async || {
+            let sql = "select 1 from chain_fact where entity = $1 and kind = $2";
+            let found = sqlx::query(sql).bind(entity.as_slice()).bind(kind);
+            found.fetch_optional(&self.pool()).await.unwrap()
+        })
+        .await;
+    }
+
+    /// Waits for a command to be in a state.
+    pub(crate) async fn state(&self, reference: &str, kind: &str, state: &str) {
+        eventually(&format!("{kind} of {reference} {state}"), async || {
+            let sql = "select 1 from chain_command where reference = $1 and kind = $2 and state = $3";
+            let found = sqlx::query(sql).bind(reference).bind(kind).bind(state);
+            found.fetch_optional(&self.pool()).await.unwrap()
+        })
+        .await;
+    }
+
+    pub(crate) async fn state_on_chain(&self, entity: B256, state: u8) {
+        eventually(&format!("settlement state {state}"), async || {
+            let call = IntentSettler::stateOfCall { intentId: entity };
+            (self.scene.view(self.scene.deployment.settler, call).await == state).then_some(())
+        })
+        .await;
+    }
+
+    pub(crate) async fn attempts(&self) -> Vec<Attempt> {
+        let sql = "select hash, max_fee::text, priority_fee::text from tx_attempt order by nonce, attempt";
+        sqlx::query(sql)
+            .fetch_all(&self.pool())
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| Attempt {
+                hash: B256::from_slice(row.get("hash")),
+                max_fee: row.get::<&str, _>("max_fee").parse().unwrap(),
+                priority_fee: row.get::<&str, _>("priority_fee").parse().unwrap(),
+            })
+            .collect()
+    }
+
+    pub(crate) async fn until_attempts(&self, count: usize) -> Vec<Attempt> {
+        eventually("more attempts", async || {
+            Some(self.attempts().await).filter(|attempts| attempts.len() >= count)
+        })
+        .await
+    }
+
+    pub(crate) async fn logs(&self, event: &str) -> Vec<KeptLog> {
+        let sql =
+            "select block_hash, tx_hash, canonical from chain_log where event = $1 order by observed_at";
+        sqlx::query(sql)
+            .bind(event)
+            .fetch_all(&self.pool())
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| KeptLog {
+                block_hash: B256::from_slice(row.get("block_hash")),
+                tx_hash: B256::from_slice(row.get("tx_hash")),
+                canonical: row.get("canonical"),
+            })
+            .collect()
+    }
+
+    /// Waits until the transaction's event is canonical in another block than before.
+    pub(crate) async fn until_canonical_elsewhere(&self, before: &KeptLog) {
+        eventually("the event is in another block", async || {
+            let sql = "select 1 from chain_log
+                       where tx_hash = $1 and block_hash <> $2 and canonical and event = 'Created'";
+            let found = sqlx::query(sql).bind(before.tx_hash.as_slice()).bind(before.block_hash.as_slice());
+            found.fetch_optional(&self.pool()).await.unwrap()
+        })
+        .await;
+    }
+
+    pub(crate) async fn mined(&self, blocks: u64) {
+        let _: serde_json::Value = raw(&self.scene.provider, "anvil_mine", json!([blocks])).await;
+    }
+}
+
+/// Indexer and relayer, running.
+pub(crate) struct Running {
+    shutdown: CancellationToken,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    pub(crate) fn start(chain: &Chain) -> Self {
+        let shutdown = CancellationToken::new();
+        let indexer = run_indexer(chain.pool(), chain.config.clone(), shutdown.clone());
+        let signer = chain.scene.relayer.clone();
+        let relayer = run_relayer(chain.pool(), chain.config.clone(), signer, shutdown.clone());
+        let tasks = vec![
+            tokio::spawn(async { indexer.await.unwrap() }),
+            tokio::spawn(async { relayer.await.unwrap() }),
+        ];
+        Self { shutdown, tasks }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+    }
+}
