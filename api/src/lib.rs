@@ -1,1 +1,36 @@
-//! placeholder
+//! The REST API of dvp: authentication, limits, idempotency and handlers in front of the engine.
+//!
+//! **Architecture invariant:** nothing here decides business or writes anything but through
+//! [`Engine`](dvp_core::engine::Engine). What this crate keeps itself (known keys, rate windows, nonces) is lost
+//! with the process and may be lost.
+//!
+//! A request passes, in this order: request id and time limit (`request`), key, scope and rate (`auth`), signature
+//! (`signature`), idempotency (`once`), body (`fields` and each route's `parse`), the engine. The order decides which
+//! answer a doubly wrong request gets.
+//!
+//! Reading order: `server` the routes, `error` how a request fails, `request`, `auth`, `signature`, `once`, then one
+//! module a route.
+
+mod app;
+mod auth;
+mod cursor;
+mod error;
+mod events;
+mod executions;
+mod fields;
+mod firm_quotes;
+mod health;
+mod intents;
+mod keys;
+mod limit;
+mod nonces;
+mod once;
+mod query;
+mod quotes;
+mod request;
+mod server;
+mod signature;
+
+pub use app::{Api, Clock};
+pub use error::Code;
+pub use server::{router, serve};

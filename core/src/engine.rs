@@ -177,6 +177,12 @@ impl Engine {
         Ok(self.writer.write(Unit { work, idempotency: Some(key), fix: None }).await?)
     }
 
+    /// Stores the answer of a request that ends without anything written.
+    pub async fn keep_refusal(&self, key: IdempotencyPart) -> Result<Done, EngineError> {
+        let work = Work::Refuse(Outcome::Written);
+        Ok(self.writer.write(Unit { work, idempotency: Some(key), fix: None }).await?)
+    }
+
     /// What can be said against a permit before the intent is decided: its form, its signer, its nonce.
     pub async fn permit_problem(&self, request: &IntentRequest) -> Result<Option<&'static str>, EngineError> {
         let Some(permit) = &request.permit else { return Ok(None) };
@@ -321,6 +327,12 @@ impl Engine {
     pub async fn events(&self, tenant: &Tenant, filter: &Filter) -> Result<Vec<StoredEvent>, EngineError> {
         let mut conn = self.pool.acquire().await?;
         Ok(events::list_for_tenant(&mut conn, tenant, filter).await?)
+    }
+
+    /// The feed's epoch: a cursor of another one is refused.
+    pub async fn feed_epoch(&self) -> Result<Uuid, EngineError> {
+        let mut conn = self.pool.acquire().await?;
+        Ok(events::load_epoch(&mut conn).await?)
     }
 }
 

@@ -1,0 +1,86 @@
+//! Who calls, whether they may, and how often: key, enabled, scope, rate, in this order.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use dvp_core::store::partners::KeyRow;
+
+use crate::app::Api;
+use crate::error::ApiError;
+use crate::request::{ROUTE_LIMIT, guarded};
+
+/// What a key may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    QuotesWrite,
+    IntentsWrite,
+    ExecutionsRead,
+    EventsRead,
+}
+
+impl Scope {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::QuotesWrite => "quotes:write",
+            Self::IntentsWrite => "intents:write",
+            Self::ExecutionsRead => "executions:read",
+            Self::EventsRead => "events:read",
+        }
+    }
+}
+
+/// The authenticated caller of a request.
+#[derive(Clone)]
+pub(crate) struct Caller(Arc<KeyRow>);
+
+impl Deref for Caller {
+    type Target = KeyRow;
+
+    fn deref(&self) -> &KeyRow {
+        &self.0
+    }
+}
+
+/// The layer of every route but the health check.
+pub(crate) async fn require(
+    State((api, scope)): State<(Api, Scope)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let key = match find_key(&api, request.headers()).await {
+        Ok(key) => key,
+        Err(refused) => return refused.into_response(),
+    };
+    let limit = u64::try_from(key.limit_per_minute).unwrap_or(0);
+    let may = key.scopes.iter().any(|held| held == scope.as_str());
+    if !may {
+        let mut response = ApiError::InsufficientScope(scope.as_str()).into_response();
+        api.limiter.peek(&key.tenant, limit, Instant::now()).write(response.headers_mut());
+        return response;
+    }
+    let standing = api.limiter.take(&key.tenant, limit, Instant::now());
+    let mut response = if standing.allowed {
+        request.extensions_mut().insert(Caller(key));
+        guarded(ROUTE_LIMIT, next.run(request)).await
+    } else {
+        ApiError::RateLimitExceeded { retry_after_secs: standing.reset_secs }.into_response()
+    };
+    standing.write(response.headers_mut());
+    response
+}
+
+async fn find_key(api: &Api, headers: &HeaderMap) -> Result<Arc<KeyRow>, ApiError> {
+    let mut sent = headers.get_all("x-api-key").iter();
+    let api_key = sent.next().ok_or(ApiError::MissingApiKey)?;
+    let api_key = api_key.to_str().map_err(|_| ApiError::InvalidApiKey)?;
+    if sent.next().is_some() {
+        return Err(ApiError::InvalidApiKey);
+    }
+    let key = api.keys.find(&api.engine, api_key).await?.ok_or(ApiError::InvalidApiKey)?;
+    if key.disabled { Err(ApiError::ApiKeyDisabled) } else { Ok(key) }
+}

@@ -1,0 +1,86 @@
+//! Where a reader of the feed is, as an opaque text.
+//!
+//! `version (1) | epoch (16) | position (8) | MAC (16)`, lowercase hex. The MAC covers the tenant too, so a cursor is
+//! worth nothing to anybody else, and the epoch, which a restored database changes: positions of before would skip.
+
+use dvp_core::secrets::Vault;
+use dvp_core::store::intents::Tenant;
+use subtle::ConstantTimeEq;
+use uuid::Uuid;
+
+const VERSION: u8 = 1;
+const HEAD: usize = 25;
+const LENGTH: usize = HEAD + 16;
+
+/// What a cursor belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct Feed<'a> {
+    pub(crate) vault: &'a Vault,
+    pub(crate) tenant: &'a Tenant,
+    pub(crate) epoch: Uuid,
+}
+
+impl Feed<'_> {
+    /// The cursor after `position`.
+    pub(crate) fn cursor(&self, position: i64) -> String {
+        let head = self.head(position.to_be_bytes());
+        hex::encode([head.as_slice(), &self.mac(&head)].concat())
+    }
+
+    /// The position of a cursor of this feed.
+    pub(crate) fn position(&self, cursor: &str) -> Option<i64> {
+        let bytes: [u8; LENGTH] = hex::decode(cursor).ok()?.try_into().ok()?;
+        let (head, mac) = bytes.split_at(HEAD);
+        let position: [u8; 8] = head.get(HEAD - 8..)?.try_into().ok()?;
+        let ours = self.head(position);
+        let genuine = head.ct_eq(&ours) & mac.ct_eq(&self.mac(&ours));
+        let position = i64::from_be_bytes(position);
+        (bool::from(genuine) && position >= 0).then_some(position)
+    }
+
+    fn head(&self, position: [u8; 8]) -> Vec<u8> {
+        [&[VERSION], self.epoch.as_bytes().as_slice(), &position].concat()
+    }
+
+    fn mac(&self, head: &[u8]) -> [u8; 16] {
+        let Tenant { partner_id, livemode } = self.tenant;
+        self.vault.cursor_mac(&[head, &[u8::from(*livemode)], partner_id.as_bytes()].concat())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_read_by_the_feed_that_made_it_and_by_no_other() {
+        let tenant = |partner: &str, livemode| Tenant { partner_id: partner.into(), livemode };
+        let (vault, other_vault) = (Vault::new([1; 32]), Vault::new([2; 32]));
+        let (test, live, foreign) = (tenant("p", false), tenant("p", true), tenant("q", false));
+        let epoch = Uuid::from_u128(7);
+        let feed = Feed { vault: &vault, tenant: &test, epoch };
+        let cursor = feed.cursor(41);
+        assert_eq!(feed.position(&cursor), Some(41));
+        for other in [
+            Feed { tenant: &live, ..feed },
+            Feed { tenant: &foreign, ..feed },
+            Feed { epoch: Uuid::from_u128(8), ..feed },
+            Feed { vault: &other_vault, ..feed },
+        ] {
+            assert_eq!(other.position(&cursor), None);
+        }
+    }
+
+    #[test]
+    fn a_changed_cursor_is_refused_wherever_it_was_changed() {
+        let (vault, tenant) = (Vault::new([1; 32]), Tenant { partner_id: "p".into(), livemode: false });
+        let feed = Feed { vault: &vault, tenant: &tenant, epoch: Uuid::from_u128(7) };
+        let cursor = feed.cursor(1);
+        for at in 0..cursor.len() {
+            let mut changed = cursor.clone().into_bytes();
+            changed[at] = if changed[at] == b'0' { b'1' } else { b'0' };
+            assert_eq!(feed.position(&String::from_utf8(changed).unwrap()), None, "digit {at}");
+            assert_eq!(feed.position(&cursor[..at]), None, "first {at} digits");
+        }
+    }
+}

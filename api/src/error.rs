@@ -1,0 +1,260 @@
+//! How a request fails: one envelope, one released set of codes.
+//!
+//! A code is never renamed or reused; `docs/errors/<code>.md` explains each. What a partner is told says what they can
+//! change; what went wrong inside goes to the log only.
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use dvp_core::engine::EngineError;
+use dvp_core::store::idempotency::StoredResponse;
+use serde::Serialize;
+use tracing::error;
+
+macro_rules! codes {
+    ($($variant:ident $text:literal $status:ident)*) => {
+        /// The `code` of an error answer.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code { $($variant),* }
+
+        impl Code {
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The code's wire text.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+
+            pub const fn status(self) -> StatusCode {
+                match self { $(Self::$variant => StatusCode::$status),* }
+            }
+        }
+    };
+}
+
+codes! {
+    MissingApiKey "MISSING_API_KEY" UNAUTHORIZED
+    InvalidApiKey "INVALID_API_KEY" UNAUTHORIZED
+    ApiKeyDisabled "API_KEY_DISABLED" FORBIDDEN
+    InsufficientScope "INSUFFICIENT_SCOPE" FORBIDDEN
+    RateLimitExceeded "RATE_LIMIT_EXCEEDED" TOO_MANY_REQUESTS
+    InvalidSignature "INVALID_SIGNATURE" UNAUTHORIZED
+    IdempotencyKeyRequired "IDEMPOTENCY_KEY_REQUIRED" BAD_REQUEST
+    IdempotencyKeyInvalid "IDEMPOTENCY_KEY_INVALID" BAD_REQUEST
+    IdempotencyKeyConflict "IDEMPOTENCY_KEY_CONFLICT" CONFLICT
+    IdempotencyKeyProcessing "IDEMPOTENCY_KEY_PROCESSING" CONFLICT
+    PayloadTooLarge "PAYLOAD_TOO_LARGE" PAYLOAD_TOO_LARGE
+    InvalidParameter "INVALID_PARAMETER" BAD_REQUEST
+    InvalidPermit "INVALID_PERMIT" BAD_REQUEST
+    AlreadyExists "ALREADY_EXISTS" CONFLICT
+    InsufficientLiquidity "INSUFFICIENT_LIQUIDITY" UNPROCESSABLE_ENTITY
+    InvalidRefType "INVALID_REF_TYPE" BAD_REQUEST
+    ExecutionNotFound "EXECUTION_NOT_FOUND" NOT_FOUND
+    ReceiptNotFound "receipt_not_found" NOT_FOUND
+    ReceiptNotIssued "receipt_not_issued" CONFLICT
+    ReceiptCorrupt "receipt_corrupt" INTERNAL_SERVER_ERROR
+    InvalidCursor "INVALID_CURSOR" BAD_REQUEST
+    InvalidType "INVALID_TYPE" BAD_REQUEST
+    NotFound "NOT_FOUND" NOT_FOUND
+    MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
+    InternalError "INTERNAL_ERROR" INTERNAL_SERVER_ERROR
+    ServiceUnavailable "SERVICE_UNAVAILABLE" SERVICE_UNAVAILABLE
+}
+
+/// Why a request is not answered as asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ApiError {
+    MissingApiKey,
+    InvalidApiKey,
+    ApiKeyDisabled,
+    InsufficientScope(&'static str),
+    RateLimitExceeded {
+        retry_after_secs: u64,
+    },
+    /// Names the cause.
+    InvalidSignature(&'static str),
+    IdempotencyKeyRequired,
+    IdempotencyKeyInvalid(&'static str),
+    IdempotencyKeyConflict,
+    IdempotencyKeyProcessing,
+    PayloadTooLarge,
+    /// The whole message: the path of the field first.
+    InvalidParameter(String),
+    InvalidPermit(&'static str),
+    /// The field whose value is taken.
+    AlreadyExists(&'static str),
+    InsufficientLiquidity,
+    InvalidRefType,
+    ExecutionNotFound,
+    ReceiptNotFound,
+    ReceiptNotIssued,
+    ReceiptCorrupt,
+    InvalidCursor,
+    InvalidType,
+    NotFound,
+    MethodNotAllowed,
+    /// For the log.
+    Internal(String),
+    /// For the log.
+    Unavailable(String),
+    /// Too much is waiting.
+    Busy,
+    /// The route's time limit passed.
+    TimedOut,
+}
+
+/// How long a caller waits before asking again for a key under way, or a busy service. A floor, in seconds.
+const RETRY_SOON_SECS: u64 = 1;
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    success: bool,
+    error: Body<'a>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+impl ApiError {
+    pub(crate) const fn code(&self) -> Code {
+        match self {
+            Self::MissingApiKey => Code::MissingApiKey,
+            Self::InvalidApiKey => Code::InvalidApiKey,
+            Self::ApiKeyDisabled => Code::ApiKeyDisabled,
+            Self::InsufficientScope(_) => Code::InsufficientScope,
+            Self::RateLimitExceeded { .. } => Code::RateLimitExceeded,
+            Self::InvalidSignature(_) => Code::InvalidSignature,
+            Self::IdempotencyKeyRequired => Code::IdempotencyKeyRequired,
+            Self::IdempotencyKeyInvalid(_) => Code::IdempotencyKeyInvalid,
+            Self::IdempotencyKeyConflict => Code::IdempotencyKeyConflict,
+            Self::IdempotencyKeyProcessing => Code::IdempotencyKeyProcessing,
+            Self::PayloadTooLarge => Code::PayloadTooLarge,
+            Self::InvalidParameter(_) => Code::InvalidParameter,
+            Self::InvalidPermit(_) => Code::InvalidPermit,
+            Self::AlreadyExists(_) => Code::AlreadyExists,
+            Self::InsufficientLiquidity => Code::InsufficientLiquidity,
+            Self::InvalidRefType => Code::InvalidRefType,
+            Self::ExecutionNotFound => Code::ExecutionNotFound,
+            Self::ReceiptNotFound => Code::ReceiptNotFound,
+            Self::ReceiptNotIssued => Code::ReceiptNotIssued,
+            Self::ReceiptCorrupt => Code::ReceiptCorrupt,
+            Self::InvalidCursor => Code::InvalidCursor,
+            Self::InvalidType => Code::InvalidType,
+            Self::NotFound => Code::NotFound,
+            Self::MethodNotAllowed => Code::MethodNotAllowed,
+            Self::Internal(_) => Code::InternalError,
+            Self::Unavailable(_) | Self::Busy | Self::TimedOut => Code::ServiceUnavailable,
+        }
+    }
+
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.code().status()
+    }
+
+    fn message(&self) -> String {
+        let fixed = match self {
+            Self::InsufficientScope(scope) => return format!("the API key lacks the scope {scope}"),
+            Self::InvalidParameter(message) => return message.clone(),
+            Self::AlreadyExists(field) => return format!("{field}: was used before"),
+            Self::InvalidSignature(cause) | Self::IdempotencyKeyInvalid(cause) => cause,
+            Self::InvalidPermit(problem) => problem,
+            Self::MissingApiKey => "the header X-API-Key is missing",
+            Self::InvalidApiKey => "the API key is not valid",
+            Self::ApiKeyDisabled => "the API key is disabled",
+            Self::RateLimitExceeded { .. } => "too many requests; wait as long as Retry-After says",
+            Self::IdempotencyKeyRequired => "the header X-Idempotency-Key is missing",
+            Self::IdempotencyKeyConflict => "the idempotency key was used for a different request",
+            Self::IdempotencyKeyProcessing => {
+                "the request with this idempotency key is still being worked on"
+            }
+            Self::PayloadTooLarge => "the body is larger than 65536 bytes",
+            Self::InsufficientLiquidity => "no provider can lock this exchange right now",
+            Self::InvalidRefType => "refType: must be clientReference or executionId",
+            Self::ExecutionNotFound => "no execution has this reference",
+            Self::ReceiptNotFound => "no execution has this reference",
+            Self::ReceiptNotIssued => "the execution has not completed, so there is no receipt",
+            Self::ReceiptCorrupt => "the stored receipt cannot be read",
+            Self::InvalidCursor => "since: is not a cursor of this feed; list again without it",
+            Self::InvalidType => "type: is not an event type",
+            Self::NotFound => "there is nothing at this path",
+            Self::MethodNotAllowed => "this path does not take this method",
+            Self::Internal(_) => "something went wrong on our side",
+            Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
+                "the service cannot answer right now; try again with the same idempotency key"
+            }
+        };
+        fixed.to_owned()
+    }
+
+    const fn retry_after_secs(&self) -> Option<u64> {
+        match self {
+            Self::RateLimitExceeded { retry_after_secs } => Some(*retry_after_secs),
+            Self::IdempotencyKeyProcessing | Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
+                Some(RETRY_SOON_SECS)
+            }
+            _ => None,
+        }
+    }
+
+    /// The answer as it is stored under an idempotency key.
+    pub(crate) fn stored(&self) -> StoredResponse {
+        let message = self.message();
+        let envelope =
+            Envelope { success: false, error: Body { code: self.code().as_str(), message: &message } };
+        StoredResponse { status: self.status().as_u16(), body: text(&envelope) }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Busy => Self::Busy,
+            EngineError::Unavailable(reason) => Self::Unavailable(reason),
+            EngineError::Corrupt(reason) => Self::Internal(reason),
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        match &self {
+            Self::Internal(reason) | Self::Unavailable(reason) => {
+                error!(code = self.code().as_str(), reason, "request failed");
+            }
+            Self::ReceiptCorrupt | Self::Busy | Self::TimedOut => {
+                error!(code = self.code().as_str(), "request failed: {self:?}");
+            }
+            _ => {}
+        }
+        let mut response = json(self.status(), self.stored().body);
+        if let Some(seconds) = self.retry_after_secs() {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// Serializes a value of ours, whose maps have text keys and whose numbers are finite: it always has a text.
+pub(crate) fn text<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| {
+        error!(%error, "an answer has no JSON text");
+        "null".to_owned()
+    })
+}
+
+/// An answer with a JSON body.
+pub(crate) fn json(status: StatusCode, body: String) -> Response {
+    let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let fresh = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    (status, [kind, fresh], body).into_response()
+}
+
+/// An answer that was stored.
+pub(crate) fn given(stored: StoredResponse) -> Response {
+    match StatusCode::from_u16(stored.status) {
+        Ok(status) => json(status, stored.body),
+        Err(error) => ApiError::Internal(error.to_string()).into_response(),
+    }
+}

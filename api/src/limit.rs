@@ -1,0 +1,129 @@
+//! How many requests a partner may make in a minute: a window that opens with its first request.
+//!
+//! Counted per process and per environment, so that a test client cannot use up the live allowance. A window is
+//! simple to state exactly in the `RateLimit` header; the price is that a burst may straddle two windows.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use dvp_core::store::intents::Tenant;
+
+const WINDOW: Duration = Duration::from_secs(60);
+/// How many windows are kept before closed ones are thrown away.
+const WINDOWS_MAX: usize = 10_000;
+
+struct Window {
+    opened: Instant,
+    used: u64,
+}
+
+/// Where a tenant stands within its window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) limit: u64,
+    pub(crate) remaining: u64,
+    /// Until the window closes, rounded up.
+    pub(crate) reset_secs: u64,
+    pub(crate) allowed: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Limiter {
+    windows: Mutex<HashMap<Tenant, Window>>,
+}
+
+impl Limiter {
+    /// Counts one request, if there is room for it.
+    pub(crate) fn take(&self, tenant: &Tenant, limit: u64, now: Instant) -> Standing {
+        self.spend(tenant, limit, now, 1)
+    }
+
+    /// Tells the standing and counts nothing.
+    pub(crate) fn peek(&self, tenant: &Tenant, limit: u64, now: Instant) -> Standing {
+        self.spend(tenant, limit, now, 0)
+    }
+
+    fn spend(&self, tenant: &Tenant, limit: u64, now: Instant, cost: u64) -> Standing {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = |window: &Window| now.saturating_duration_since(window.opened) < WINDOW;
+        if windows.len() >= WINDOWS_MAX && !windows.contains_key(tenant) {
+            windows.retain(|_, window| open(window));
+        }
+        let window = windows.entry(tenant.clone()).or_insert(Window { opened: now, used: 0 });
+        if !open(window) {
+            *window = Window { opened: now, used: 0 };
+        }
+        let used = window.used.saturating_add(cost);
+        let allowed = used <= limit;
+        if allowed {
+            window.used = used;
+        }
+        let left = WINDOW.saturating_sub(now.saturating_duration_since(window.opened));
+        Standing {
+            limit,
+            remaining: limit.saturating_sub(window.used),
+            reset_secs: left.as_secs().saturating_add(u64::from(left.subsec_nanos() > 0)),
+            allowed,
+        }
+    }
+}
+
+impl Standing {
+    /// The IETF fields `RateLimit-Policy` and `RateLimit`.
+    pub(crate) fn write(self, headers: &mut HeaderMap) {
+        let Self { limit, remaining, reset_secs, .. } = self;
+        let mut put = |name: &'static str, text: String| {
+            if let Ok(value) = HeaderValue::try_from(text) {
+                headers.insert(HeaderName::from_static(name), value);
+            }
+        };
+        put("ratelimit-policy", format!("\"minute\";q={limit};w={}", WINDOW.as_secs()));
+        put("ratelimit", format!("\"minute\";r={remaining};t={reset_secs}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(livemode: bool) -> Tenant {
+        Tenant { partner_id: "ptn_1".into(), livemode }
+    }
+
+    #[test]
+    fn a_window_takes_its_limit_and_the_next_opens_a_minute_after_the_first_request() {
+        let limiter = Limiter::default();
+        let start = Instant::now();
+        for left in [1, 0] {
+            let standing = limiter.take(&tenant(false), 2, start);
+            assert_eq!((standing.allowed, standing.remaining, standing.reset_secs), (true, left, 60));
+        }
+        let late = start + Duration::from_millis(59_500);
+        let refused = limiter.take(&tenant(false), 2, late);
+        assert_eq!((refused.allowed, refused.remaining, refused.reset_secs), (false, 0, 1));
+        assert!(limiter.take(&tenant(false), 2, start + WINDOW).allowed);
+    }
+
+    #[test]
+    fn environments_are_counted_apart_and_looking_costs_nothing() {
+        let limiter = Limiter::default();
+        let now = Instant::now();
+        assert!(limiter.take(&tenant(false), 1, now).allowed);
+        assert!(limiter.take(&tenant(true), 1, now).allowed);
+        assert_eq!(limiter.peek(&tenant(false), 1, now).remaining, 0);
+        assert!(!limiter.take(&tenant(false), 1, now).allowed);
+    }
+
+    #[test]
+    fn a_full_table_forgets_closed_windows() {
+        let limiter = Limiter::default();
+        let start = Instant::now();
+        for n in 0..WINDOWS_MAX {
+            limiter.take(&Tenant { partner_id: n.to_string(), livemode: false }, 1, start);
+        }
+        limiter.take(&tenant(false), 1, start + WINDOW);
+        assert_eq!(limiter.windows.lock().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,97 @@
+//! `POST /v1/quotes`: candidates for a pair (contract sections 2.2 and 2.3).
+//!
+//! `side` is kept with the request but does not change the price: `amount` is always of the source.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use dvp_core::store::idempotency::StoredResponse;
+use dvp_core::store::quotes::QuoteContext;
+use dvp_domain::asset::Asset;
+use dvp_domain::money::{AmountError, Minor};
+use dvp_domain::quote::{Candidate, IndicativeRequest};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::app::Api;
+use crate::error::{ApiError, text};
+use crate::fields::Object;
+use crate::intents::parse::{ACTOR_TYPES, SIDES};
+use crate::once::{Once, answer};
+
+struct Asked<'a> {
+    request_id: &'a str,
+    source: &'a str,
+    target: &'a str,
+    amount: &'a str,
+    max_slippage_bps: Option<u128>,
+    /// As it is kept: the known fields with their defaults.
+    context: Value,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View<'a> {
+    request_id: &'a str,
+    timestamp: i64,
+    candidates: &'a [Candidate],
+}
+
+pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Response, ApiError> {
+    let asked = parse(&once.body)?;
+    let registry = &api.engine.context().registry;
+    let source = registry.find(asked.source);
+    let amount = parse_amount(asked.amount, source)?;
+    let candidates = match source.zip(registry.find(asked.target)) {
+        Some((input, output)) => {
+            let Asked { request_id, max_slippage_bps, .. } = asked;
+            api.engine
+                .quote(&IndicativeRequest { request_id, input, output, amount, max_slippage_bps })
+                .await?
+        }
+        None => Vec::new(),
+    };
+    let view = View { request_id: asked.request_id, timestamp: api.now().millis(), candidates: &candidates };
+    let stored = StoredResponse { status: StatusCode::OK.as_u16(), body: text(&view) };
+    let context = QuoteContext {
+        tenant: once.caller.tenant.clone(),
+        request_id: asked.request_id.to_owned(),
+        request: asked.context,
+        response: serde_json::to_value(&view).map_err(|error| ApiError::Internal(error.to_string()))?,
+    };
+    answer(api.engine.keep_quote(context, once.part_with(stored)).await?)
+}
+
+fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {
+    const QUOTE_TYPES: &[(&str, &str)] = &[("A_retail", "A_retail"), ("B_institution", "B_institution")];
+    const SETTLEMENT: &[(&str, &str)] =
+        &[("onchain", "onchain"), ("offchain", "offchain"), ("hybrid", "hybrid")];
+    let body = Object::root(body)?;
+    let request_id = body.id("requestId")?;
+    let actor_id = body.id("actorId")?;
+    let source = body.id("source")?;
+    let target = body.id("target")?;
+    let amount = body.text("amount")?;
+    let side = body.choice("side", SIDES)?;
+    let actor_type = body.opt_choice("actorType", ACTOR_TYPES)?.unwrap_or_default();
+    let quote_type = body.opt_choice("quoteType", QUOTE_TYPES)?.unwrap_or("B_institution");
+    let settlement_pref = body.opt_choice("settlementPref", SETTLEMENT)?.unwrap_or("hybrid");
+    let max_slippage_bps = body.opt_bps("maxSlippageBps")?;
+    let context = json!({
+        "requestId": request_id, "actorId": actor_id, "source": source, "target": target, "amount": amount,
+        "side": side, "actorType": actor_type, "quoteType": quote_type, "settlementPref": settlement_pref,
+        "constraints": {"maxSlippageBps": max_slippage_bps.map(|bps| bps.to_string())},
+    });
+    Ok(Asked { request_id, source, target, amount, max_slippage_bps, context })
+}
+
+/// By the asset's decimal places. Of an unknown asset only the form is checked: nobody quotes it.
+fn parse_amount(amount: &str, asset: Option<&Asset>) -> Result<Minor, ApiError> {
+    let problem = |problem: &dyn std::fmt::Display| crate::fields::fault("amount", problem);
+    let parsed = match (Minor::parse_decimal(amount, asset.map_or(18, |asset| asset.exponent)), asset) {
+        (Ok(parsed), _) => parsed,
+        (Err(AmountError::TooPrecise), None) => return Ok(Minor::ZERO),
+        (Err(error), _) => return Err(problem(&error)),
+    };
+    if parsed.is_zero() { Err(problem(&"must be above zero")) } else { Ok(parsed) }
+}

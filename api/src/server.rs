@@ -1,0 +1,75 @@
+//! The routes, and the server that carries them.
+
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::app::Api;
+use crate::auth::{self, Scope};
+use crate::error::ApiError;
+use crate::{events, executions, firm_quotes, health, intents, quotes, request, signature};
+
+/// How long requests in hand may take after the stop.
+const DRAIN: Duration = Duration::from_secs(15);
+
+/// All routes. What is not among them is answered with the envelope too.
+pub fn router(api: Api) -> Router {
+    let key_for = |scope: Scope| from_fn_with_state((api.clone(), scope), auth::require);
+    let signed = from_fn_with_state(api.clone(), signature::require);
+    // Of several layers the last one is the outermost.
+    Router::new()
+        .route("/v1/quotes", post(quotes::create).route_layer(key_for(Scope::QuotesWrite)))
+        .route("/v1/quotes/firm", post(firm_quotes::create).route_layer(key_for(Scope::QuotesWrite)))
+        .route(
+            "/v1/intents",
+            post(intents::create).route_layer(signed).route_layer(key_for(Scope::IntentsWrite)),
+        )
+        .route(
+            "/v1/executions/{reference}",
+            get(executions::show).route_layer(key_for(Scope::ExecutionsRead)),
+        )
+        .route(
+            "/v1/executions/{reference}/receipt",
+            get(executions::receipt).route_layer(key_for(Scope::ExecutionsRead)),
+        )
+        .route("/v1/events", get(events::list).route_layer(key_for(Scope::EventsRead)))
+        .route("/healthz", get(health::show))
+        .fallback(|| async { ApiError::NotFound })
+        .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
+        .layer(from_fn(request::wrap))
+        .with_state(api)
+}
+
+/// Serves until `shutdown`, then answers what is in hand.
+///
+/// # Errors
+/// When the listener cannot be used.
+pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken) -> io::Result<()> {
+    info!(address = %listener.local_addr()?, "REST is served");
+    // Answers are small and complete: nothing is won by waiting for more.
+    let listener = listener.tap_io(|socket| {
+        if let Err(error) = socket.set_nodelay(true) {
+            warn!(%error, "a connection keeps Nagle's delay");
+        }
+    });
+    let serving =
+        axum::serve(listener, router(api)).with_graceful_shutdown(shutdown.clone().cancelled_owned());
+    let overdue = async {
+        shutdown.cancelled().await;
+        tokio::time::sleep(DRAIN).await;
+    };
+    tokio::select! {
+        served = serving => served,
+        () = overdue => {
+            warn!("connections were cut at the end of the drain");
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Signed requests (contract section 5): HMAC-SHA256 over method, path with query, timestamp, nonce and body, all as
+//! received and with nothing between them.
+//!
+//! Moving a boundary between two parts gives the same text, but never another valid request: the timestamp has no
+//! leading zeros and must be near, a nonce is visible ASCII, and a body begins with its brace.
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, Request, State};
+use axum::http::{HeaderMap, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use dvp_core::secrets::mac;
+use http_body_util::LengthLimitError;
+use subtle::ConstantTimeEq;
+
+use crate::app::Api;
+use crate::auth::Caller;
+use crate::error::ApiError;
+
+/// How far a timestamp may be from the service's clock, either way.
+const WINDOW_SECS: u64 = 300;
+/// How many bytes of body a request may have.
+const BODY_MAX: usize = 64 * 1024;
+
+/// The layer of signed routes, inside authentication.
+pub(crate) async fn require(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = match read_body(body).await {
+        Ok(body) => body,
+        Err(refused) => return refused.into_response(),
+    };
+    let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+    match verify(&api, &caller, &parts.method, path, &parts.headers, &body) {
+        Ok(()) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// The whole body, within the limit.
+pub(crate) async fn read_body(body: Body) -> Result<Bytes, ApiError> {
+    axum::body::to_bytes(body, BODY_MAX).await.map_err(|error| {
+        if error.into_inner().is::<LengthLimitError>() {
+            ApiError::PayloadTooLarge
+        } else {
+            ApiError::IdempotencyKeyInvalid("the body did not arrive whole")
+        }
+    })
+}
+
+fn verify(
+    api: &Api,
+    caller: &Caller,
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<(), ApiError> {
+    let bad = ApiError::InvalidSignature;
+    let signature = single(headers, "x-signature", "X-Signature is missing or sent twice").map_err(bad)?;
+    let timestamp = single(headers, "x-timestamp", "X-Timestamp is missing or sent twice").map_err(bad)?;
+    let nonce = single(headers, "x-nonce", "X-Nonce is missing or sent twice").map_err(bad)?;
+    let signature = parse_signature(signature).ok_or(bad("X-Signature must be 64 lowercase hex digits"))?;
+    let sent_at = parse_timestamp(timestamp).ok_or(bad("X-Timestamp must be Unix seconds"))?;
+    if !(16..=64).contains(&nonce.len()) || !nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(bad("X-Nonce must be 16 to 64 visible ASCII characters"));
+    }
+    let now = api.now().unix_secs();
+    if now.abs_diff(sent_at) > WINDOW_SECS {
+        return Err(bad("X-Timestamp is more than 300 seconds from the service's clock"));
+    }
+    let vault = &api.engine.context().vault;
+    let secret = vault
+        .open(&caller.key_id, &caller.sealed_secret)
+        .map_err(|error| ApiError::Internal(format!("key {}: {error}", caller.key_id)))?;
+    let canonical =
+        [method.as_str().as_bytes(), path.as_bytes(), timestamp.as_bytes(), nonce.as_bytes(), body].concat();
+    if !bool::from(mac(&secret, &canonical).ct_eq(&signature)) {
+        return Err(bad("X-Signature does not match the request"));
+    }
+    // Last, so that nobody without the secret can use up a nonce.
+    let expires = sent_at.saturating_add(WINDOW_SECS);
+    if api.nonces.first_use(&caller.key_id, nonce, now, expires) {
+        Ok(())
+    } else {
+        Err(bad("X-Nonce was used before"))
+    }
+}
+
+fn single<'a>(headers: &'a HeaderMap, name: &str, problem: &'static str) -> Result<&'a str, &'static str> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().map_err(|_| "a signature header is not ASCII"),
+        _ => Err(problem),
+    }
+}
+
+fn parse_signature(text: &str) -> Option<[u8; 32]> {
+    if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return None;
+    }
+    hex::decode(text).ok()?.try_into().ok()
+}
+
+/// Digits without a sign or leading zeros.
+fn parse_timestamp(text: &str) -> Option<u64> {
+    let plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    text.parse().ok().filter(|_| plain)
+}
