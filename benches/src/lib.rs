@@ -1,1 +1,6 @@
-//! placeholder
+//! Measurements and drills: a house with one partner and one provider, orders with really signed permits, and
+//! figures beside their floor in the same run.
+
+pub mod figure;
+pub mod house;
+pub mod submit;

@@ -1,0 +1,77 @@
+//! Durable submissions a second through the engine (all rows, no HTTP), beside durable single-row INSERTs at the
+//! same concurrency on the same PostgreSQL.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use dvp_core::engine::SubmitCommand;
+use dvp_core::writer::Outcome;
+use dvp_domain::intent::IntentRequest;
+use futures_util::future::try_join_all;
+
+use crate::figure::{Figure, per_second};
+use crate::house::{House, order};
+
+/// Orders made beforehand for each second of measuring: more than a machine of ours can take.
+const ORDERS_A_SECOND: usize = 20_000;
+
+/// Measures for `seconds`, with `concurrency` callers each waiting for its answer.
+pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
+    let dir = tempfile::tempdir()?;
+    let house = House::start(dir.path()).await?;
+    let count = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
+    let orders =
+        tokio::task::spawn_blocking(move || (0..count).map(|_| order()).collect::<Result<Vec<_>, _>>());
+    let orders = orders.await??;
+    let floor = inserts(&house, seconds, concurrency).await?;
+    let value = submissions(&house, orders, seconds, concurrency).await?;
+    house.postgres.stop().await?;
+    Ok(Figure { name: "submit", value, unit: "orders/s", floor })
+}
+
+async fn submissions(
+    house: &House,
+    orders: Vec<IntentRequest>,
+    seconds: u64,
+    concurrency: usize,
+) -> anyhow::Result<u64> {
+    let orders = Mutex::new(orders);
+    let started = Instant::now();
+    let until = started + Duration::from_secs(seconds);
+    let callers = (0..concurrency).map(|_| async {
+        let mut done = 0_usize;
+        while Instant::now() < until {
+            let next = orders.lock().ok().and_then(|mut orders| orders.pop());
+            let Some(request) = next else { anyhow::bail!("the orders made beforehand ran out") };
+            let command =
+                SubmitCommand { tenant: house.tenant.clone(), request, idempotency: None, fix: None };
+            let outcome = house.engine.submit(command).await?.outcome;
+            anyhow::ensure!(matches!(outcome, Outcome::Accepted(_)), "not accepted: {outcome:?}");
+            done = done.saturating_add(1);
+        }
+        Ok(done)
+    });
+    let done: usize = try_join_all(callers).await?.into_iter().sum();
+    Ok(per_second(done, started.elapsed()))
+}
+
+async fn inserts(house: &House, seconds: u64, concurrency: usize) -> anyhow::Result<u64> {
+    sqlx::query("create table floor (id uuid primary key, body text not null)").execute(&house.pool).await?;
+    let body = "x".repeat(1024);
+    let started = Instant::now();
+    let until = started + Duration::from_secs(seconds);
+    let callers = (0..concurrency).map(|_| async {
+        let mut done = 0_usize;
+        while Instant::now() < until {
+            sqlx::query("insert into floor values ($1, $2)")
+                .bind(uuid::Uuid::new_v4())
+                .bind(&body)
+                .execute(&house.pool)
+                .await?;
+            done = done.saturating_add(1);
+        }
+        Ok::<_, anyhow::Error>(done)
+    });
+    let done: usize = try_join_all(callers).await?.into_iter().sum();
+    Ok(per_second(done, started.elapsed()))
+}

@@ -1,0 +1,133 @@
+//! What a session's store keeps: messages under their numbers, orders under their ClOrdIDs.
+
+use dvp_core::{
+    fix::{FixOrder, FixOutbound, FixRows},
+    writer::Outcome,
+};
+use dvp_domain::decision::plan_id;
+use dvp_fix::{
+    SeqNum, UtcNanos,
+    codec::{Body, Message},
+    session::Stored,
+    tag,
+};
+
+use crate::{
+    application::{Numbers, Turn},
+    orders::{
+        Version,
+        facts::{Details, OrderFacts, intent_id},
+        report::{self, Ids, Told},
+    },
+};
+
+/// Where an answer goes: its number and its time.
+#[derive(Clone, Copy)]
+pub(super) struct Slot {
+    pub(super) seq: SeqNum,
+    pub(super) at: UtcNanos,
+}
+
+impl Slot {
+    pub(super) fn take(turn: &mut Turn<'_>) -> (Self, Numbers) {
+        let slot = Self { seq: turn.reserve(), at: turn.sending_time() };
+        (slot, turn.numbers())
+    }
+
+    pub(super) fn holds(self, msg_type: &str, body: Body) -> FixOutbound {
+        FixOutbound {
+            seq: self.seq.0,
+            msg_type: msg_type.to_owned(),
+            body: body.into_bytes(),
+            sending_time: i64::try_from(self.at.0).unwrap_or(i64::MAX),
+        }
+    }
+}
+
+/// Does the message say that it may have been sent before?
+pub(super) fn is_repetition(message: &Message) -> bool {
+    message.is_yes(tag::POSS_DUP_FLAG) || message.is_yes(tag::POSS_RESEND)
+}
+
+pub(super) fn submitted_rows(
+    version: Version,
+    session_id: &str,
+    slot: Slot,
+    cl_ord_id: &str,
+    facts: &OrderFacts,
+    told: &Told,
+    outcome: Option<&Outcome>,
+) -> FixRows {
+    let intent_id = intent_id(session_id, cl_ord_id);
+    let reference = match outcome {
+        Some(Outcome::Accepted(accepted)) => Some(accepted.reference.clone()),
+        _ => None,
+    };
+    let facts = OrderFacts {
+        plan_id: reference.as_ref().map(|_| plan_id(&intent_id)),
+        rejection: match told {
+            Told::Rejected(rejection) => Some(rejection.clone()),
+            _ => None,
+        },
+        ..facts.clone()
+    };
+    let exec_id = match &reference {
+        Some(reference) => format!("{reference}.1"),
+        None => format!("{intent_id}.{}", slot.seq),
+    };
+    let ids = Ids {
+        cl_ord_id,
+        orig_cl_ord_id: None,
+        order_id: reference.as_deref().unwrap_or("NONE"),
+        exec_id,
+        at: slot.at,
+        is_status: false,
+    };
+    let body = report::execution_report(version, &facts, told, &ids);
+    let order = FixOrder {
+        cl_ord_id: cl_ord_id.to_owned(),
+        reference,
+        intent_id,
+        details: to_json(&Details::Order(Box::new(facts))),
+    };
+    FixRows { outbound: vec![slot.holds("8", body)], orders: vec![order] }
+}
+
+pub(super) fn cancel_order(cl_ord_id: &str, orig: &str) -> FixOrder {
+    FixOrder {
+        cl_ord_id: cl_ord_id.to_owned(),
+        reference: None,
+        // No event is about a request.
+        intent_id: String::new(),
+        details: to_json(&Details::Cancel { orig_cl_ord_id: orig.to_owned() }),
+    }
+}
+
+pub(super) fn to_json(details: &Details) -> serde_json::Value {
+    serde_json::to_value(details).expect("strings, numbers and booleans under string keys always serialize")
+}
+
+pub(super) fn details(order: &FixOrder) -> Option<Details> {
+    serde_json::from_value(order.details.clone()).ok()
+}
+
+pub(super) fn order_facts(order: &FixOrder) -> Option<OrderFacts> {
+    match details(order)? {
+        Details::Order(facts) => Some(*facts),
+        Details::Cancel { .. } => None,
+    }
+}
+
+pub(super) fn stored(message: FixOutbound) -> Stored {
+    Stored {
+        seq: SeqNum(message.seq),
+        msg_type: message.msg_type,
+        body: Body::from_bytes(message.body),
+        sending_time: UtcNanos(u64::try_from(message.sending_time).unwrap_or(0)),
+        resend: true,
+    }
+}
+
+pub(super) fn transmissible(rows: FixRows) -> Vec<Stored> {
+    rows.outbound.into_iter().map(stored).collect()
+}

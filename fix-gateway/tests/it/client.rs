@@ -1,0 +1,143 @@
+//! A FIX client that says what it is told and checks every number it hears.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    time::{Duration, SystemTime},
+};
+
+use dvp_fix::{
+    SeqNum, UtcNanos,
+    codec::{Body, Framed, Framer, Head, Message, encode},
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) struct Client {
+    stream: TcpStream,
+    framer: Framer,
+    begin_string: &'static str,
+    comp_id: &'static str,
+    pub(crate) next_out: u64,
+    /// What each number stood for, through all connections: never two things.
+    pub(crate) heard: BTreeMap<u64, String>,
+}
+
+/// `11=x|55=y` as a body.
+pub(crate) fn fields(text: &str) -> Body {
+    text.split('|').filter(|field| !field.is_empty()).fold(Body::new(), |body, field| {
+        let (tag, value) = field.split_once('=').unwrap();
+        body.field(tag.parse().unwrap(), value)
+    })
+}
+
+impl Client {
+    pub(crate) async fn connect(addr: SocketAddr, begin_string: &'static str, comp_id: &'static str) -> Self {
+        let stream = TcpStream::connect(addr).await.unwrap();
+        let framer = Framer::new(1 << 20);
+        Self { stream, framer, begin_string, comp_id, next_out: 1, heard: BTreeMap::new() }
+    }
+
+    /// Connects anew, with the numbers of before.
+    pub(crate) async fn reconnect(&mut self, addr: SocketAddr) {
+        self.stream = TcpStream::connect(addr).await.unwrap();
+        self.framer = Framer::new(1 << 20);
+    }
+
+    pub(crate) async fn log_on(&mut self, extra: &str) -> Message {
+        self.send("A", &format!("98=0|108=30|{extra}")).await;
+        self.expect("A").await
+    }
+
+    pub(crate) fn utc() -> UtcNanos {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        UtcNanos(u64::try_from(now.as_nanos()).unwrap())
+    }
+
+    pub(crate) async fn send(&mut self, msg_type: &str, body: &str) {
+        let seq = self.next_out;
+        self.next_out += 1;
+        self.send_as(seq, None, msg_type, body).await;
+    }
+
+    /// Under a number of one's choice; a time makes it a possible duplicate.
+    pub(crate) async fn send_as(&mut self, seq: u64, orig: Option<UtcNanos>, msg_type: &str, body: &str) {
+        let head = Head {
+            begin_string: self.begin_string,
+            msg_type,
+            seq: SeqNum(seq),
+            sender_comp_id: self.comp_id,
+            target_comp_id: "DVP",
+            sending_time: Self::utc(),
+            orig_sending_time: orig,
+            last_processed: None,
+        };
+        let (mut scratch, mut out) = (Vec::new(), Vec::new());
+        encode(&head, &fields(body), &mut scratch, &mut out);
+        self.stream.write_all(&out).await.unwrap();
+    }
+
+    /// The next message, `None` when the connection has ended.
+    pub(crate) async fn next(&mut self) -> Option<Message> {
+        let read = async {
+            loop {
+                match self.framer.next_frame() {
+                    Framed::Frame(frame) => return Some(Message::parse(frame).unwrap()),
+                    Framed::Incomplete => {}
+                    Framed::TooLong => panic!("frame too long"),
+                }
+                let mut buffer = [0; 4096];
+                match self.stream.read(&mut buffer).await {
+                    Ok(0) | Err(_) => return None,
+                    Ok(bytes) => self.framer.push(&buffer[..bytes]),
+                }
+            }
+        };
+        let message = tokio::time::timeout(PATIENCE, read).await.expect("no message in time")?;
+        self.note(&message);
+        Some(message)
+    }
+
+    fn note(&mut self, message: &Message) {
+        if message.msg_type() == b"4" || message.is_yes(141) {
+            return;
+        }
+        let stamps = [8, 9, 10, 34, 43, 49, 52, 56, 122];
+        let content: String = message
+            .fields()
+            .iter()
+            .filter(|field| !stamps.contains(&field.tag))
+            .map(|field| format!("{}={}|", field.tag, String::from_utf8_lossy(message.value(field))))
+            .collect();
+        let seq = message.seq().unwrap().0;
+        let before = self.heard.entry(seq).or_insert_with(|| content.clone());
+        assert_eq!(*before, content, "number {seq} stands for two messages");
+    }
+
+    /// The next message that is no heartbeat must be of this type.
+    pub(crate) async fn expect(&mut self, msg_type: &str) -> Message {
+        loop {
+            let message =
+                self.next().await.unwrap_or_else(|| panic!("connection ended, expected {msg_type}"));
+            if message.msg_type() == b"0" && msg_type != "0" {
+                continue;
+            }
+            assert_eq!(message.text(35), Some(msg_type), "{message:?}");
+            return message;
+        }
+    }
+
+    /// Reads ExecutionReports until one has this OrdStatus.
+    pub(crate) async fn report(&mut self, cl_ord_id: &str, ord_status: &str) -> Message {
+        loop {
+            let report = self.expect("8").await;
+            if report.text(11) == Some(cl_ord_id) && report.text(39) == Some(ord_status) {
+                return report;
+            }
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The gateway over TCP, with a real engine and a real database.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test they are called from")]
+
+mod client;
+mod house;
+mod orders;
+mod sessions;

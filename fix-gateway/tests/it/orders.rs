@@ -1,0 +1,184 @@
+use super::{
+    client::Client,
+    house::{House, order},
+};
+
+const LOGON: &str = "553=acme|554=secret";
+const LIMIT: &str = "40=2|44=0.99";
+
+#[tokio::test]
+async fn an_order_is_told_from_new_to_filled() {
+    let house = House::new().await;
+    house.settle_everything();
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("first", "12345678", LIMIT)).await;
+    let new = client.expect("8").await;
+    assert_eq!((new.text(150), new.text(39), new.text(151)), (Some("0"), Some("0"), Some("100")), "{new:?}");
+    assert!(new.text(37).unwrap().starts_with("exe_"), "{new:?}");
+    assert!(new.text(198).unwrap().starts_with("DVP-"), "{new:?}");
+    let filled = client.report("first", "2").await;
+    assert_eq!(filled.text(150), Some("F"));
+    assert_eq!((filled.text(14), filled.text(32), filled.text(151)), (Some("100"), Some("100"), Some("0")));
+    let price: rust_decimal::Decimal = filled.text(31).unwrap().parse().unwrap();
+    let delivered: (String,) =
+        sqlx::query_as("select object->'output'->>'amountMinor' from event where type = 'payout.completed'")
+            .fetch_one(house.pool())
+            .await
+            .unwrap();
+    assert_eq!((price * rust_decimal::Decimal::from(10_000)).floor().to_string(), delivered.0);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn orders_are_pipelined_and_answered_in_order() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    for n in 0..300 {
+        client.send("D", &order(&format!("o{n}"), "12345678", LIMIT)).await;
+    }
+    for n in 0..300 {
+        let report = client.expect("8").await;
+        assert_eq!(report.text(11), Some(format!("o{n}").as_str()), "{report:?}");
+        assert_eq!(report.text(39), Some("0"), "{report:?}");
+        assert_eq!(report.seq().unwrap().0, n + 2);
+    }
+    gateway.stop().await;
+    assert_eq!(house.count("select count(*) from execution").await, 300);
+}
+
+#[tokio::test]
+async fn a_bad_order_is_rejected_with_its_reason() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let good = |id: &str| order(id, "12345678", LIMIT);
+    let cases = [
+        (good("symbol").replace("USDC/USD", "GOLD/USD"), "1", "unknown symbol"),
+        (good("qty").replace("38=100|", "38=0|"), "13", "incorrect quantity"),
+        (order("low", "12345678", "40=2|44=1.5"), "99", "below_minimum_output"),
+        (
+            good("permit").replace("|20003=0x", "|20003=0xzz"),
+            "99",
+            "permit.signature is not a 65-byte hex value",
+        ),
+        (order("type", "12345678", "40=3"), "11", "OrdType not supported"),
+        (order("price", "12345678", "40=2"), "99", "Price required"),
+        (good("tif") + "|59=6", "99", "ExpireTime in the future required"),
+        (good("rail").replace("|20013=ach", ""), "99", "beneficiary_incomplete_for_jit_payout"),
+        (order("quote", "12345678", "40=D|117=qte_none"), "99", "quote_not_found"),
+    ];
+    for (body, reason, text) in cases {
+        client.send("D", &body).await;
+        let report = client.expect("8").await;
+        assert_eq!((report.text(39), report.text(150)), (Some("8"), Some("8")), "{report:?}");
+        assert_eq!((report.text(103), report.text(58)), (Some(reason), Some(text)), "{report:?}");
+        assert_eq!((report.text(37), report.text(151)), (Some("NONE"), Some("0")), "{report:?}");
+    }
+    // What the dictionary refuses is a Reject; what no order is, a BusinessMessageReject.
+    client.send("D", &good("x").replace("|54=2", "|54=?")).await;
+    let reject = client.expect("3").await;
+    assert_eq!((reject.text(371), reject.text(373)), (Some("54"), Some("5")), "{reject:?}");
+    client.send("R", "131=q|146=1|55=USDC/USD").await;
+    assert_eq!(client.expect("j").await.text(380), Some("3"));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_cl_ord_id_is_used_once_and_a_repetition_is_told_again() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let (body, bad) = (order("a", "12345678", LIMIT), order("b", "1", LIMIT).replace("USDC/USD", "GOLD/USD"));
+    client.send("D", &body).await;
+    let new = client.expect("8").await;
+    client.send("D", &bad).await;
+    assert_eq!(client.expect("8").await.text(103), Some("1"));
+    for again in [order("a", "12345678", LIMIT), order("b", "12345678", LIMIT), body.clone()] {
+        client.send("D", &again).await;
+        let report = client.expect("8").await;
+        assert_eq!((report.text(39), report.text(103)), (Some("8"), Some("6")), "{report:?}");
+    }
+    client.send("D", &format!("97=Y|{body}")).await;
+    let again = client.expect("8").await;
+    assert_eq!((again.text(39), again.text(37), again.text(17)), (Some("0"), new.text(37), new.text(17)));
+    // The rule outlives a reset of the numbers, and the gateway.
+    gateway.stop().await;
+    let gateway = house.gateway().await;
+    client.reconnect(gateway.addr).await;
+    client.next_out = 1;
+    client.heard.clear();
+    client.log_on(&format!("141=Y|{LOGON}")).await;
+    for again in [&body, &bad] {
+        client.send("D", again).await;
+        assert_eq!(client.expect("8").await.text(103), Some("6"));
+    }
+    assert_eq!(house.count("select count(*) from execution").await, 1);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_order_is_cancelled_before_its_lock_and_not_after() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let time = Client::utc().to_millis_text();
+    let cancel = |id: &str, orig: &str| format!("11={id}|41={orig}|54=2|55=USDC/USD|60={time}");
+    // Both in one go: the cancel waits for the order's commit.
+    client.send("D", &order("rests", "00000008", LIMIT)).await;
+    client.send("F", &cancel("c1", "rests")).await;
+    let new = client.expect("8").await;
+    let canceled = client.expect("8").await;
+    assert_eq!((canceled.text(150), canceled.text(39)), (Some("4"), Some("4")), "{canceled:?}");
+    assert_eq!((canceled.text(11), canceled.text(41)), (Some("c1"), Some("rests")));
+    assert_eq!(canceled.text(37), new.text(37));
+
+    client.send("F", &cancel("c2", "rests")).await;
+    let late = client.expect("9").await;
+    assert_eq!(
+        (late.text(102), late.text(39), late.text(434)),
+        (Some("0"), Some("4"), Some("1")),
+        "{late:?}"
+    );
+    client.send("F", &cancel("c3", "nothing")).await;
+    let unknown = client.expect("9").await;
+    assert_eq!((unknown.text(102), unknown.text(37), unknown.text(39)), (Some("1"), Some("NONE"), Some("8")));
+    client.send("F", &cancel("c1", "rests")).await;
+    assert_eq!(client.expect("9").await.text(102), Some("6"));
+
+    client.send("H", "11=rests|54=2|55=USDC/USD").await;
+    let status = client.expect("8").await;
+    assert_eq!((status.text(150), status.text(39)), (Some("I"), Some("4")), "{status:?}");
+    client.send("H", "11=nothing|54=2|55=USDC/USD").await;
+    let status = client.expect("8").await;
+    assert_eq!((status.text(39), status.text(103), status.text(37)), (Some("8"), Some("5"), Some("NONE")));
+    gateway.stop().await;
+    // The cancellation's event was told by the answer and is not told again.
+    assert_eq!(house.count("select count(*) from fix_outbound where seq > 8").await, 0);
+}
+
+#[tokio::test]
+async fn other_versions_log_on_and_are_told_in_their_own_words() {
+    let house = House::new().await;
+    house.settle_everything();
+    let gateway = house.gateway().await;
+    let mut old = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
+    old.log_on("95=6|96=secret").await;
+    old.send("D", &order("old", "12345678", LIMIT)).await;
+    let new = old.expect("8").await;
+    assert_eq!((new.text(20), new.text(150), new.text(39)), (Some("0"), Some("0"), Some("0")), "{new:?}");
+    let filled = old.report("old", "2").await;
+    assert_eq!((filled.text(20), filled.text(150)), (Some("0"), Some("2")), "{filled:?}");
+
+    let mut modern = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    modern.log_on(&format!("{LOGON}|1137=9")).await;
+    modern.send("D", &order("modern", "12345678", "40=1")).await;
+    assert_eq!(modern.report("modern", "2").await.text(150), Some("F"));
+    gateway.stop().await;
+}

@@ -1,0 +1,164 @@
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use dvp_fix::codec::Message;
+
+use super::{
+    client::Client,
+    house::{House, order},
+};
+
+const LOGON: &str = "553=acme|554=secret";
+const LIMIT: &str = "40=2|44=0.99";
+
+#[tokio::test]
+async fn a_stranger_is_sent_away_and_changes_nothing() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    for logon in ["553=acme|554=wrong|141=Y", "553=other|554=secret|141=Y", "554=secret|141=Y", "141=Y"] {
+        let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        client.send("A", &format!("98=0|108=30|{logon}")).await;
+        assert!(client.next().await.is_none(), "{logon}");
+    }
+    assert_eq!(
+        house.count("select next_in + next_out from fix_session where client_comp_id = 'ACME'").await,
+        2
+    );
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    // The session that is up stays up.
+    let mut second = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    second.send("A", &format!("98=0|108=30|{LOGON}")).await;
+    assert!(second.next().await.is_none());
+    client.send("1", "112=there").await;
+    assert_eq!(client.expect("0").await.text(112), Some("there"));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn numbers_go_on_after_a_kill_and_nothing_is_lost_or_told_twice() {
+    let house = House::new().await;
+    let mut gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let mut sent = Vec::new();
+    for round in 0..4 {
+        for n in 0..30 {
+            let body = order(&format!("r{round}n{n}"), "12345678", LIMIT);
+            sent.push((client.next_out, body.clone()));
+            client.send("D", &body).await;
+        }
+        // Killed with orders on every stage of their way.
+        for _ in 0..round * 5 {
+            client.expect("8").await;
+        }
+        gateway.kill().await;
+        gateway = house.gateway().await;
+        client = log_on_again(client, gateway.addr, &sent).await;
+    }
+    house.wait_for_count("select count(*) from execution", 120).await;
+    // Everything ever said can be had again, and is what it was.
+    client.send("2", "7=1|16=0").await;
+    client.send("1", "112=end").await;
+    let mut told = std::collections::BTreeSet::new();
+    loop {
+        let message = client.next().await.unwrap();
+        match message.text(35) {
+            Some("8") => {
+                told.insert(message.text(11).unwrap().to_owned());
+            }
+            Some("0") if message.text(112) == Some("end") => break,
+            _ => {}
+        }
+    }
+    assert_eq!(told.len(), 120);
+    gateway.stop().await;
+}
+
+/// Tries until the session has an owner here: the lease of the one before has to end first.
+async fn log_on_when_let_in(client: &mut Client, addr: SocketAddr, seq: u64) -> Message {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        client.reconnect(addr).await;
+        client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
+        if let Some(answer) = client.next().await {
+            assert_eq!(answer.text(35), Some("A"), "{answer:?}");
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "not let in again");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Logs on with the numbers of before, and answers what the other side asks for until both agree.
+async fn log_on_again(mut client: Client, addr: SocketAddr, sent: &[(u64, String)]) -> Client {
+    let logon_seq = client.next_out;
+    log_on_when_let_in(&mut client, addr, logon_seq).await;
+    client.next_out = logon_seq + 1;
+    client.send("1", "112=agreed").await;
+    loop {
+        let message = client.next().await.expect("the session goes on");
+        match message.text(35) {
+            Some("2") => {
+                let begin: u64 = message.text(7).unwrap().parse().unwrap();
+                let orig = Some(Client::utc());
+                let mut next = begin;
+                for (seq, body) in sent.iter().filter(|(seq, _)| *seq >= begin) {
+                    if *seq > next {
+                        client.send_as(next, orig, "4", &format!("36={seq}|123=Y")).await;
+                    }
+                    client.send_as(*seq, orig, "D", body).await;
+                    next = seq + 1;
+                }
+                let end = client.next_out;
+                client.send_as(next, orig, "4", &format!("36={end}|123=Y")).await;
+                client.send("1", "112=agreed").await;
+            }
+            Some("0") if message.text(112) == Some("agreed") => return client,
+            _ => {}
+        }
+    }
+}
+
+#[tokio::test]
+async fn reports_for_a_peer_that_is_away_come_by_resend() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("away", "12345678", LIMIT)).await;
+    client.report("away", "0").await;
+    client.send("5", "").await;
+    let logout = client.expect("5").await.seq().unwrap().0;
+    house.settle_everything();
+    house.wait_for_count("select count(*) from fix_outbound where msg_type = '8'", 5).await;
+    client.reconnect(gateway.addr).await;
+    let logon = client.log_on(LOGON).await.seq().unwrap().0;
+    assert_eq!(logon, logout + 5, "four reports were numbered meanwhile");
+    client.send("2", &format!("7={}|16={}", logout + 1, logon - 1)).await;
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        let report = client.expect("8").await;
+        assert!(report.is_yes(43), "{report:?}");
+        told.push(report.text(39).unwrap().to_owned());
+    }
+    assert_eq!(told, ["0", "0", "0", "2"]);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn another_gateway_takes_over_a_session_whose_owner_stopped() {
+    let house = House::new().await;
+    let (first, second) = (house.gateway().await, house.gateway().await);
+    let mut client = Client::connect(first.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    first.stop().await;
+    assert_eq!(client.expect("5").await.text(58), Some("service is stopping"));
+    // The number goes on where the first owner left it.
+    let seq = client.next_out;
+    let answer = log_on_when_let_in(&mut client, second.addr, seq).await;
+    assert_eq!(answer.seq().unwrap().0, 3);
+    second.stop().await;
+}

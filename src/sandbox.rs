@@ -1,0 +1,138 @@
+//! `dvp sandbox`: everything on one machine, in one directory.
+//!
+//! The ready file exists when, and only when, everything answers. A run that was killed leaves a directory the next
+//! one goes on with.
+
+mod chain;
+mod files;
+mod market;
+mod ready;
+mod seed;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use dvp_chain_indexer::anvil::Anvil;
+use dvp_core::embedded::{Options, Postgres};
+use dvp_core::secrets::Vault;
+use dvp_core::store::{MIGRATOR, PgPool, effects, lease};
+use sqlx::postgres::PgPoolOptions;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing::{info, warn};
+
+use self::chain::SandboxChain;
+use self::files::{Files, Secrets};
+use crate::cli::SandboxArgs;
+use crate::service::{Service, ServiceConfig};
+
+const POOL_CONNECTIONS: u32 = 40;
+/// How often the programs we started are looked at.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(args: SandboxArgs) -> anyhow::Result<()> {
+    let files = Files::open(&args.dir)?;
+    files.remove_ready()?;
+    let mut stop = Stop::listen()?;
+    // A signal while things start stops them too: dropping what has started ends it.
+    let started = tokio::select! {
+        started = start(&args, &files) => started?,
+        () = stop.asked() => bail!("stopped before it was ready"),
+    };
+    let ended = started.serve(&mut stop).await;
+    files.remove_ready()?;
+    ended
+}
+
+/// What a sandbox runs. Stopped in reverse order.
+struct Running {
+    service: Service,
+    pool: PgPool,
+    anvil: Anvil,
+    postgres: Postgres,
+}
+
+async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
+    let secrets = Secrets::open(files)?;
+    let (postgres, anvil) = tokio::try_join!(start_postgres(files.dir()), chain::start_anvil(files.dir()))?;
+    let pool = open_pool(&postgres).await?;
+    let chain = SandboxChain::prepare(files, &anvil).await?;
+    let vault = Vault::new(secrets.master_key()?);
+    seed::seed(&pool, &vault, &secrets).await?;
+    let config = ServiceConfig {
+        context: market::context(&chain, vault)?,
+        chain: chain.config(&anvil),
+        relayer: chain.relayer.clone(),
+        http: args.http,
+        fix: args.fix,
+        fix_gateway: Default::default(),
+    };
+    let service = Service::start(pool.clone(), config).await?;
+    let ready = ready::document(&service, &postgres, &anvil, &chain, &secrets);
+    files.write_ready(&ready)?;
+    info!(http = %service.http, fix = %service.fix, file = %files.ready().display(), "ready");
+    Ok(Running { service, pool, anvil, postgres })
+}
+
+async fn start_postgres(dir: &Path) -> anyhow::Result<Postgres> {
+    Postgres::start(dir, Options::default()).await.context("PostgreSQL")
+}
+
+/// Nobody else uses this database, so what a killed run held is free.
+async fn open_pool(postgres: &Postgres) -> anyhow::Result<PgPool> {
+    let options = PgPoolOptions::new().max_connections(POOL_CONNECTIONS);
+    let pool = options.connect_with(postgres.connect_options()).await?;
+    MIGRATOR.run(&pool).await.context("migrations")?;
+    lease::release_all(&pool).await?;
+    effects::free_all_claims(&mut *pool.acquire().await?).await?;
+    Ok(pool)
+}
+
+impl Running {
+    /// Until a signal, or until something ends that should not.
+    async fn serve(mut self, stop: &mut Stop) -> anyhow::Result<()> {
+        let ended = loop {
+            tokio::select! {
+                () = stop.asked() => break Ok(()),
+                part = self.service.part_ended() => break Err(anyhow::anyhow!("{part} ended")),
+                () = tokio::time::sleep(LOOK_AFTER) => {
+                    if self.postgres.has_exited() {
+                        break Err(anyhow::anyhow!("PostgreSQL ended"));
+                    }
+                    if self.anvil.has_exited() {
+                        break Err(anyhow::anyhow!("anvil ended"));
+                    }
+                }
+            }
+        };
+        info!("stopping");
+        self.service.stop().await;
+        self.pool.close().await;
+        let (chain, database) = tokio::join!(self.anvil.stop(), self.postgres.stop());
+        for stopped in [chain, database] {
+            if let Err(error) = stopped {
+                warn!(%error, "not stopped cleanly");
+            }
+        }
+        ended
+    }
+}
+
+/// Ctrl-C, or a polite kill.
+struct Stop {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+impl Stop {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The sandbox's chain: a private node with the contracts, tokens and wallets on it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use alloy::primitives::U256;
+use alloy::signers::local::PrivateKeySigner;
+use anyhow::{Context as _, ensure};
+use dvp_chain_indexer::ChainConfig;
+use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
+use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
+
+use super::files::Files;
+
+/// The name assets and the ready file call the chain by.
+pub(super) const NAME: &str = "anvil";
+/// Accounts 0 to 2 are the service's own: administrator, relayer, liquidity provider.
+const SERVICE_ACCOUNTS: usize = 3;
+const ACCOUNTS: u32 = 10;
+const RECORD: &str = "deployment.json";
+/// What each wallet holds at least: a billion of six decimals, a thousand of eighteen.
+const USDC_GRANT: u128 = 1_000_000_000_000_000;
+const WETH_GRANT: u128 = 1_000_000_000_000_000_000_000;
+
+pub(super) async fn start_anvil(dir: &Path) -> anyhow::Result<Anvil> {
+    let options = AnvilOptions {
+        dir: Some(dir.to_owned()),
+        block_time: Some(Duration::from_secs(1)),
+        slots_in_an_epoch: 1,
+        accounts: ACCOUNTS,
+        ..AnvilOptions::default()
+    };
+    Anvil::start(options).await.context("anvil")
+}
+
+/// What is on the chain.
+pub(super) struct SandboxChain {
+    pub deployment: Deployment,
+    pub relayer: PrivateKeySigner,
+    /// The wallet that released funds go to.
+    pub solver: PrivateKeySigner,
+    pub wallets: Vec<PrivateKeySigner>,
+}
+
+impl SandboxChain {
+    /// Deploys what is missing and funds the wallets. The same record at each start: the contracts stay where they
+    /// are.
+    pub(super) async fn prepare(files: &Files, anvil: &Anvil) -> anyhow::Result<Self> {
+        let signers: Vec<PrivateKeySigner> = anvil
+            .accounts()
+            .iter()
+            .map(|account| PrivateKeySigner::from_bytes(&account.private_key))
+            .collect::<Result<_, _>>()?;
+        ensure!(signers.len() > SERVICE_ACCOUNTS, "the chain has too few accounts");
+        let (service, wallets) = signers.split_at(SERVICE_ACCOUNTS);
+        let [admin, relayer, solver] = service else { anyhow::bail!("the chain has too few accounts") };
+        let plan = DeployPlan {
+            tokens: vec![token("USDC", "USD Coin", 6), token("WETH", "Wrapped Ether", 18)],
+            solvers: vec![solver.address()],
+            relayers: vec![relayer.address()],
+        };
+        let rpc = anvil.rpc_url();
+        let known: Option<Deployment> = files.read(RECORD)?;
+        let deployment = deploy(&rpc, admin, &plan, known.clone()).await.context("contracts")?;
+        if let Some(known) = &known {
+            ensure!(
+                known.settler == deployment.settler,
+                "the chain in this directory lost its contracts; start in a new directory"
+            );
+        }
+        let grants: Vec<TokenGrant> = deployment
+            .tokens
+            .iter()
+            .map(|token| {
+                let amount = if token.decimals == 6 { USDC_GRANT } else { WETH_GRANT };
+                TokenGrant { token: token.address, amount: U256::from(amount) }
+            })
+            .collect();
+        // The record is written last: a start cut short before it does the rest again.
+        if known.is_none() {
+            fund_wallets(&rpc, admin, &deployment, wallets, &grants).await.context("wallets")?;
+            files.write(RECORD, &deployment)?;
+        }
+        Ok(Self { deployment, relayer: relayer.clone(), solver: solver.clone(), wallets: wallets.to_vec() })
+    }
+
+    pub(super) fn config(&self, anvil: &Anvil) -> ChainConfig {
+        ChainConfig {
+            name: NAME.into(),
+            ..ChainConfig::development(&anvil.rpc_url(), self.deployment.clone())
+        }
+    }
+}
+
+fn token(symbol: &str, name: &str, decimals: u8) -> TokenSpec {
+    TokenSpec { symbol: symbol.into(), name: name.into(), decimals }
+}

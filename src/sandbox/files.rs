@@ -1,0 +1,115 @@
+//! What a sandbox's directory holds beside the database and the chain.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use dvp_core::embedded::random_hex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Paths of a sandbox's directory.
+pub(super) struct Files {
+    dir: PathBuf,
+}
+
+impl Files {
+    pub(super) fn open(dir: &Path) -> anyhow::Result<Self> {
+        fs::create_dir_all(dir).with_context(|| format!("directory {}", dir.display()))?;
+        let dir = dir.canonicalize()?;
+        Ok(Self { dir })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn ready(&self) -> PathBuf {
+        self.dir.join("sandbox.json")
+    }
+
+    pub(super) fn remove_ready(&self) -> anyhow::Result<()> {
+        match fs::remove_file(self.ready()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    pub(super) fn write_ready(&self, document: &serde_json::Value) -> anyhow::Result<()> {
+        self.write("sandbox.json", document)
+    }
+
+    /// Reads a JSON file. `None` when it is not there.
+    pub(super) fn read<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
+        let path = self.dir.join(name);
+        let text = match fs::read(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            read => read.with_context(|| path.display().to_string())?,
+        };
+        Ok(Some(serde_json::from_slice(&text).with_context(|| path.display().to_string())?))
+    }
+
+    /// Writes a JSON file whole: readers see the old one or the new one. Only its owner can read it.
+    pub(super) fn write<T: Serialize>(&self, name: &str, value: &T) -> anyhow::Result<()> {
+        let path = self.dir.join(name);
+        let half = self.dir.join(format!(".{name}.half"));
+        let mut file =
+            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half)?;
+        file.write_all(&serde_json::to_vec_pretty(value)?)?;
+        file.sync_all()?;
+        fs::rename(&half, &path)?;
+        fs::File::open(&self.dir)?.sync_all()?;
+        Ok(())
+    }
+}
+
+/// A partner's credentials.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct PartnerSecrets {
+    pub name: String,
+    pub api_key: String,
+    pub signing_secret: String,
+}
+
+/// Drawn at the first start and kept: a restart changes nobody's keys.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Secrets {
+    master_key: String,
+    pub partner: PartnerSecrets,
+    pub other_partner: PartnerSecrets,
+    pub fix_password: String,
+}
+
+impl Secrets {
+    pub(super) fn open(files: &Files) -> anyhow::Result<Self> {
+        const NAME: &str = "secrets.json";
+        if let Some(kept) = files.read(NAME)? {
+            return Ok(kept);
+        }
+        let drawn = Self {
+            master_key: random_hex(32),
+            partner: PartnerSecrets::draw("acme"),
+            other_partner: PartnerSecrets::draw("globex"),
+            fix_password: random_hex(12),
+        };
+        files.write(NAME, &drawn)?;
+        Ok(drawn)
+    }
+
+    pub(super) fn master_key(&self) -> anyhow::Result<[u8; 32]> {
+        let bytes = hex::decode(&self.master_key).context("master key")?;
+        bytes.try_into().map_err(|_| anyhow::anyhow!("the master key is not 32 bytes"))
+    }
+}
+
+impl PartnerSecrets {
+    fn draw(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            api_key: format!("svc_test_{}", random_hex(24)),
+            signing_secret: random_hex(32),
+        }
+    }
+}

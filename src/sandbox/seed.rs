@@ -1,0 +1,68 @@
+//! The sandbox's partners, keys, FIX sessions and balances. Seeding again changes nothing.
+
+use anyhow::Context as _;
+use dvp_core::secrets::Vault;
+use dvp_core::store::fix::{self, NewFixSession};
+use dvp_core::store::partners::{self, NewKey};
+use dvp_core::store::{PgPool, balances};
+
+use super::files::{PartnerSecrets, Secrets};
+use super::market::{CURRENCIES, OPENING_BALANCE, PROVIDER};
+
+/// Requests a minute: high, so that nobody meets it by accident.
+const LIMIT_PER_MINUTE: i64 = 600_000;
+const SCOPES: [&str; 6] =
+    ["quotes:write", "intents:write", "executions:read", "events:read", "webhooks:write", "reports:read"];
+
+/// The service's CompID.
+pub(super) const SERVICE_COMP_ID: &str = "DVP";
+
+/// A FIX session of the partner: BeginString, the client's CompID, DefaultApplVerID.
+pub(super) const SESSIONS: [(&str, &str, Option<&str>); 3] =
+    [("FIX.4.4", "ACME", None), ("FIX.4.2", "ACME42", None), ("FIXT.1.1", "ACME50", Some("9"))];
+
+pub(super) async fn seed(pool: &PgPool, vault: &Vault, secrets: &Secrets) -> anyhow::Result<()> {
+    let mut tx = pool.begin().await?;
+    for currency in CURRENCIES {
+        balances::insert_opening(&mut tx, PROVIDER, currency, OPENING_BALANCE).await?;
+    }
+    let partner = seed_partner(&mut tx, vault, &secrets.partner).await?;
+    seed_partner(&mut tx, vault, &secrets.other_partner).await?;
+    for (begin_string, client, version) in SESSIONS {
+        let id = fix::session_id(begin_string, SERVICE_COMP_ID, client);
+        let session = NewFixSession {
+            partner_id: partner.clone(),
+            livemode: false,
+            begin_string: begin_string.into(),
+            client_comp_id: client.into(),
+            service_comp_id: SERVICE_COMP_ID.into(),
+            default_appl_ver_id: version.map(ToOwned::to_owned),
+            username: secrets.partner.name.clone(),
+            password_hash: vault.fix_password_hash(&id, &secrets.fix_password),
+        };
+        fix::upsert_session(&mut tx, &session).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+async fn seed_partner(
+    tx: &mut sqlx::PgTransaction<'_>,
+    vault: &Vault,
+    secrets: &PartnerSecrets,
+) -> anyhow::Result<String> {
+    let (id, key_id) = (format!("ptn_{}", secrets.name), format!("key_{}", secrets.name));
+    let partner = partners::ensure_partner(tx, &id, &secrets.name, "enterprise", LIMIT_PER_MINUTE).await?;
+    let prefix: String = secrets.api_key.chars().take(13).collect();
+    let key = NewKey {
+        partner_id: partner.clone(),
+        env: "test",
+        key_hash: vault.api_key_hash(&secrets.api_key),
+        key_prefix: prefix,
+        sealed_secret: vault.seal(&key_id, secrets.signing_secret.as_bytes()).context("signing secret")?,
+        scopes: SCOPES.map(ToOwned::to_owned).to_vec(),
+        key_id,
+    };
+    partners::ensure_key(tx, &key).await?;
+    Ok(partner)
+}
