@@ -140,7 +140,6 @@ async fn call(
         LegKind::Offramp => (&rails.offramp, awaits_offramp(&execution.state)),
         LegKind::Payout => (&rails.payout, awaits_payout(&execution.state)),
     };
-    let at = now();
     if !wanted {
         return end(engine, claim, EffectEnd::Done).await;
     }
@@ -148,6 +147,7 @@ async fn call(
     let heard = tokio::time::timeout(RAIL_TIMEOUT, ask(rail.as_ref(), &request, claim.called_before))
         .await
         .unwrap_or(Err(RailError::Unconfirmed));
+    let at = now();
     let answer = match heard {
         Ok(answer) => answer,
         Err(RailError::Down(why)) => {
