@@ -1,6 +1,6 @@
 //! Carries out the engine's commands: one transaction each, however often the process or the node dies.
 //!
-//! A command is looked at ([`action`]) at one block: is its goal reached, and if not, would its transaction
+//! A command is looked at (`action`) at one block: is its goal reached, and if not, would its transaction
 //! succeed? If it would, a nonce is taken and the signed bytes are committed; only then are they sent, and sent
 //! again until they are in a block. A command is done when the indexer has seen its event, not when we have a
 //! receipt.
@@ -31,6 +31,7 @@ use dvp_core::store::chain::{self as store, CommandRow, NewAttempt};
 use dvp_core::store::lease::Lease;
 use dvp_core::store::{PgPool, StoreError};
 use sqlx::postgres::PgListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -39,8 +40,11 @@ use tracing::Instrument;
 const WINDOW: u64 = 16;
 /// Commands looked at in one turn.
 const LOOK_AT: i64 = 32;
-/// A command that has to wait is looked at again after so long.
-const DEFER_MS: i64 = 1_000;
+/// A command that has to wait for another is looked at again after so long.
+const WAIT_MS: i64 = 250;
+const WAIT: Duration = Duration::from_millis(250);
+/// A command whose goal is reached waits for the indexer.
+const REACHED_MS: i64 = 1_000;
 const BLOCKED_MS: i64 = 10_000;
 /// Without news we look at least so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -91,13 +95,15 @@ pub struct Relayer {
     config: ChainConfig,
     signer: PrivateKeySigner,
     chain_checked: bool,
+    /// Some command waits for something that no notification tells of.
+    waiting: AtomicBool,
 }
 
 impl Relayer {
     /// No traffic yet.
     pub fn new(pool: PgPool, config: ChainConfig, signer: PrivateKeySigner) -> Result<Self, RelayError> {
         let provider = rpc::connect(&config.rpc_url)?;
-        Ok(Self { pool, provider, config, signer, chain_checked: false })
+        Ok(Self { pool, provider, config, signer, chain_checked: false, waiting: AtomicBool::new(false) })
     }
 
     async fn follow(&mut self, duty: &mut Duty, shutdown: &CancellationToken) {
@@ -149,7 +155,8 @@ impl Relayer {
             return Ok(false);
         }
         let head = rpc::head(&self.provider).await?;
-        let old = seen.is_some_and(|(hash, at)| hash == head.hash && at.elapsed() < LOOK_EVERY);
+        let every = if self.waiting.load(Ordering::Relaxed) { WAIT } else { LOOK_EVERY };
+        let old = seen.is_some_and(|(hash, at)| hash == head.hash && at.elapsed() < every);
         if !old {
             *seen = Some((head.hash, Instant::now()));
             self.turn_at(&duty.lease, &head).await?;
@@ -187,6 +194,7 @@ impl Relayer {
     /// Takes nonces for the commands whose time has come and commits their signed bytes. Nothing is sent here.
     pub async fn sign_ready(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        self.waiting.store(false, Ordering::Relaxed);
         let mut conn = self.pool.acquire().await?;
         let open = store::count_in_flight(&mut conn, chain_id, signer).await?;
         let ready = store::list_ready_commands(&mut conn, chain_id, LOOK_AT).await?;
@@ -235,10 +243,11 @@ impl Relayer {
                 self.sign(lease, row, &action, head, mined).await?;
                 return Ok(true);
             }
-            Outlook::Reached => self.defer(row, DEFER_MS).await?,
+            Outlook::Reached => self.defer(row, REACHED_MS).await?,
             Outlook::NotYet(reason) => {
                 tracing::debug!(kind = row.kind, reason, "not yet");
-                self.defer(row, DEFER_MS).await?;
+                self.waiting.store(true, Ordering::Relaxed);
+                self.defer(row, WAIT_MS).await?;
             }
             Outlook::Blocked(reason) => {
                 tracing::error!(kind = row.kind, reason, "an operator must put this right");

@@ -71,7 +71,8 @@ pub enum ChainFact {
     Refunded,
     Anchored,
     /// The command can never succeed: `code` is stable (`permit_expired`, `permit_nonce_used`,
-    /// `insufficient_funds`, `lock_rejected`), `message` is for people.
+    /// `insufficient_funds`, `lock_rejected`, `fill_rejected`, `settle_rejected`, `anchor_rejected`), `message` is for
+    /// people.
     CommandFailed {
         command: String,
         code: String,

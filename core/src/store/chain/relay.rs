@@ -87,25 +87,37 @@ pub async fn complete_commands(conn: &mut PgConnection, chain_id: u64) -> Result
     Ok(done.rows_affected())
 }
 
-/// Due commands without a transaction under way or mined, oldest first; of one entity only the oldest open one.
+/// Due commands without a transaction under way or mined: of one entity only the oldest open one, and of one wallet's
+/// creates only the one with the lowest permit nonce, for the others cannot succeed before it. Those that were
+/// deferred come after those that were not, so that many that wait do not hide the rest.
 pub async fn list_ready_commands(
     conn: &mut PgConnection,
     chain_id: u64,
     limit: i64,
 ) -> Result<Vec<CommandRow>, StoreError> {
     let rows = sqlx::query(
-        "select id, reference, intent_id, entity, kind, payload
-         from chain_command command
-         where chain_id = $1 and state in ('pending', 'sent') and not_before <= clock_timestamp()
-           and not exists (
-               select from chain_command earlier
-               where earlier.entity = command.entity and earlier.chain_id = $1 and earlier.id < command.id
-                 and earlier.state in ('pending', 'sent'))
-           and not exists (
-               select from nonce_slot slot
-               where slot.command_id = command.id
-                 and (slot.state in ('signed', 'broadcast') or (slot.state in ('mined', 'final') and slot.succeeded)))
-         order by id
+        "with open as (
+             select id, reference, intent_id, entity, kind, payload, not_before,
+                    rank() over (
+                        partition by kind, coalesce(payload ->> 'maker', id::text)
+                        order by case when payload #>> '{permit,nonce}' ~ '^[0-9]{1,78}$'
+                                      then (payload #>> '{permit,nonce}')::numeric end nulls first) as turn
+             from chain_command command
+             where chain_id = $1 and state in ('pending', 'sent')
+               and not exists (
+                   select from chain_command earlier
+                   where earlier.entity = command.entity and earlier.chain_id = $1 and earlier.id < command.id
+                     and earlier.state in ('pending', 'sent'))
+               and not exists (
+                   select from nonce_slot slot
+                   where slot.command_id = command.id
+                     and (slot.state in ('signed', 'broadcast')
+                          or (slot.state in ('mined', 'final') and slot.succeeded)))
+         )
+         select id, reference, intent_id, entity, kind, payload
+         from open
+         where turn = 1 and not_before <= clock_timestamp()
+         order by not_before, id
          limit $2",
     )
     .bind(bigint(chain_id))
