@@ -213,14 +213,10 @@ impl Keeper {
         let driver = Driver::new(desk, config, attach);
         let (pool, directory, ttl) = (self.pool.clone(), self.directory.clone(), self.config.lease_ttl);
         tasks.spawn(async move {
-            let driving = driver.run(token.clone());
-            tokio::pin!(driving);
-            loop {
-                tokio::select! {
-                    () = &mut driving => break,
-                    () = renewed(&pool, &lease, ttl) => token.cancel(),
-                }
-            }
+            // A task of its own: a session that is busy must not lose its lease over it.
+            let renewing = tokio::spawn(cancel_when_lost(pool.clone(), lease.clone(), ttl, token.clone()));
+            driver.run(token).await;
+            renewing.abort();
             directory.withdraw(&key);
             if let Err(error) = lease.release(&pool).await {
                 debug!(%error, session_id, "lease not released; it will run out");
@@ -230,26 +226,27 @@ impl Keeper {
     }
 }
 
-/// Renews the lease for as long as that is possible, and returns when it is not.
-async fn renewed(pool: &PgPool, lease: &Lease, ttl: Duration) {
+/// Renews the lease for as long as that is possible, and ends the session when it is not.
+async fn cancel_when_lost(pool: PgPool, lease: Lease, ttl: Duration, session: CancellationToken) {
+    // Given up with the session, and with the task that runs it.
     let mut renewed_at = tokio::time::Instant::now();
-    loop {
+    while !session.is_cancelled() {
         tokio::time::sleep(ttl / 3).await;
-        match lease.renew(pool).await {
+        match lease.renew(&pool).await {
             Ok(true) => renewed_at = tokio::time::Instant::now(),
-            Ok(false) => {
-                warn!(lease = lease.name, "lease lost");
-                return;
-            }
+            Ok(false) => break,
             // The database may be away for a moment; the lease holds a little longer than that.
-            Err(error) if renewed_at.elapsed() < ttl => {
-                warn!(%error, lease = lease.name, "lease not renewed")
-            }
             Err(error) => {
-                warn!(%error, lease = lease.name, "lease run out");
-                return;
+                warn!(%error, lease = lease.name, "lease not renewed");
+                if renewed_at.elapsed() >= ttl {
+                    break;
+                }
             }
         }
+    }
+    if !session.is_cancelled() {
+        warn!(lease = lease.name, "lease lost");
+        session.cancel();
     }
 }
 

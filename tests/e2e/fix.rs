@@ -1,0 +1,137 @@
+//! A FIX 4.4 client, no cleverer than it needs to be.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::sandbox::Sandbox;
+
+const SOH: char = '\u{1}';
+
+/// A message's fields in order.
+pub(crate) struct Message(Vec<(u32, String)>);
+
+impl Message {
+    /// A field's value; empty when it is not there.
+    pub(crate) fn get(&self, tag: u32) -> &str {
+        self.0.iter().find(|(t, _)| *t == tag).map_or("", |(_, value)| value)
+    }
+}
+
+pub(crate) struct FixClient {
+    socket: TcpStream,
+    read: Vec<u8>,
+    next_out: u64,
+    sender: String,
+    target: String,
+}
+
+impl FixClient {
+    /// Connects and logs on with numbers starting at one.
+    pub(crate) async fn log_on(sandbox: &Sandbox) -> Self {
+        let port = sandbox.value("/fix/port");
+        let socket = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
+        let text = |field: &str| sandbox.text(&format!("/fix/sessions/0/{field}"));
+        let mut client = Self {
+            socket,
+            read: Vec::new(),
+            next_out: 1,
+            sender: text("senderCompId"),
+            target: text("targetCompId"),
+        };
+        let (username, password) = (text("username"), text("password"));
+        let logon = [(98, "0"), (108, "30"), (141, "Y"), (553, username.as_str()), (554, password.as_str())];
+        client.send_raw("A", &logon).await;
+        let answer = client.report(|_| true).await;
+        assert_eq!(answer.get(35), "A");
+        client
+    }
+
+    pub(crate) async fn send_raw(&mut self, kind: &str, fields: &[(u32, &str)]) {
+        let now = sending_time();
+        let seq = self.next_out.to_string();
+        let header =
+            [(35, kind), (49, self.sender.as_str()), (56, self.target.as_str()), (34, &seq), (52, &now)];
+        let body: String =
+            header.iter().chain(fields).map(|(tag, value)| format!("{tag}={value}{SOH}")).collect();
+        let framed = format!("8=FIX.4.4{SOH}9={}{SOH}{body}", body.len());
+        let sum = framed.bytes().fold(0_u8, u8::wrapping_add);
+        self.next_out += 1;
+        self.socket.write_all(format!("{framed}10={sum:03}{SOH}").as_bytes()).await.unwrap();
+    }
+
+    /// A message with a wrong checksum: it is to be passed over without using up a number.
+    pub(crate) async fn send_garbled(&mut self) {
+        let text = format!("8=FIX.4.4{SOH}9=5{SOH}35=0{SOH}10=000{SOH}");
+        self.socket.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    pub(crate) async fn new_order(&mut self, cl_ord_id: &str, account: &str, permit: &Value) {
+        let now = sending_time();
+        let deadline = permit["deadline"].to_string();
+        let fields = [
+            (11, cl_ord_id),
+            (1, account),
+            (55, "USDC/USD"),
+            (54, "2"),
+            (60, now.as_str()),
+            (38, "100"),
+            (40, "2"),
+            (44, "0.99"),
+            (59, "0"),
+            (20001, permit["nonce"].as_str().unwrap()),
+            (20002, deadline.as_str()),
+            (20003, permit["signature"].as_str().unwrap()),
+        ];
+        self.send_raw("D", &fields).await;
+    }
+
+    pub(crate) async fn cancel(&mut self, cl_ord_id: &str, original: &str) {
+        let now = sending_time();
+        let fields =
+            [(11, cl_ord_id), (41, original), (55, "USDC/USD"), (54, "2"), (60, now.as_str()), (38, "100")];
+        self.send_raw("F", &fields).await;
+    }
+
+    /// The next message that looks as wanted; others are passed over.
+    pub(crate) async fn report(&mut self, wanted: impl Fn(&Message) -> bool) -> Message {
+        let waited = tokio::time::timeout(Duration::from_secs(60), async {
+            loop {
+                let message = self.receive().await;
+                if wanted(&message) {
+                    return message;
+                }
+            }
+        });
+        waited.await.unwrap()
+    }
+
+    async fn receive(&mut self) -> Message {
+        loop {
+            if let Some(end) = end_of_message(&self.read) {
+                let whole: Vec<u8> = self.read.drain(..end).collect();
+                let text = String::from_utf8(whole).unwrap();
+                let fields = text.split_terminator(SOH).map(|field| {
+                    let (tag, value) = field.split_once('=').unwrap();
+                    (tag.parse().unwrap(), value.to_owned())
+                });
+                return Message(fields.collect());
+            }
+            let read = self.socket.read_buf(&mut self.read).await.unwrap();
+            assert!(read > 0, "the session was closed");
+        }
+    }
+}
+
+/// Where the first whole message ends: after the field that follows `SOH 10=`.
+fn end_of_message(bytes: &[u8]) -> Option<usize> {
+    let trailer = bytes.windows(4).position(|four| four == b"\x0110=")?;
+    let rest = &bytes[trailer + 4..];
+    rest.iter().position(|byte| *byte == 1).map(|soh| trailer + 4 + soh + 1)
+}
+
+fn sending_time() -> String {
+    chrono::Utc::now().format("%Y%m%d-%H:%M:%S%.3f").to_string()
+}

@@ -1,0 +1,186 @@
+//! End to end: the real binary, its own PostgreSQL and chain, its two doors.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+mod fix;
+mod partner;
+mod sandbox;
+
+use std::time::Duration;
+
+use alloy::primitives::{Address, B256};
+use alloy::providers::{Provider, ProviderBuilder};
+use alloy::rpc::types::Filter;
+use serde_json::{Value, json};
+
+use crate::fix::FixClient;
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+/// Logs of a contract with this second topic, from the first block on.
+async fn logs(sandbox: &Sandbox, contract: &str, topic: &str) -> usize {
+    let rpc = sandbox.text("/chain/rpcUrl").parse().unwrap();
+    let provider = ProviderBuilder::new().connect_http(rpc);
+    let address: Address = sandbox.text(&format!("/chain/contracts/{contract}")).parse().unwrap();
+    let topic: B256 = topic.parse().unwrap();
+    let filter = Filter::new().address(address).from_block(0).topic1(topic);
+    provider.get_logs(&filter).await.unwrap().len()
+}
+
+/// SHA-256 over the canonical receipt, computed here from the contract's words alone.
+fn content_hash(receipt: &Value) -> String {
+    use sha2::Digest;
+    let mut body = receipt.clone();
+    body.as_object_mut().unwrap().remove("txHash");
+    body.as_object_mut().unwrap().remove("finality");
+    // serde_json keeps object keys sorted unless asked otherwise.
+    format!("0x{}", hex::encode(sha2::Sha256::digest(body.to_string())))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_through_rest_ends_with_an_anchored_receipt() {
+    let sandbox = Sandbox::start().await;
+    let partner = Partner::of(&sandbox);
+    let quotes = json!({"requestId": "r1", "actorId": "a", "source": "USDC", "target": "USD", "amount": "100",
+                        "side": "sell"});
+    let (status, quoted) = partner.post("/v1/quotes", &quotes).await;
+    assert_eq!((status, quoted["candidates"].as_array().unwrap().len()), (200, 1));
+    let (status, firm) = partner.firm_quote("100000000").await;
+    assert_eq!(status, 201, "{firm}");
+
+    let mut order = partner.order(&sandbox, 0, "000123456789").await;
+    order["quoteId"] = firm["quoteId"].clone();
+    order["minOutputAmountMinor"] = firm["output"]["amountMinor"].clone();
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    assert_eq!(accepted["fees"], firm["fees"]);
+
+    let reference = order["clientReference"].as_str().unwrap();
+    let execution = partner.wait_until(reference, |e| !e["finality"].is_null()).await;
+    assert_eq!(execution["status"], "completed");
+    let (status, receipt) = partner.get(&format!("/v1/executions/{reference}/receipt")).await;
+    assert_eq!(status, 200);
+    assert_eq!(receipt["fees"], firm["fees"]);
+    assert_eq!(logs(&sandbox, "anchor", &content_hash(&receipt)).await, 1);
+    let (_, page) = partner.get("/v1/events").await;
+    let types: Vec<&str> =
+        page["data"].as_array().unwrap().iter().map(|e| e["type"].as_str().unwrap()).collect();
+    assert_eq!(
+        types,
+        ["intent.accepted", "offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"]
+    );
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_through_fix_is_reported_to_filled_and_one_at_rest_is_cancelled() {
+    let sandbox = Sandbox::start().await;
+    let partner = Partner::of(&sandbox);
+    let mut client = FixClient::log_on(&sandbox).await;
+    let order = partner.order(&sandbox, 0, "bene_a:dest_10000000").await;
+    client.new_order("O-1", "bene_a:dest_10000000", &order["permit"]).await;
+    let accepted = client.report(|r| r.get(150) == "0").await;
+    assert_eq!(accepted.get(11), "O-1");
+    let filled = client.report(|r| r.get(150) == "F").await;
+    assert_eq!((filled.get(39), filled.get(14), filled.get(151)), ("2", "100", "0"));
+    assert_eq!(filled.get(37), accepted.get(37));
+
+    let resting = partner.order(&sandbox, 1, "bene_a:dest_10000008").await;
+    client.new_order("O-2", "bene_a:dest_10000008", &resting["permit"]).await;
+    client.report(|r| r.get(11) == "O-2" && r.get(150) == "0").await;
+    client.cancel("O-3", "O-2").await;
+    let cancelled = client.report(|r| r.get(41) == "O-2").await;
+    assert_eq!((cancelled.get(35), cancelled.get(39)), ("8", "4"));
+    client.cancel("O-4", "O-1").await;
+    let too_late = client.report(|r| r.get(35) == "9").await;
+    assert_eq!(too_late.get(102), "0");
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_survives_a_kill_and_is_settled_once() {
+    let mut sandbox = Sandbox::start().await;
+    let partner = Partner::of(&sandbox);
+    let order = partner.order(&sandbox, 0, "000123450001").await;
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    sandbox.kill_and_start_again().await;
+    let partner = Partner::of(&sandbox);
+    let reference = order["clientReference"].as_str().unwrap();
+    let execution = partner.wait_until(reference, |e| !e["finality"].is_null()).await;
+    assert_eq!(execution["status"], "completed");
+    assert_eq!(execution["reference"], accepted["reference"]);
+
+    let mut conn = sandbox.database().await;
+    let paid: (i32,) = sqlx::query_as("select executed from simulated_rail where leg = 'payout'")
+        .fetch_one(&mut conn)
+        .await
+        .unwrap();
+    assert_eq!(paid.0, 1);
+    let sequences: Vec<(i64,)> =
+        sqlx::query_as("select sequence from event order by position").fetch_all(&mut conn).await.unwrap();
+    let expected: Vec<(i64,)> = (1..).map(|n| (n,)).take(sequences.len()).collect();
+    assert_eq!(sequences, expected);
+    let (entity,): (Vec<u8>,) =
+        sqlx::query_as("select entity from execution").fetch_one(&mut conn).await.unwrap();
+    // Created, Filled and Settled, each once.
+    assert_eq!(logs(&sandbox, "settler", &format!("0x{}", hex::encode(entity))).await, 3);
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_at_either_door_is_refused_in_the_contracts_words_and_changes_nothing() {
+    let sandbox = Sandbox::start().await;
+    let partner = Partner::of(&sandbox);
+    let order = partner.order(&sandbox, 0, "000123456789").await;
+    let mut unknown_type = order.clone();
+    unknown_type["inputAsset"]["type"] = json!("erc721");
+    let mut negative = order.clone();
+    negative["inputAmountMinor"] = json!("-1");
+    for (body, field) in [(&unknown_type, "inputAsset.type"), (&negative, "inputAmountMinor")] {
+        let (status, answer) = partner.submit(body).await;
+        assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("INVALID_PARAMETER")), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().starts_with(field), "{answer}");
+    }
+    let (status, answer) = partner.submit_raw(b"{\"intentId\":", None).await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (400, Some("IDEMPOTENCY_KEY_INVALID")));
+    let body = order.to_string();
+    let (status, answer) = partner.submit_raw(body.as_bytes(), Some(&"0".repeat(64))).await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (401, Some("INVALID_SIGNATURE")));
+    let (status, answer) = partner.get("/v1/executions/unknown").await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (404, Some("EXECUTION_NOT_FOUND")));
+
+    let mut client = FixClient::log_on(&sandbox).await;
+    client.send_garbled().await;
+    client.send_raw("D", &[(11, "O-1"), (55, "USDC/USD"), (54, "9")]).await;
+    let rejected = client.report(|r| r.get(35) == "3").await;
+    assert!(!rejected.get(371).is_empty() && !rejected.get(373).is_empty());
+    let mut conn = sandbox.database().await;
+    for table in
+        ["select count(*) from intent", "select count(*) from event", "select count(*) from idempotency"]
+    {
+        let (rows,): (i64,) = sqlx::query_as(table).fetch_one(&mut conn).await.unwrap();
+        assert_eq!(rows, 0, "{table}");
+    }
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_leaves_nothing_behind_and_the_next_start_knows_the_data() {
+    let mut sandbox = Sandbox::start().await;
+    let partner = Partner::of(&sandbox);
+    let order = partner.order(&sandbox, 0, "000123456789").await;
+    let (status, _) = partner.submit(&order).await;
+    assert_eq!(status, 202);
+    let reference = order["clientReference"].as_str().unwrap().to_owned();
+    partner.wait_until(&reference, |e| !e["finality"].is_null()).await;
+    let (key, rpc) = (sandbox.text("/partner/apiKey"), sandbox.text("/chain/rpcUrl"));
+    sandbox.interrupt().await;
+    assert!(!sandbox.ready_file().exists());
+    let asked = reqwest::Client::new().get(&rpc).timeout(Duration::from_secs(1)).send().await;
+    assert!(asked.is_err(), "the chain still answers");
+    sandbox.start_again().await;
+    assert_eq!(sandbox.text("/partner/apiKey"), key);
+    let (status, execution) = Partner::of(&sandbox).get(&format!("/v1/executions/{reference}")).await;
+    assert_eq!((status, execution["status"].as_str()), (200, Some("completed")));
+    sandbox.stop().await;
+}

@@ -1,0 +1,148 @@
+//! A partner: API key, signing secret and wallets, using REST as the contract says.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use alloy::primitives::{Address, U256};
+use alloy::providers::{Provider, ProviderBuilder};
+use alloy::rpc::types::TransactionRequest;
+use alloy::signers::SignerSync;
+use alloy::signers::local::PrivateKeySigner;
+use alloy::sol_types::{SolCall, eip712_domain};
+use hmac::{Hmac, KeyInit, Mac};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::sandbox::Sandbox;
+
+alloy::sol! {
+    struct PermitSingle { address token; uint256 amount; address spender; uint256 nonce; uint256 deadline; }
+    function nonces(address owner) returns (uint256);
+}
+
+pub(crate) struct Partner {
+    base: String,
+    key: String,
+    secret: String,
+    token: String,
+    client: reqwest::Client,
+}
+
+fn unix_secs() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+impl Partner {
+    pub(crate) fn of(sandbox: &Sandbox) -> Self {
+        Self {
+            base: sandbox.text("/http"),
+            key: sandbox.text("/partner/apiKey"),
+            secret: sandbox.text("/partner/signingSecret"),
+            token: sandbox.text("/chain/tokens/0/address"),
+            client: reqwest::Client::new(),
+        }
+    }
+
+    async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
+        let response = request.send().await.unwrap();
+        (response.status().as_u16(), response.json().await.unwrap())
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
+        let request = self.client.get(format!("{}{path}", self.base)).header("X-API-Key", &self.key);
+        Self::answer(request).await
+    }
+
+    fn write(&self, path: &str) -> reqwest::RequestBuilder {
+        self.client
+            .post(format!("{}{path}", self.base))
+            .header("X-API-Key", &self.key)
+            .header("Content-Type", "application/json")
+            .header("X-Idempotency-Key", Uuid::new_v4().to_string())
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> (u16, Value) {
+        Self::answer(self.write(path).body(body.to_string())).await
+    }
+
+    fn assets(&self) -> (Value, Value) {
+        let input = json!({"type": "erc20", "symbol": "USDC", "address": self.token, "chain": "anvil"});
+        (input, json!({"type": "fiat", "symbol": "USD", "currency": "USD"}))
+    }
+
+    pub(crate) async fn firm_quote(&self, amount: &str) -> (u16, Value) {
+        let (input, output) = self.assets();
+        let body = json!({"requestId": Uuid::new_v4(), "actorId": "a", "inputAsset": input, "outputAsset": output,
+                          "amountMinor": amount, "amountType": "source"});
+        self.post("/v1/quotes/firm", &body).await
+    }
+
+    pub(crate) async fn submit(&self, body: &Value) -> (u16, Value) {
+        self.submit_raw(body.to_string().as_bytes(), None).await
+    }
+
+    /// Signs and sends; `signature` takes the place of the right one.
+    pub(crate) async fn submit_raw(&self, body: &[u8], signature: Option<&str>) -> (u16, Value) {
+        let (at, nonce) = (unix_secs().to_string(), Uuid::new_v4().simple().to_string());
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(self.secret.as_bytes()).unwrap();
+        mac.update(format!("POST/v1/intents{at}{nonce}").as_bytes());
+        mac.update(body);
+        let right = hex::encode(mac.finalize().into_bytes());
+        let request = self
+            .write("/v1/intents")
+            .header("X-Timestamp", at)
+            .header("X-Nonce", nonce)
+            .header("X-Signature", signature.unwrap_or(&right))
+            .body(body.to_vec());
+        Self::answer(request).await
+    }
+
+    /// An order of 100 USDC for USD by one of the sandbox's wallets, with its permit signed.
+    pub(crate) async fn order(&self, sandbox: &Sandbox, wallet: usize, account: &str) -> Value {
+        let key = sandbox.text(&format!("/chain/wallets/{wallet}/privateKey"));
+        let wallet: PrivateKeySigner = key.parse().unwrap();
+        let address = |pointer: &str| -> Address { sandbox.text(pointer).parse().unwrap() };
+        let contract = address("/chain/contracts/permit");
+        let provider = ProviderBuilder::new().connect_http(sandbox.text("/chain/rpcUrl").parse().unwrap());
+        let call = noncesCall { owner: wallet.address() }.abi_encode();
+        let asked = TransactionRequest::default().to(contract).input(call.into());
+        let nonce = U256::from_be_slice(&provider.call(asked).await.unwrap());
+        let deadline = unix_secs() + 7200;
+        let permit = PermitSingle {
+            token: address("/chain/tokens/0/address"),
+            amount: U256::from(100_000_000_u64),
+            spender: address("/chain/contracts/escrow"),
+            nonce,
+            deadline: U256::from(deadline),
+        };
+        let chain_id = sandbox.value("/chain/chainId").as_u64().unwrap();
+        let domain = eip712_domain! { name: "Permit", version: "1", chain_id: chain_id, verifying_contract: contract, };
+        let signature = wallet.sign_typed_data_sync(&permit, &domain).unwrap();
+        let (input, output) = self.assets();
+        let id = Uuid::new_v4().to_string();
+        json!({
+            "intentId": id, "clientReference": format!("ref-{id}"), "user": wallet.address().to_string(),
+            "inputAsset": input, "outputAsset": output,
+            "inputAmountMinor": "100000000", "minOutputAmountMinor": "9900",
+            "deadline": (unix_secs() + 3600) * 1000, "settlementType": "hybrid",
+            "beneficiary": {"account": account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
+            "permit": {
+                "token": self.token, "amountMinor": "100000000",
+                "spender": sandbox.text("/chain/contracts/escrow"), "nonce": nonce.to_string(),
+                "deadline": deadline, "signature": format!("0x{}", hex::encode(signature.as_bytes())),
+            },
+        })
+    }
+
+    /// Polls an execution until it looks as wanted.
+    pub(crate) async fn wait_until(&self, reference: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let (_, execution) = self.get(&format!("/v1/executions/{reference}")).await;
+            if wanted(&execution) {
+                return execution;
+            }
+            assert!(Instant::now() < deadline, "waited too long: {execution}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}

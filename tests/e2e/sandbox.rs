@@ -1,0 +1,117 @@
+//! A sandbox process in a directory of its own.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sqlx::{Connection, PgConnection};
+
+pub(crate) struct Sandbox {
+    dir: tempfile::TempDir,
+    child: Child,
+    ready: Value,
+}
+
+const READY_WITHIN: Duration = Duration::from_secs(90);
+
+impl Sandbox {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let child = spawn(&dir);
+        let mut sandbox = Self { dir, child, ready: Value::Null };
+        sandbox.wait_until_ready().await;
+        sandbox
+    }
+
+    async fn wait_until_ready(&mut self) {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            if let Ok(text) = std::fs::read(self.ready_file()) {
+                self.ready = serde_json::from_slice(&text).unwrap();
+                return;
+            }
+            if let Some(status) = self.child.try_wait().unwrap() {
+                panic!("the sandbox ended before it was ready: {status}\n{}", self.log());
+            }
+            assert!(Instant::now() < deadline, "the sandbox is not ready\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn ready_file(&self) -> PathBuf {
+        self.dir.path().join("data/sandbox.json")
+    }
+
+    /// A field of the ready file, by JSON pointer.
+    pub(crate) fn value(&self, pointer: &str) -> &Value {
+        self.ready.pointer(pointer).unwrap()
+    }
+
+    pub(crate) fn text(&self, pointer: &str) -> String {
+        self.value(pointer).as_str().unwrap().to_owned()
+    }
+
+    pub(crate) async fn database(&self) -> PgConnection {
+        PgConnection::connect(&self.text("/databaseUrl")).await.unwrap()
+    }
+
+    /// SIGKILL, then a start in the same directory.
+    pub(crate) async fn kill_and_start_again(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        // What the killed run left says nothing about the next one.
+        std::fs::remove_file(self.ready_file()).unwrap();
+        self.start_again().await;
+    }
+
+    pub(crate) async fn start_again(&mut self) {
+        self.child = spawn(&self.dir);
+        self.wait_until_ready().await;
+    }
+
+    /// Ctrl-C, and waits until the process has ended well.
+    pub(crate) async fn interrupt(&mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert!(status.success(), "{status}\n{}", self.log());
+                return;
+            }
+            assert!(Instant::now() < deadline, "the sandbox does not stop\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.interrupt().await;
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+fn spawn(dir: &tempfile::TempDir) -> Child {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.path().join("log")).unwrap();
+    Command::new(env!("CARGO_BIN_EXE_dvp"))
+        .args(["sandbox", "--http", "127.0.0.1:0", "--fix", "127.0.0.1:0", "--dir"])
+        .arg(dir.path().join("data"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
