@@ -79,7 +79,7 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     let params = Params::of(&uri)?;
     let limit = limit(&params)?;
-    let kind = params.get("type")?.map(|text| EventType::parse(text).ok_or(ApiError::InvalidType));
+    let kind = params.get("type")?.map(asked_type).transpose()?;
     let intent_id = params.get("intentId")?.map(str::to_owned);
     if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
         return Err(fault("intentId", "must have 1 to 128 characters"));
@@ -90,15 +90,44 @@ pub(crate) async fn list(
         Some(cursor) => feed.position(cursor).ok_or(ApiError::InvalidCursor)?,
         None => 0,
     };
-    // One more than asked for tells whether more follow.
-    let filter = Filter { after, kind: kind.transpose()?, intent_id, limit: limit.saturating_add(1) };
-    let mut found = api.engine.events(&caller.tenant, &filter).await?;
+    let mut found = match kind {
+        Some(AskedType::Ping) => Vec::new(),
+        Some(AskedType::Of(_)) | None => {
+            let kind = kind.and_then(AskedType::lifecycle);
+            // One more than asked for tells whether more follow.
+            let filter = Filter { after, kind, intent_id, limit: limit.saturating_add(1) };
+            api.engine.events(&caller.tenant, &filter).await?
+        }
+    };
     let limit = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > limit;
     found.truncate(limit);
     let next_cursor = feed.cursor(found.last().map_or(after, |last| last.position));
     let page = Page { data: found.into_iter().map(Envelope::from).collect(), has_more, next_cursor };
     Ok(json(StatusCode::OK, text(&page)))
+}
+
+/// A type of the contract: pings belong to no intent and are never in the feed.
+#[derive(Clone, Copy)]
+enum AskedType {
+    Of(EventType),
+    Ping,
+}
+
+impl AskedType {
+    const fn lifecycle(self) -> Option<EventType> {
+        match self {
+            Self::Of(kind) => Some(kind),
+            Self::Ping => None,
+        }
+    }
+}
+
+fn asked_type(text: &str) -> Result<AskedType, ApiError> {
+    if text == "test.ping" {
+        return Ok(AskedType::Ping);
+    }
+    EventType::parse(text).map(AskedType::Of).ok_or(ApiError::InvalidType)
 }
 
 fn limit(params: &Params) -> Result<i64, ApiError> {

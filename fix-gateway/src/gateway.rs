@@ -20,7 +20,7 @@ use tokio::{
     sync::watch,
     task::{JoinHandle, JoinSet},
 };
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
@@ -214,9 +214,10 @@ impl Keeper {
         let (pool, directory, ttl) = (self.pool.clone(), self.directory.clone(), self.config.lease_ttl);
         tasks.spawn(async move {
             // A task of its own: a session that is busy must not lose its lease over it.
-            let renewing = tokio::spawn(cancel_when_lost(pool.clone(), lease.clone(), ttl, token.clone()));
+            let renewing = cancel_when_lost(pool.clone(), lease.clone(), ttl, token.clone());
+            let renewing = AbortOnDropHandle::new(tokio::spawn(renewing));
             driver.run(token).await;
-            renewing.abort();
+            drop(renewing);
             directory.withdraw(&key);
             if let Err(error) = lease.release(&pool).await {
                 debug!(%error, session_id, "lease not released; it will run out");
@@ -228,9 +229,8 @@ impl Keeper {
 
 /// Renews the lease for as long as that is possible, and ends the session when it is not.
 async fn cancel_when_lost(pool: PgPool, lease: Lease, ttl: Duration, session: CancellationToken) {
-    // Given up with the session, and with the task that runs it.
     let mut renewed_at = tokio::time::Instant::now();
-    while !session.is_cancelled() {
+    loop {
         tokio::time::sleep(ttl / 3).await;
         match lease.renew(&pool).await {
             Ok(true) => renewed_at = tokio::time::Instant::now(),
@@ -244,10 +244,8 @@ async fn cancel_when_lost(pool: PgPool, lease: Lease, ttl: Duration, session: Ca
             }
         }
     }
-    if !session.is_cancelled() {
-        warn!(lease = lease.name, "lease lost");
-        session.cancel();
-    }
+    warn!(lease = lease.name, "lease lost");
+    session.cancel();
 }
 
 /// The rules of engagement with a configured session. `None` when its version has no dictionary here.

@@ -1,5 +1,6 @@
 //! A sandbox process in a directory of its own.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,7 +100,7 @@ impl Drop for Sandbox {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("{}", self.log());
+            let _ = writeln!(std::io::stderr(), "{}", self.log());
         }
     }
 }

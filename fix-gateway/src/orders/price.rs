@@ -53,3 +53,57 @@ pub(crate) struct Amount {
     pub(crate) minor: Minor,
     pub(crate) exponent: u8,
 }
+
+#[cfg(test)]
+mod tests {
+    use dvp_domain::asset::AssetKind;
+
+    use super::*;
+
+    fn asset(exponent: u8) -> Asset {
+        Asset { symbol: "X".into(), exponent, kind: AssetKind::Fiat { currency: "X".into() } }
+    }
+
+    #[test]
+    fn quantity_times_the_price_told_gives_back_what_was_delivered() {
+        for (base, base_exponent, quote, quote_exponent) in [
+            (100_000_000, 6, 9935, 2),
+            (3, 6, 1, 2),
+            (1_234_567_890_123, 18, 7, 6),
+            (99_999, 2, 123_456_789, 2),
+        ] {
+            let of = |minor, exponent| Amount { minor: Minor::new(minor), exponent };
+            let price = price_of(of(base, base_exponent), of(quote, quote_exponent)).unwrap();
+            let back = value_at(&price, Minor::new(base), &asset(base_exponent), &asset(quote_exponent));
+            assert_eq!(back, Some(Minor::new(quote)), "{price}");
+        }
+        assert_eq!(
+            price_of(
+                Amount { minor: Minor::ZERO, exponent: 2 },
+                Amount { minor: Minor::new(1), exponent: 2 }
+            ),
+            None
+        );
+    }
+
+    #[test]
+    fn a_limit_is_floored_and_nonsense_is_no_price() {
+        let value = |price| value_at(price, Minor::new(1_000_000), &asset(6), &asset(2));
+        assert_eq!(value("0.9999"), Some(Minor::new(99)));
+        assert_eq!(["0", "-1", "x", ""].map(value), [None; 4]);
+    }
+
+    #[test]
+    fn slippage_loosens_either_bound() {
+        let sell = Bounds::ExactInput { input: Minor::new(5), min_output: Minor::new(10_000) };
+        assert_eq!(
+            slipped(sell, 50),
+            Bounds::ExactInput { input: Minor::new(5), min_output: Minor::new(9_950) }
+        );
+        let buy = Bounds::ExactOutput { output: Minor::new(5), max_input: Minor::new(10_000) };
+        assert_eq!(
+            slipped(buy, 50),
+            Bounds::ExactOutput { output: Minor::new(5), max_input: Minor::new(10_050) }
+        );
+    }
+}

@@ -6,7 +6,7 @@ use super::{
 const LOGON: &str = "553=acme|554=secret";
 const LIMIT: &str = "40=2|44=0.99";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_told_from_new_to_filled() {
     let house = House::new().await;
     house.settle_everything();
@@ -31,7 +31,7 @@ async fn an_order_is_told_from_new_to_filled() {
     gateway.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_are_pipelined_and_answered_in_order() {
     let house = House::new().await;
     let gateway = house.gateway().await;
@@ -50,7 +50,7 @@ async fn orders_are_pipelined_and_answered_in_order() {
     assert_eq!(house.count("select count(*) from execution").await, 300);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_order_is_rejected_with_its_reason() {
     let house = House::new().await;
     let gateway = house.gateway().await;
@@ -88,7 +88,7 @@ async fn a_bad_order_is_rejected_with_its_reason() {
     gateway.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cl_ord_id_is_used_once_and_a_repetition_is_told_again() {
     let house = House::new().await;
     let gateway = house.gateway().await;
@@ -122,7 +122,7 @@ async fn a_cl_ord_id_is_used_once_and_a_repetition_is_told_again() {
     gateway.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_cancelled_before_its_lock_and_not_after() {
     let house = House::new().await;
     let gateway = house.gateway().await;
@@ -163,7 +163,7 @@ async fn an_order_is_cancelled_before_its_lock_and_not_after() {
     assert_eq!(house.count("select count(*) from fix_outbound where seq > 8").await, 0);
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_versions_log_on_and_are_told_in_their_own_words() {
     let house = House::new().await;
     house.settle_everything();

@@ -13,7 +13,7 @@ use super::{
 const LOGON: &str = "553=acme|554=secret";
 const LIMIT: &str = "40=2|44=0.99";
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_is_sent_away_and_changes_nothing() {
     let house = House::new().await;
     let gateway = house.gateway().await;
@@ -37,7 +37,7 @@ async fn a_stranger_is_sent_away_and_changes_nothing() {
     gateway.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_go_on_after_a_kill_and_nothing_is_lost_or_told_twice() {
     let house = House::new().await;
     let mut gateway = house.gateway().await;
@@ -122,7 +122,7 @@ async fn log_on_again(mut client: Client, addr: SocketAddr, sent: &[(u64, String
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_for_a_peer_that_is_away_come_by_resend() {
     let house = House::new().await;
     let gateway = house.gateway().await;
@@ -148,7 +148,7 @@ async fn reports_for_a_peer_that_is_away_come_by_resend() {
     gateway.stop().await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_gateway_takes_over_a_session_whose_owner_stopped() {
     let house = House::new().await;
     let (first, second) = (house.gateway().await, house.gateway().await);
