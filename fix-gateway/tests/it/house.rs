@@ -152,7 +152,7 @@ impl House {
 
     pub(crate) async fn gateway(&self) -> Gateway {
         let config =
-            GatewayConfig { lease_ttl: Duration::from_millis(600), refresh: Duration::from_millis(100) };
+            GatewayConfig { lease_ttl: Duration::from_secs(3), refresh: Duration::from_millis(100) };
         let any = "127.0.0.1:0".parse().unwrap();
         let pool = self.pool().clone();
         let (gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();
