@@ -189,4 +189,12 @@ mod tests {
         assert_ne!(base, fingerprint("POST", "/v1/quotes?x", b"{\"a\":1}"));
         assert_ne!(base, fingerprint("POST", "/v1/quotes", b"{\"a\": 1}"));
     }
+
+    #[test]
+    fn a_key_under_way_is_a_conflict_that_says_when_to_ask_again() {
+        let refused = answer(Done { outcome: Outcome::KeyProcessing, response: None });
+        let response = refused.unwrap_err().into_response();
+        assert_eq!(response.status(), 409);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+    }
 }

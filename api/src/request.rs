@@ -85,7 +85,7 @@ mod tests {
         };
         let router = Router::new()
             .route("/panics", get(panics))
-            .route("/hangs", get(|| std::future::pending::<()>()))
+            .route("/hangs", get(std::future::pending::<()>))
             .layer(axum::middleware::from_fn(wrap));
         let response = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();

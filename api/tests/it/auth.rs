@@ -1,0 +1,108 @@
+//! Who may call, and how often.
+
+use dvp_core::store::partners;
+use serde_json::json;
+
+use crate::house::{Call, House, order};
+
+const ROUTES: [(&str, &str, &str); 6] = [
+    ("POST", "/v1/quotes", "quotes:write"),
+    ("POST", "/v1/quotes/firm", "quotes:write"),
+    ("POST", "/v1/intents", "intents:write"),
+    ("GET", "/v1/executions/x", "executions:read"),
+    ("GET", "/v1/executions/x/receipt", "executions:read"),
+    ("GET", "/v1/events", "events:read"),
+];
+
+#[tokio::test]
+async fn every_route_asks_for_a_key_before_anything_else() {
+    let house = House::new().await;
+    for (method, path, _) in ROUTES {
+        let call = Call::new(method, path);
+        house.send(&call).await.refused(401, "MISSING_API_KEY");
+        for wrong in ["", "svc_test_no", "é"] {
+            house.send(&call.clone().with("X-API-Key", wrong)).await.refused(401, "INVALID_API_KEY");
+        }
+        let twice = call.with("X-API-Key", &house.acme.api_key).and("X-API-Key", &house.acme.api_key);
+        house.send(&twice).await.refused(401, "INVALID_API_KEY");
+    }
+}
+
+#[tokio::test]
+async fn each_route_needs_its_own_scope() {
+    let house = House::new().await;
+    for (method, path, scope) in ROUTES {
+        let others: Vec<&str> = ROUTES.iter().map(|route| route.2).filter(|other| *other != scope).collect();
+        let keys = house.issue("acme", 100_000, "test", &others).await;
+        let answer = house.send(&Call::new(method, path).with("X-API-Key", &keys.api_key)).await;
+        assert!(answer.refused(403, "INSUFFICIENT_SCOPE").contains(scope));
+        assert!(answer.header("ratelimit").is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_disabled_key_stops_working_within_moments_and_the_other_key_goes_on() {
+    let house = House::new().await;
+    let keys = house.issue("acme", 100_000, "test", &["events:read"]).await;
+    house.send(&Call::get(&keys, "/v1/events")).await.ok(200);
+    let mut conn = house.pool().acquire().await.unwrap();
+    assert!(partners::disable_key(&mut conn, &keys.id).await.unwrap());
+    drop(conn);
+    let refused = house
+        .wait_for("the key to be refused", || async {
+            let answer = house.send(&Call::get(&keys, "/v1/events")).await;
+            (answer.status != 200).then_some(answer)
+        })
+        .await;
+    refused.refused(403, "API_KEY_DISABLED");
+    house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200);
+}
+
+#[tokio::test]
+async fn a_partner_may_call_as_often_as_its_limit_says() {
+    let house = House::new().await;
+    let keys = house.issue("small", 3, "test", &["events:read", "quotes:write"]).await;
+    let live = house.issue("small", 3, "live", &["events:read"]).await;
+    for left in [2, 1, 0] {
+        let answer = house.send(&Call::get(&keys, "/v1/events")).await;
+        answer.ok(200);
+        assert_eq!(answer.header("ratelimit-policy"), Some("\"minute\";q=3;w=60"));
+        let standing = answer.header("ratelimit").unwrap();
+        assert!(standing.starts_with(&format!("\"minute\";r={left};t=")), "{standing}");
+    }
+    // The limit comes before the body: an empty one is not even looked at.
+    for call in [Call::get(&keys, "/v1/events"), Call::post(&keys, "/v1/quotes", &json!({})).body("")] {
+        let answer = house.send(&call).await;
+        answer.refused(429, "RATE_LIMIT_EXCEEDED");
+        let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=60).contains(&wait), "{wait}");
+        assert!(answer.header("ratelimit").unwrap().starts_with("\"minute\";r=0;"));
+    }
+    house.send(&Call::get(&live, "/v1/events")).await.ok(200);
+    house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200);
+}
+
+#[tokio::test]
+async fn a_doubly_wrong_request_is_told_the_earlier_fault() {
+    let house = House::new().await;
+    let keys = house.issue("tiny", 1, "test", &["intents:write"]).await;
+    let quotes_only = house.issue("tiny", 1, "test", &["quotes:write"]).await;
+    // No scope, no signature, no idempotency key, no body.
+    house
+        .send(&Call::new("POST", "/v1/intents").with("X-API-Key", &quotes_only.api_key))
+        .await
+        .refused(403, "INSUFFICIENT_SCOPE");
+    // No signature, no idempotency key.
+    let bare = Call::new("POST", "/v1/intents").with("X-API-Key", &keys.api_key);
+    house.send(&bare).await.refused(401, "INVALID_SIGNATURE");
+    // Rate limit before signature.
+    house.send(&bare).await.refused(429, "RATE_LIMIT_EXCEEDED");
+    // Idempotency key before body, content type and business.
+    let call = house.intent(&house.acme, &json!({}));
+    house.send(&call.clone().without("X-Idempotency-Key")).await.refused(400, "IDEMPOTENCY_KEY_REQUIRED");
+    // Fields before permit and business rules.
+    let mut body = order();
+    body["deadline"] = json!(1);
+    body["permit"]["signature"] = json!("0x");
+    house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+}

@@ -1,0 +1,423 @@
+//! A served API with two partners, and a client that signs as a partner would.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use alloy::primitives::Address;
+use alloy::signers::SignerSync;
+use alloy::signers::local::PrivateKeySigner;
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request, StatusCode};
+use dvp_api::{Api, router};
+use dvp_core::chain::{ChainFact, ChainUnavailable, PermitNonces};
+use dvp_core::context::{ChainFacts, Context, Windows, now};
+use dvp_core::embedded::TestDatabase;
+use dvp_core::engine::Engine;
+use dvp_core::permit::PermitDomain;
+use dvp_core::rails::simulated::{self, SimulatedRails};
+use dvp_core::secrets::{Vault, mac};
+use dvp_core::store::partners::NewKey;
+use dvp_core::store::{balances, partners};
+use dvp_core::workflow;
+use dvp_core::writer::Writer;
+use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::intent::Permit;
+use dvp_domain::money::Minor;
+use dvp_domain::pricing::FeeSchedule;
+use dvp_domain::quote::LiquidityProvider;
+use dvp_domain::time::Timestamp;
+use serde_json::{Value, json};
+use sqlx::PgPool;
+use tokio::sync::watch;
+use tower::ServiceExt;
+use uuid::Uuid;
+
+pub(crate) const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
+pub(crate) const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
+const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
+const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
+const ALL_SCOPES: [&str; 4] = ["quotes:write", "intents:write", "executions:read", "events:read"];
+
+/// Stands for the chain: the next permit nonce of every wallet.
+#[derive(Default)]
+struct NextNonce(AtomicU64);
+
+impl PermitNonces for NextNonce {
+    fn permit_nonce<'a>(
+        &'a self,
+        _owner: &'a str,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>> {
+        Box::pin(async { Ok(u128::from(self.0.load(Ordering::Relaxed))) })
+    }
+}
+
+/// What a partner was issued.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    pub(crate) id: String,
+    pub(crate) api_key: String,
+    pub(crate) secret: String,
+}
+
+pub(crate) struct House {
+    database: TestDatabase,
+    engine: Engine,
+    router: Router,
+    next_nonce: Arc<NextNonce>,
+    stop: watch::Sender<bool>,
+    /// The API's clock stands still here, until it is moved.
+    pub(crate) now: Timestamp,
+    clock: Arc<AtomicI64>,
+    pub(crate) acme: Keys,
+    pub(crate) acme_live: Keys,
+    pub(crate) globex: Keys,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|_| panic!("not JSON: {}", self.text))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The message of an error of this code, in the envelope and nothing else.
+    pub(crate) fn refused(&self, status: u16, code: &str) -> String {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        assert_eq!(self.header("content-type"), Some("application/json"));
+        let body = self.json();
+        let message = body["error"]["message"].as_str().unwrap().to_owned();
+        assert_eq!(body, json!({"success": false, "error": {"code": code, "message": message}}));
+        message
+    }
+
+    pub(crate) fn ok(&self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.text);
+        self.json()
+    }
+}
+
+/// A request in the making.
+#[derive(Clone)]
+pub(crate) struct Call {
+    method: &'static str,
+    path: String,
+    headers: Vec<(String, String)>,
+    body: Vec<u8>,
+}
+
+impl Call {
+    pub(crate) fn new(method: &'static str, path: &str) -> Self {
+        Self { method, path: path.into(), headers: vec![], body: vec![] }
+    }
+
+    pub(crate) fn get(keys: &Keys, path: &str) -> Self {
+        Self::new("GET", path).with("X-API-Key", &keys.api_key)
+    }
+
+    /// A JSON write with a fresh idempotency key.
+    pub(crate) fn post(keys: &Keys, path: &str, body: &Value) -> Self {
+        Self::new("POST", path)
+            .with("X-API-Key", &keys.api_key)
+            .with("X-Idempotency-Key", &Uuid::new_v4().to_string())
+            .with("Content-Type", "application/json")
+            .body(body.to_string())
+    }
+
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+        self.body = body.into();
+        self
+    }
+
+    /// Sets a header, in place of an earlier one.
+    pub(crate) fn with(self, name: &str, value: &str) -> Self {
+        self.without(name).and(name, value)
+    }
+
+    /// Adds a header beside an earlier one.
+    pub(crate) fn and(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|header| !header.0.eq_ignore_ascii_case(name));
+        self
+    }
+
+    /// The value of a header that was set.
+    pub(crate) fn header(&self, name: &str) -> &str {
+        &self.headers.iter().find(|header| header.0.eq_ignore_ascii_case(name)).unwrap().1
+    }
+
+    /// Signs what the call is now, at a time.
+    pub(crate) fn signed(self, keys: &Keys, at: u64) -> Self {
+        let nonce = Uuid::new_v4().simple().to_string();
+        self.signed_with(keys, &at.to_string(), &nonce)
+    }
+
+    pub(crate) fn signed_with(self, keys: &Keys, at: &str, nonce: &str) -> Self {
+        let text = [format!("{}{}{at}{nonce}", self.method, self.path).as_bytes(), &self.body].concat();
+        let signature = hex::encode(mac(keys.secret.as_bytes(), &text));
+        self.with("X-Signature", &signature).with("X-Timestamp", at).with("X-Nonce", nonce)
+    }
+}
+
+fn context() -> Context {
+    let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
+    let fiat = AssetKind::Fiat { currency: "USD".into() };
+    let registry = Registry {
+        assets: vec![
+            Asset { symbol: "USDC".into(), exponent: 6, kind: token },
+            Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
+        ],
+        pairs: vec![Pair { base: "USDC".into(), quote: "USD".into(), reference_price: "1".parse().unwrap() }],
+    };
+    let fees = FeeSchedule {
+        protocol_fee_bps: 5,
+        payout_fee_minor: Minor::new(50),
+        network_fee_minor: Minor::new(30_000),
+    };
+    let provider = LiquidityProvider {
+        id: "north".into(),
+        wallet: "0x0000000000000000000000000000000000000001".into(),
+        spread_bps: 10,
+        full_depth_bps: 100,
+        fees,
+        candidate_ttl_sec: 15,
+        firm_ttl_sec: 30,
+    };
+    Context {
+        registry,
+        provider,
+        payout_provider: simulated::PROVIDER.into(),
+        chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
+        windows: Windows { fill_secs: 3600, timelock_secs: 7200 },
+        vault: Vault::new([7; 32]),
+        rest_millis: simulated::rest_millis,
+    }
+}
+
+impl House {
+    pub(crate) async fn new() -> Self {
+        let database = TestDatabase::create().await;
+        let pool = database.pool().clone();
+        let mut conn = pool.acquire().await.unwrap();
+        balances::insert_opening(&mut conn, "north", "USD", Minor::new(100_000_000)).await.unwrap();
+        drop(conn);
+        let context = Arc::new(context());
+        let (writer, _) = Writer::start(pool.clone(), context.clone());
+        let next_nonce = Arc::new(NextNonce::default());
+        let engine = Engine::new(pool, writer, context, next_nonce.clone());
+        let now = now();
+        let clock = Arc::new(AtomicI64::new(now.millis()));
+        let read = clock.clone();
+        let api = Api::with_clock(
+            engine.clone(),
+            Arc::new(move || Timestamp::from_millis(read.load(Ordering::Relaxed))),
+        );
+        let blank = Keys { id: String::new(), api_key: String::new(), secret: String::new() };
+        let mut house = Self {
+            database,
+            engine,
+            router: router(api),
+            next_nonce,
+            stop: watch::Sender::new(false),
+            now,
+            clock,
+            acme: blank.clone(),
+            acme_live: blank.clone(),
+            globex: blank,
+        };
+        house.acme = house.issue("acme", 100_000, "test", &ALL_SCOPES).await;
+        house.acme_live = house.issue("acme", 100_000, "live", &ALL_SCOPES).await;
+        house.globex = house.issue("globex", 100_000, "test", &ALL_SCOPES).await;
+        house
+    }
+
+    pub(crate) async fn issue(&self, partner: &str, limit: i64, env: &'static str, scopes: &[&str]) -> Keys {
+        let vault = &self.engine.context().vault;
+        let id = format!("key_{}", Uuid::new_v4().simple());
+        let api_key = format!("svc_{env}_{}", Uuid::new_v4().simple());
+        let secret = Uuid::new_v4().to_string();
+        let mut conn = self.pool().acquire().await.unwrap();
+        let partner_id = format!("ptn_{partner}");
+        let partner_id =
+            partners::ensure_partner(&mut conn, &partner_id, partner, "enterprise", limit).await.unwrap();
+        let key = NewKey {
+            key_id: id.clone(),
+            partner_id,
+            env,
+            key_hash: vault.api_key_hash(&api_key),
+            key_prefix: api_key.chars().take(12).collect(),
+            sealed_secret: vault.seal(&id, secret.as_bytes()).unwrap(),
+            scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+        };
+        partners::ensure_key(&mut conn, &key).await.unwrap();
+        Keys { id, api_key, secret }
+    }
+
+    pub(crate) fn pool(&self) -> &PgPool {
+        self.database.pool()
+    }
+
+    pub(crate) fn router(&self) -> Router {
+        self.router.clone()
+    }
+
+    /// What the chain says is the next permit nonce of every wallet.
+    pub(crate) fn set_next_nonce(&self, nonce: u64) {
+        self.next_nonce.0.store(nonce, Ordering::Relaxed);
+    }
+
+    /// Moves the API's clock on and tells its time in Unix seconds.
+    pub(crate) fn pass(&self, seconds: i64) -> u64 {
+        let millis = self.clock.fetch_add(seconds * 1000, Ordering::Relaxed) + seconds * 1000;
+        Timestamp::from_millis(millis).unix_secs()
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine.clone()
+    }
+
+    pub(crate) async fn send(&self, call: &Call) -> Answer {
+        let mut request = Request::builder().method(call.method).uri(&call.path);
+        for (name, value) in &call.headers {
+            request = request.header(name, value);
+        }
+        let response =
+            self.router().oneshot(request.body(Body::from(call.body.clone())).unwrap()).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = to_bytes(body, usize::MAX).await.unwrap();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Answer { status: parts.status, headers: parts.headers, text }
+    }
+
+    /// A signed submission.
+    pub(crate) fn intent(&self, keys: &Keys, body: &Value) -> Call {
+        Call::post(keys, "/v1/intents", body).signed(keys, self.now.unix_secs())
+    }
+
+    pub(crate) async fn submit(&self, keys: &Keys, body: &Value) -> Answer {
+        self.send(&self.intent(keys, body)).await
+    }
+
+    /// Starts the workflow's workers.
+    pub(crate) fn work(&self) {
+        let rails = Arc::new(SimulatedRails::new(self.pool().clone()));
+        tokio::spawn(workflow::run(self.engine(), rails.clone(), rails, self.stop.subscribe()));
+    }
+
+    /// Plays the chain side of one execution: every command succeeds, as the indexer would report it.
+    pub(crate) async fn play_chain(&self, reference: &str) {
+        for kind in ["create", "fill", "settle", "anchor"] {
+            let (entity,) = self
+                .wait_for(kind, || async {
+                    let found: Option<(Vec<u8>,)> =
+                        sqlx::query_as("select entity from chain_command where reference = $1 and kind = $2")
+                            .bind(reference)
+                            .bind(kind)
+                            .fetch_optional(self.pool())
+                            .await
+                            .unwrap();
+                    found
+                })
+                .await;
+            let fact = match kind {
+                "create" => ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() },
+                "fill" => ChainFact::Filled { payout_ref: String::new() },
+                "settle" => ChainFact::Settled,
+                _ => ChainFact::Anchored,
+            };
+            sqlx::query(
+                "insert into chain_fact \
+                 (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
+                 values (31337, $1, $2, $3, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now())",
+            )
+            .bind(entity)
+            .bind(kind)
+            .bind(serde_json::to_value(fact).unwrap())
+            .execute(self.pool())
+            .await
+            .unwrap();
+        }
+    }
+
+    /// Asks until there is an answer; fails loudly after a while.
+    pub(crate) async fn wait_for<T, F: Future<Output = Option<T>>>(
+        &self,
+        what: &str,
+        ask: impl Fn() -> F,
+    ) -> T {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(found) = ask().await {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "waited too long for {what}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(crate) async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_as::<_, (i64,)>(sql).fetch_one(self.pool()).await.unwrap().0
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// The body of an order of 100 USDC for USD, by a wallet of its own.
+pub(crate) fn order() -> Value {
+    let wallet = PrivateKeySigner::random();
+    let id = Uuid::new_v4().to_string();
+    let mut body = json!({
+        "intentId": id, "clientReference": format!("ref-{id}"), "user": format!("{:#x}", wallet.address()),
+        "inputAsset": {"type": "erc20", "symbol": "USDC", "address": TOKEN, "chain": "anvil"},
+        "outputAsset": {"type": "fiat", "symbol": "USD", "currency": "USD"},
+        "inputAmountMinor": "100000000", "minOutputAmountMinor": "9900",
+        "deadline": now().plus_millis(3_600_000), "settlementType": "hybrid",
+        "beneficiary": {"account": "000123456789", "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
+    });
+    body["permit"] = permit(&wallet, json!({}));
+    body
+}
+
+/// A permit really signed by a wallet, with some fields other than usual.
+pub(crate) fn permit(wallet: &PrivateKeySigner, changes: Value) -> Value {
+    let mut fields = json!({
+        "token": TOKEN, "amountMinor": "100000000", "spender": ESCROW, "nonce": "0",
+        "deadline": now().unix_secs() + 7200, "signature": "",
+    });
+    fields.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    let unsigned: Permit = serde_json::from_value(fields.clone()).unwrap();
+    let domain = PermitDomain::new("Permit", 31337, PERMIT.parse::<Address>().unwrap());
+    let signature = wallet.sign_hash_sync(&domain.digest(&unsigned).unwrap().into()).unwrap();
+    fields["signature"] = format!("0x{}", hex::encode(signature.as_bytes())).into();
+    fields
+}
+
+/// A body with a field set by its JSON pointer, or removed.
+pub(crate) fn changed(mut body: Value, pointer: &str, value: Option<Value>) -> Value {
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    let parent = body.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+    match value {
+        Some(value) => parent.insert(name.into(), value),
+        None => parent.remove(name),
+    };
+    body
+}

@@ -1,0 +1,175 @@
+//! One operation, one outcome, one answer.
+
+use axum::http::StatusCode;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::house::{Answer, Call, House, changed, order};
+
+fn quote() -> Value {
+    json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100",
+           "side": "sell"})
+}
+
+fn firm() -> Value {
+    json!({"requestId": "r-2", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
+           "inputAsset": {"type": "erc20", "symbol": "USDC"}, "outputAsset": {"type": "fiat", "symbol": "USD"}})
+}
+
+/// Signs again, for routes that look at it.
+fn again(house: &House, call: &Call) -> Call {
+    call.clone().signed(&house.acme, house.now.unix_secs())
+}
+
+fn assert_replay(first: &Answer, replay: &Answer) {
+    assert_eq!(replay.header("x-idempotency-replayed"), Some("true"));
+    assert_eq!((replay.status, &replay.text), (first.status, &first.text));
+    assert_ne!(replay.header("x-request-id"), first.header("x-request-id"));
+}
+
+#[tokio::test]
+async fn the_same_request_is_answered_byte_for_byte_and_done_once() {
+    let house = House::new().await;
+    let rejected = changed(order(), "/beneficiary", None);
+    let bad_permit = changed(order(), "/permit/nonce", Some(json!("5")));
+    let calls = [
+        Call::post(&house.acme, "/v1/quotes", &quote()),
+        Call::post(&house.acme, "/v1/quotes/firm", &firm()),
+        house.intent(&house.acme, &order()),
+        house.intent(&house.acme, &rejected),
+        house.intent(&house.acme, &bad_permit),
+    ];
+    for call in calls {
+        let first = house.send(&call).await;
+        assert_eq!(first.header("x-idempotency-replayed"), None);
+        assert_replay(&first, &house.send(&again(&house, &call)).await);
+        let upper = call.header("X-Idempotency-Key").to_uppercase();
+        assert_replay(&first, &house.send(&again(&house, &call).with("X-Idempotency-Key", &upper)).await);
+    }
+    assert_eq!(house.count("select count(*) from firm_quote").await, 1);
+    assert_eq!(house.count("select count(*) from execution").await, 1);
+    assert_eq!(house.count("select count(*) from intent").await, 2);
+}
+
+#[tokio::test]
+async fn another_request_under_the_key_is_a_conflict_however_small_the_difference() {
+    let house = House::new().await;
+    let call = Call::post(&house.acme, "/v1/quotes", &quote());
+    house.send(&call).await.ok(200);
+    let spaced = call.clone().body(format!("{} ", quote()));
+    let written_otherwise = call.clone().body(quote().to_string().replace("\"100\"", "\"100.0\""));
+    let invalid = call.clone().body("{}");
+    for other in [spaced, written_otherwise, invalid] {
+        house.send(&other).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
+    }
+    let key = call.header("X-Idempotency-Key").to_owned();
+    let queried = Call::post(&house.acme, "/v1/quotes?a=1", &quote()).with("X-Idempotency-Key", &key);
+    house.send(&queried).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
+}
+
+#[tokio::test]
+async fn a_key_belongs_to_one_partner_one_environment_and_one_path() {
+    let house = House::new().await;
+    let key = Uuid::new_v4().to_string();
+    for keys in [&house.acme, &house.globex, &house.acme_live] {
+        for (path, body) in [("/v1/quotes", quote()), ("/v1/quotes/firm", firm())] {
+            let call = Call::post(keys, path, &body).with("X-Idempotency-Key", &key);
+            let answer = house.send(&call).await;
+            assert!(answer.status.is_success());
+            assert_eq!(answer.header("x-idempotency-replayed"), None);
+        }
+    }
+    // A rotated key is the same partner.
+    let rotated = house.issue("acme", 100_000, "test", &["quotes:write"]).await;
+    let call = Call::post(&rotated, "/v1/quotes", &quote()).with("X-Idempotency-Key", &key);
+    assert_eq!(house.send(&call).await.header("x-idempotency-replayed"), Some("true"));
+}
+
+#[tokio::test]
+async fn a_post_without_a_key_or_with_another_form_of_one_is_refused() {
+    let house = House::new().await;
+    for (path, body) in [("/v1/quotes", quote()), ("/v1/quotes/firm", firm()), ("/v1/intents", order())] {
+        let call = Call::post(&house.acme, path, &body).signed(&house.acme, house.now.unix_secs());
+        let missing = again(&house, &call).without("X-Idempotency-Key");
+        house.send(&missing).await.refused(400, "IDEMPOTENCY_KEY_REQUIRED");
+        let key = Uuid::new_v4();
+        let two = again(&house, &call).and("X-Idempotency-Key", &key.to_string());
+        house.send(&two).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+        for form in [key.simple().to_string(), key.urn().to_string(), key.braced().to_string(), String::new()]
+        {
+            let call = again(&house, &call).with("X-Idempotency-Key", &form);
+            house.send(&call).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+        }
+    }
+    let read = Call::get(&house.acme, "/v1/events").with("X-Idempotency-Key", "ignored");
+    house.send(&read).await.ok(200);
+}
+
+#[tokio::test]
+async fn what_cannot_be_fingerprinted_is_refused_and_leaves_the_key_free() {
+    let house = House::new().await;
+    let call = Call::post(&house.acme, "/v1/quotes", &quote());
+    for body in ["", " ", "{", "not json", "{} {}", "\u{feff}{}"] {
+        house.send(&call.clone().body(body)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    }
+    house.send(&call.clone().body(vec![b'"', 0xff, b'"'])).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    let deep = call.clone().body("[".repeat(60_000));
+    house.send(&deep).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    house.send(&call.clone().without("Content-Type")).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    for media in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "json"] {
+        house.send(&call.clone().with("Content-Type", media)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    }
+    house.send(&call.clone().body("{}")).await.refused(400, "INVALID_PARAMETER");
+    house.send(&call.with("Content-Type", "Application/JSON; charset=utf-8")).await.ok(200);
+}
+
+#[tokio::test]
+async fn a_replay_after_the_deadline_is_the_original_answer() {
+    let house = House::new().await;
+    let call = house.intent(&house.acme, &order());
+    let first = house.send(&call).await;
+    first.ok(202);
+    // What would refuse a new submission does not touch a replay: the permit's nonce is used, the deadline passed.
+    house.set_next_nonce(9);
+    let later = house.pass(2 * 3600);
+    assert_replay(&first, &house.send(&call.clone().signed(&house.acme, later)).await);
+    let expired = "update idempotency set accepted_at = now() - interval '25 hours'";
+    sqlx::query(expired).execute(house.pool()).await.unwrap();
+    // After the retention it is a new request.
+    let message =
+        house.send(&call.clone().signed(&house.acme, later)).await.refused(400, "INVALID_PARAMETER");
+    assert_eq!(message, "deadline: has passed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_many_at_once_one_is_done_and_the_others_replay_it_or_are_told_to_wait() {
+    let house = House::new().await;
+    let call = house.intent(&house.acme, &order());
+    let calls: Vec<Call> = (0..32).map(|_| again(&house, &call)).collect();
+    let answers = futures_util::future::join_all(calls.iter().map(|call| house.send(call))).await;
+    let done: Vec<&Answer> = answers.iter().filter(|a| a.status == StatusCode::ACCEPTED).collect();
+    assert!(!done.is_empty());
+    assert!(done.iter().all(|answer| answer.text == done[0].text));
+    assert_eq!(done.iter().filter(|answer| answer.header("x-idempotency-replayed").is_none()).count(), 1);
+    for waiting in answers.iter().filter(|answer| answer.status != StatusCode::ACCEPTED) {
+        waiting.refused(409, "IDEMPOTENCY_KEY_PROCESSING");
+        assert!(waiting.header("retry-after").is_some());
+    }
+    assert_eq!(house.count("select count(*) from execution").await, 1);
+    house.send(&again(&house, &call)).await.ok(202);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_requests_under_one_key_at_once_are_never_both_done() {
+    let house = House::new().await;
+    for _ in 0..8 {
+        let one = house.intent(&house.acme, &order());
+        let key = one.header("X-Idempotency-Key").to_owned();
+        let other = house.intent(&house.acme, &order()).with("X-Idempotency-Key", &key);
+        let (one, other) = tokio::join!(house.send(&one), house.send(&other));
+        let (done, refused) = if one.status == 202 { (one, other) } else { (other, one) };
+        done.ok(202);
+        refused.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
+    }
+    assert_eq!(house.count("select count(*) from execution").await, 8);
+}

@@ -1,0 +1,262 @@
+//! Submissions.
+
+use alloy::signers::local::PrivateKeySigner;
+use serde_json::{Value, json};
+
+use crate::house::{Call, House, changed, order, permit};
+
+/// The body in the form with a target and a limit on each side.
+fn ranged(input: Value, output: Value) -> Value {
+    let body = changed(changed(order(), "/inputAmountMinor", None), "/minOutputAmountMinor", None);
+    changed(changed(body, "/input", Some(input)), "/output", Some(output))
+}
+
+#[tokio::test]
+async fn an_accepted_intent_has_the_contracts_answer() {
+    let house = House::new().await;
+    let body = order();
+    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    let id = body["intentId"].as_str().unwrap();
+    assert_eq!(accepted["intentId"], id);
+    assert_eq!(accepted["status"], "accepted");
+    assert_eq!(accepted["planId"], format!("DVP-{}", id[..8].to_uppercase()));
+    assert_eq!(accepted["solverId"], "north");
+    assert!(accepted["reference"].as_str().unwrap().starts_with("exe_"));
+    for absent in ["inputAmountMinor", "fees", "clientReference"] {
+        assert!(accepted.get(absent).is_none(), "{absent}");
+    }
+    let path = &accepted["path"];
+    assert_eq!(path["outputAmountMinor"], "9935");
+    assert_eq!(path["surplusAmountMinor"], "35");
+    for number in ["estimatedFillTime", "score", "expiresAt"] {
+        assert!(path[number].is_number(), "{number}");
+    }
+    let step = &path["steps"][0];
+    assert_eq!((&step["type"], &step["amountMinor"]), (&json!("fiat_gateway"), &json!("9935")));
+    assert_eq!(step["beneficiaryAccount"], "000123456789");
+}
+
+#[tokio::test]
+async fn both_ways_of_giving_amounts_lead_to_the_same_decision() {
+    let house = House::new().await;
+    let fixed = |units: &str| json!({"targetAmountMinor": units, "limitAmountMinor": units});
+    let bound = |units: &str| json!({ "limitAmountMinor": units });
+    let exact_input = ranged(fixed("100000000"), bound("9900"));
+    let accepted = house.submit(&house.acme, &exact_input).await.ok(202);
+    assert_eq!(accepted["path"]["surplusAmountMinor"], "35");
+    assert!(accepted.get("inputAmountMinor").is_none());
+    let exact_output = ranged(bound("100000000"), fixed("9900"));
+    let accepted = house.submit(&house.acme, &exact_output).await.ok(202);
+    let input: u64 = accepted["inputAmountMinor"].as_str().unwrap().parse().unwrap();
+    let surplus: u64 = accepted["path"]["surplusAmountMinor"].as_str().unwrap().parse().unwrap();
+    assert_eq!(accepted["path"]["outputAmountMinor"], "9900");
+    assert_eq!(input + surplus, 100_000_000);
+    let rejected = house.submit(&house.acme, &ranged(bound("99000000"), fixed("9900"))).await.ok(422);
+    assert_eq!(rejected["reason"], "above_maximum_input");
+}
+
+#[tokio::test]
+async fn amounts_that_fix_neither_or_both_sides_or_decay_are_refused_by_name() {
+    let house = House::new().await;
+    let fixed = |units: &str| json!({"targetAmountMinor": units, "limitAmountMinor": units});
+    let bound = |units: &str| json!({ "limitAmountMinor": units });
+    let decaying =
+        |target: &str, limit: &str| json!({"targetAmountMinor": target, "limitAmountMinor": limit});
+    let both_models = changed(order(), "/input", Some(fixed("100000000")));
+    let cases = [
+        (both_models, "input: "),
+        (changed(order(), "/output", Some(bound("1"))), "output: "),
+        (changed(order(), "/inputAmountMinor", None), "inputAmountMinor: "),
+        (changed(order(), "/minOutputAmountMinor", None), "minOutputAmountMinor: "),
+        (changed(ranged(json!(null), bound("1")), "/input", None), "input: "),
+        (changed(ranged(bound("1"), json!(null)), "/output", None), "output: "),
+        (ranged(bound("1"), bound("1")), "input.targetAmountMinor: "),
+        (ranged(fixed("1"), fixed("1")), "output.targetAmountMinor: "),
+        (ranged(bound("100"), decaying("3", "2")), "output.targetAmountMinor: "),
+        (ranged(decaying("1", "2"), bound("1")), "input.targetAmountMinor: "),
+        (ranged(fixed("0"), bound("1")), "input.limitAmountMinor: "),
+        (ranged(fixed("1"), json!({"targetAmountMinor": "1"})), "output.limitAmountMinor: "),
+        (ranged(json!("1"), bound("1")), "input: "),
+    ];
+    for (body, begins) in cases {
+        let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+        assert!(message.starts_with(begins), "expected {begins}, got {message}");
+    }
+}
+
+#[tokio::test]
+async fn each_field_of_an_intent_is_checked_and_named() {
+    let house = House::new().await;
+    let mut cases: Vec<(&str, Option<Value>)> = Vec::new();
+    for field in ["intentId", "user", "inputAsset", "outputAsset", "deadline", "settlementType"] {
+        cases.push((field, None));
+        cases.push((field, Some(Value::Null)));
+        cases.push((field, Some(json!(true))));
+    }
+    for id in ["intentId", "clientReference", "quoteId", "outputRecipient"] {
+        cases.push((id, Some(json!(""))));
+        cases.push((id, Some(json!("x".repeat(129)))));
+        cases.push((id, Some(json!("line\nbreak"))));
+    }
+    for amount in ["", "0", "-1", "1.5", "1e6", "0x10", " 1", "340282366920938463463374607431768211456"] {
+        cases.push(("inputAmountMinor", Some(json!(amount))));
+        cases.push(("minOutputAmountMinor", Some(json!(amount))));
+        cases.push(("permit.amountMinor", Some(json!(amount))));
+    }
+    cases.push(("inputAmountMinor", Some(json!(100_000_000))));
+    for deadline in [json!("1800000000000"), json!(1.5), json!(-1), json!(house.now.millis()), json!(1e300)] {
+        cases.push(("deadline", Some(deadline)));
+    }
+    cases.push(("deadline", Some(json!(house.now.unix_secs() + 3600))));
+    cases.push(("user", Some(json!("acme"))));
+    for field in ["settlementType", "actorType", "side", "inputAsset.type", "beneficiary.payoutMethod"] {
+        cases.push((field, Some(json!("other"))));
+    }
+    for field in ["beneficiary", "permit", "metadata", "beneficiary.address", "beneficiary.travelRuleData"] {
+        cases.push((field, Some(json!("text"))));
+    }
+    for field in ["beneficiary.account", "beneficiary.name", "beneficiary.swiftCode", "beneficiary.bank"] {
+        cases.push((field, Some(json!(7))));
+        cases.push((field, Some(json!("a\u{0}"))));
+    }
+    cases.push(("beneficiary.country", Some(json!("USA"))));
+    cases.push(("beneficiary.address", Some(json!([]))));
+    for field in ["permit.token", "permit.spender", "permit.nonce", "permit.deadline", "permit.signature"] {
+        cases.push((field, None));
+    }
+    cases.push(("permit.nonce", Some(json!(0))));
+    cases.push(("permit.deadline", Some(json!("1800000000"))));
+    cases.push(("metadata", Some(json!({"deep": [{"a\u{0}": 1}]}))));
+    for (path, value) in cases {
+        let body = changed(order(), &format!("/{}", path.replace('.', "/")), value.clone());
+        let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+        assert!(message.starts_with(&format!("{path}: ")), "{path} {value:?} gave {message}");
+    }
+    let metadata = json!({"senderKycHash": 1});
+    let body = changed(order(), "/metadata", Some(metadata));
+    let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+    assert!(message.starts_with("metadata.senderKycHash: "), "{message}");
+    assert_eq!(house.count("select count(*) from idempotency").await, 0);
+}
+
+#[tokio::test]
+async fn the_legacy_body_and_what_is_no_object_are_refused() {
+    let house = House::new().await;
+    let legacy = json!({"pair": {"source": "USDC", "target": "USD"}, "side": "sell", "amount": "1",
+                        "strategy": "instant"});
+    let message = house.submit(&house.acme, &legacy).await.refused(400, "INVALID_PARAMETER");
+    assert!(message.starts_with("pair: "), "{message}");
+    for body in [json!([]), json!("text"), json!(1), json!(null)] {
+        let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+        assert!(message.starts_with("body: "), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn fields_the_service_does_not_know_are_ignored() {
+    let house = House::new().await;
+    let mut body = order();
+    for pointer in ["/later", "/inputAsset/decimals", "/beneficiary/later", "/permit/later"] {
+        body = changed(body, pointer, Some(json!(6)));
+    }
+    body = changed(body, "/metadata", Some(json!({"senderKycHash": "k", "mine": [1, {"a": null}]})));
+    body = changed(body, "/quoteId", Some(Value::Null));
+    house.submit(&house.acme, &body).await.ok(202);
+}
+
+#[tokio::test]
+async fn a_rejected_intent_is_told_its_reason_and_nothing_else() {
+    let house = House::new().await;
+    let usdc = json!({"type": "erc20", "symbol": "XYZ"});
+    let cases = [
+        (changed(order(), "/permit", None), "permit_required"),
+        (changed(order(), "/outputAsset/symbol", Some(json!("JPY"))), "no_liquidity"),
+        (changed(order(), "/inputAsset", Some(usdc)), "no_liquidity"),
+        (changed(order(), "/minOutputAmountMinor", Some(json!("9936"))), "below_minimum_output"),
+        (changed(order(), "/beneficiary", None), "beneficiary_account_required_for_fiat_output"),
+        (changed(order(), "/beneficiary/country", Some(json!(""))), "beneficiary_incomplete_for_jit_payout"),
+        (changed(order(), "/quoteId", Some(json!("qte_none"))), "quote_not_found"),
+    ];
+    for (body, reason) in cases {
+        let answer = house.submit(&house.acme, &body).await;
+        let expected = json!({"intentId": body["intentId"], "status": "rejected", "reason": reason});
+        assert_eq!(answer.ok(422), expected);
+        let path = format!("/v1/executions/{}", body["clientReference"].as_str().unwrap());
+        house.send(&Call::get(&house.acme, &path)).await.refused(404, "EXECUTION_NOT_FOUND");
+    }
+    assert_eq!(house.count("select count(*) from event").await, 0);
+}
+
+#[tokio::test]
+async fn a_malformed_permit_is_refused_in_each_way() {
+    let house = House::new().await;
+    let now = house.now.unix_secs();
+    let other_token = format!("0x{}", "bb".repeat(20));
+    let cases = [
+        (json!({"token": other_token}), "permit.token"),
+        (json!({"amountMinor": "99999999"}), "permit.amountMinor"),
+        (json!({"spender": other_token}), "permit.spender"),
+        (json!({"deadline": now - 1}), "permit.deadline"),
+    ];
+    for (change, begins) in cases {
+        let wallet = PrivateKeySigner::random();
+        let mut body = order();
+        body["user"] = json!(format!("{:#x}", wallet.address()));
+        body["permit"] = permit(&wallet, change);
+        let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PERMIT");
+        assert!(message.starts_with(begins), "{message}");
+    }
+    let stranger = permit(&PrivateKeySigner::random(), json!({}));
+    for (pointer, value) in [
+        ("/permit", stranger),
+        ("/permit/signature", json!("0x1234")),
+        ("/permit/signature", json!(format!("0x{}", "zz".repeat(65)))),
+        ("/permit/nonce", json!("5")),
+    ] {
+        let message = house
+            .submit(&house.acme, &changed(order(), pointer, Some(value)))
+            .await
+            .refused(400, "INVALID_PERMIT");
+        assert!(message.starts_with("permit.signature"), "{message}");
+    }
+    house.set_next_nonce(1);
+    let message = house.submit(&house.acme, &order()).await.refused(400, "INVALID_PERMIT");
+    assert!(message.starts_with("permit.nonce"), "{message}");
+}
+
+#[tokio::test]
+async fn an_intent_id_and_a_client_reference_are_used_once_within_a_tenant() {
+    let house = House::new().await;
+    let first = order();
+    house.submit(&house.acme, &first).await.ok(202);
+    let same_id = changed(order(), "/intentId", Some(first["intentId"].clone()));
+    let answer = house.submit(&house.acme, &same_id).await;
+    assert!(answer.refused(409, "ALREADY_EXISTS").starts_with("intentId: "));
+    let same_reference = changed(order(), "/clientReference", Some(first["clientReference"].clone()));
+    let answer = house.submit(&house.acme, &same_reference).await;
+    assert!(answer.refused(409, "ALREADY_EXISTS").starts_with("clientReference: "));
+    for keys in [&house.globex, &house.acme_live] {
+        let mut theirs = order();
+        theirs["intentId"] = first["intentId"].clone();
+        theirs["clientReference"] = first["clientReference"].clone();
+        house.submit(keys, &theirs).await.ok(202);
+    }
+}
+
+#[tokio::test]
+async fn a_firm_quote_is_filled_as_locked_once_and_by_its_partner_only() {
+    let house = House::new().await;
+    let ask = json!({"requestId": "r", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
+                     "inputAsset": {"type": "erc20", "symbol": "USDC"},
+                     "outputAsset": {"type": "fiat", "symbol": "USD"}});
+    let quote = house.send(&Call::post(&house.acme, "/v1/quotes/firm", &ask)).await.ok(201);
+    let order = || changed(order(), "/quoteId", Some(quote["quoteId"].clone()));
+    let stranger = house.submit(&house.globex, &order()).await.ok(422);
+    assert_eq!(stranger["reason"], "quote_not_found");
+    let other_amount = changed(order(), "/inputAmountMinor", Some(json!("90000000")));
+    assert_eq!(house.submit(&house.acme, &other_amount).await.ok(422)["reason"], "quote_mismatch");
+    let accepted = house.submit(&house.acme, &order()).await.ok(202);
+    assert_eq!(accepted["fees"], quote["fees"]);
+    assert_eq!(accepted["path"]["outputAmountMinor"], quote["output"]["amountMinor"]);
+    assert_eq!(house.submit(&house.acme, &order()).await.ok(422)["reason"], "quote_already_used");
+}

@@ -1,0 +1,12 @@
+//! The REST API as a partner meets it: the router with a real database, writer and engine behind it.
+
+mod auth;
+mod documents;
+mod events;
+mod executions;
+mod house;
+mod idempotency;
+mod intents;
+mod quotes;
+mod signing;
+mod transport;

@@ -1,0 +1,167 @@
+//! Indicative and firm quotes.
+
+use serde_json::{Value, json};
+
+use crate::house::{Call, House, TOKEN, changed};
+
+fn indicative() -> Value {
+    json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100.00",
+           "side": "sell"})
+}
+
+fn firm(amount: &str, amount_type: &str) -> Value {
+    json!({"requestId": "r-2", "actorId": "desk", "amountMinor": amount, "amountType": amount_type,
+           "inputAsset": {"type": "erc20", "symbol": "USDC"}, "outputAsset": {"type": "fiat", "symbol": "USD"}})
+}
+
+#[tokio::test]
+async fn an_indicative_quote_has_the_contracts_candidate() {
+    let house = House::new().await;
+    let body = changed(indicative(), "/maxSlippageBps", Some(json!(50)));
+    let quote = house.send(&Call::post(&house.acme, "/v1/quotes", &body)).await.ok(200);
+    assert_eq!(quote["requestId"], "r-1");
+    assert_eq!(quote["timestamp"], house.now.millis());
+    let candidates = quote["candidates"].as_array().unwrap();
+    assert_eq!(candidates.len(), 1);
+    let candidate = &candidates[0];
+    // 100 USDC less 5 bps, at 0.999, less 0.50.
+    assert_eq!(candidate["totalCost"], "99.35");
+    assert_eq!(candidate["ttlSec"], 15);
+    assert_eq!(candidate["provider"], "north");
+    assert_eq!(candidate["hops"], json!([]));
+    let leg = &candidate["legs"][0];
+    assert_eq!(
+        (&leg["from"], &leg["to"], &leg["venue"]),
+        (&json!("USDC"), &json!("USD"), &json!("LP:north"))
+    );
+    assert_eq!(leg["capacity"], "1000000");
+    let metadata = &candidate["metadata"];
+    for number in ["latencyMs", "basePrice", "feesBps", "liquidityAvailable", "score"] {
+        assert!(metadata[number].is_number(), "{number}: {metadata}");
+    }
+    assert_eq!(metadata["constraintViolations"], json!([]));
+    let kept: (Value, Value) =
+        sqlx::query_as("select request, response from quote_request").fetch_one(house.pool()).await.unwrap();
+    assert_eq!(kept.0["quoteType"], "B_institution");
+    assert_eq!(kept.1, quote);
+}
+
+#[tokio::test]
+async fn no_liquidity_is_an_empty_list_and_no_fault() {
+    let house = House::new().await;
+    for (field, value) in [
+        ("/source", "DOGE"),
+        ("/target", "JPY"),
+        ("/target", "USDC"),
+        ("/amount", "2000000"),
+        ("/amount", "340282366920938463463374607431768.211455"),
+    ] {
+        let body = changed(indicative(), field, Some(json!(value)));
+        let quote = house.send(&Call::post(&house.acme, "/v1/quotes", &body)).await.ok(200);
+        assert_eq!(quote["candidates"], json!([]), "{field} {value}");
+    }
+    let body = changed(indicative(), "/source", Some(json!("DOGE")));
+    let fine = changed(body, "/amount", Some(json!(format!("0.{}1", "0".repeat(30)))));
+    house.send(&Call::post(&house.acme, "/v1/quotes", &fine)).await.ok(200);
+}
+
+#[tokio::test]
+async fn each_field_of_an_indicative_quote_is_checked_and_named() {
+    let house = House::new().await;
+    let mut cases: Vec<(&str, Option<Value>)> =
+        ["requestId", "actorId", "source", "target", "amount", "side"]
+            .into_iter()
+            .flat_map(|field| [(field, None), (field, Some(json!(1))), (field, Some(json!("")))])
+            .collect();
+    for amount in ["0", "0.000000", "-1", "+1", "1e3", "1.", ".5", "1,5", "1.0000001", " 1", &"9".repeat(40)]
+    {
+        cases.push(("amount", Some(json!(amount))));
+    }
+    for bps in [json!("50"), json!(-1), json!(1.5), json!(10_001)] {
+        cases.push(("maxSlippageBps", Some(bps)));
+    }
+    cases.push(("requestId", Some(json!("x".repeat(129)))));
+    cases.push(("requestId", Some(json!("a\u{0}b"))));
+    cases.push(("side", Some(json!("SELL"))));
+    for field in ["actorType", "quoteType", "settlementPref"] {
+        cases.push((field, Some(json!("other"))));
+        cases.push((field, Some(json!({}))));
+    }
+    for (field, value) in cases {
+        let body = changed(indicative(), &format!("/{field}"), value.clone());
+        let message =
+            house.send(&Call::post(&house.acme, "/v1/quotes", &body)).await.refused(400, "INVALID_PARAMETER");
+        assert!(message.starts_with(&format!("{field}: ")), "{field} {value:?} gave {message}");
+    }
+}
+
+#[tokio::test]
+async fn a_firm_quote_locks_rate_and_fees() {
+    let house = House::new().await;
+    let call = Call::post(&house.acme, "/v1/quotes/firm", &firm("100000000", "source"));
+    let quote = house.send(&call).await.ok(201);
+    assert_eq!(quote["requestId"], "r-2");
+    assert!(quote["quoteId"].as_str().unwrap().starts_with("qte_"));
+    assert_eq!(quote["pair"], "USDC/USD");
+    assert_eq!(quote["allInRate"].as_str().unwrap().trim_end_matches('0'), "0.999");
+    assert_eq!(quote["input"], json!({"amountMinor": "100000000", "currency": "USDC", "exponent": 6}));
+    assert_eq!(quote["output"], json!({"amountMinor": "9935", "currency": "USD", "exponent": 2}));
+    let fees = quote["fees"].as_array().unwrap();
+    let types: Vec<&str> = fees.iter().map(|fee| fee["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["protocol_fee", "payout_fee", "network_fee"]);
+    let until = quote["validUntil"].as_str().unwrap();
+    assert!(until.ends_with('Z') && until.len() == 24, "{until}");
+    let target = Call::post(&house.acme, "/v1/quotes/firm", &firm("9935", "target"));
+    let target = house.send(&target).await.ok(201);
+    assert_eq!(target["output"]["amountMinor"], "9935");
+    let input: u128 = target["input"]["amountMinor"].as_str().unwrap().parse().unwrap();
+    assert!(input <= 100_000_000, "the smallest input that delivers the target: {input}");
+}
+
+#[tokio::test]
+async fn a_firm_quote_nobody_can_lock_is_refused_and_the_refusal_is_replayed() {
+    let house = House::new().await;
+    let unknown = changed(firm("100", "target"), "/outputAsset/symbol", Some(json!("JPY")));
+    for body in [firm("100000001", "target"), firm("1", "source"), unknown] {
+        let call = Call::post(&house.acme, "/v1/quotes/firm", &body);
+        let first = house.send(&call).await;
+        first.refused(422, "INSUFFICIENT_LIQUIDITY");
+        let again = house.send(&call).await;
+        assert_eq!((again.text, again.headers.contains_key("x-idempotency-replayed")), (first.text, true));
+    }
+    assert_eq!(house.count("select count(*) from firm_quote").await, 0);
+}
+
+#[tokio::test]
+async fn each_field_of_a_firm_quote_is_checked_and_named() {
+    let house = House::new().await;
+    let mut cases: Vec<(&str, Option<Value>)> = vec![
+        ("/amountMinor", Some(json!("0"))),
+        ("/amountMinor", Some(json!("1.0"))),
+        ("/amountMinor", Some(json!(100))),
+        ("/amountMinor", Some(json!("340282366920938463463374607431768211456"))),
+        ("/amountType", Some(json!("input"))),
+        ("/side", Some(json!("hold"))),
+        ("/actorType", Some(json!("robot"))),
+        ("/inputAsset", Some(json!("USDC"))),
+        ("/inputAsset/type", Some(json!("ERC20"))),
+        ("/inputAsset/type", None),
+        ("/inputAsset/symbol", None),
+        ("/inputAsset/address", Some(json!("0xaa"))),
+        ("/outputAsset/currency", Some(json!("US"))),
+        ("/outputAsset/chain", Some(json!(1))),
+    ];
+    for field in ["/requestId", "/actorId", "/inputAsset", "/outputAsset", "/amountMinor", "/amountType"] {
+        cases.push((field, None));
+    }
+    for (pointer, value) in cases {
+        let body = changed(firm("100000000", "source"), pointer, value.clone());
+        let call = Call::post(&house.acme, "/v1/quotes/firm", &body);
+        let message = house.send(&call).await.refused(400, "INVALID_PARAMETER");
+        let path = pointer.trim_start_matches('/').replace('/', ".");
+        assert!(message.starts_with(&format!("{path}: ")), "{pointer} {value:?} gave {message}");
+    }
+    let ahead = changed(firm("100000000", "source"), "/inputAsset/decimals", Some(json!(6)));
+    let ahead = changed(ahead, "/inputAsset/address", Some(json!(TOKEN)));
+    house.send(&Call::post(&house.acme, "/v1/quotes/firm", &ahead)).await.ok(201);
+}
