@@ -119,6 +119,10 @@ fn context() -> Context {
 
 impl House {
     pub(crate) async fn new() -> Self {
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter("dvp_fix_gateway=debug,dvp_core=info")
+            .with_ansi(false)
+            .try_init();
         let database = TestDatabase::create().await;
         let pool = database.pool().clone();
         let context = Arc::new(context());
@@ -151,8 +155,7 @@ impl House {
     }
 
     pub(crate) async fn gateway(&self) -> Gateway {
-        let config =
-            GatewayConfig { lease_ttl: Duration::from_secs(3), refresh: Duration::from_millis(100) };
+        let config = GatewayConfig { lease_ttl: Duration::from_secs(3), refresh: Duration::from_millis(100) };
         let any = "127.0.0.1:0".parse().unwrap();
         let pool = self.pool().clone();
         let (gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();

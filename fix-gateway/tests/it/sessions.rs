@@ -151,9 +151,10 @@ async fn reports_for_a_peer_that_is_away_come_by_resend() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_gateway_takes_over_a_session_whose_owner_stopped() {
     let house = House::new().await;
-    let (first, second) = (house.gateway().await, house.gateway().await);
+    let first = house.gateway().await;
     let mut client = Client::connect(first.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
+    let second = house.gateway().await;
     first.stop().await;
     assert_eq!(client.expect("5").await.text(58), Some("service is stopping"));
     // The number goes on where the first owner left it.
