@@ -15,11 +15,7 @@ use dvp_core::{
 };
 use dvp_fix::{dictionary::Rules, session::SessionConfig};
 use sqlx::postgres::PgListener;
-use tokio::{
-    net::TcpListener,
-    sync::watch,
-    task::{JoinHandle, JoinSet},
-};
+use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
@@ -79,9 +75,12 @@ impl FixGateway {
     pub async fn run(self, shutdown: CancellationToken) {
         let Self { listener, engine, pool, config, directory, owner } = self;
         let (grown, feed) = watch::channel(0);
-        let follower = tokio::spawn(follow_feed(pool.clone(), grown, shutdown.clone()));
+        // Dropping this future ends everything it started.
+        let follower =
+            AbortOnDropHandle::new(tokio::spawn(follow_feed(pool.clone(), grown, shutdown.clone())));
         let keeper = Keeper { engine, pool, config, directory: directory.clone(), owner, feed };
-        let door = tokio::spawn(acceptor::accept(listener, directory, shutdown.clone()));
+        let door =
+            AbortOnDropHandle::new(tokio::spawn(acceptor::accept(listener, directory, shutdown.clone())));
         keeper.keep(shutdown).await;
         for task in [follower, door] {
             join(task).await;
@@ -89,7 +88,7 @@ impl FixGateway {
     }
 }
 
-async fn join(task: JoinHandle<()>) {
+async fn join(task: AbortOnDropHandle<()>) {
     if let Err(error) = task.await {
         error!(%error, "task ended badly");
     }
