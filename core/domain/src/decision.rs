@@ -61,12 +61,83 @@ pub enum QuoteLookup {
     },
 }
 
+/// What kind of asset is paid and what kind is received: it decides how the order settles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OrderKind {
+    TokenToFiat,
+    TokenToToken,
+    FiatToFiat,
+    FiatToToken,
+}
+
+impl OrderKind {
+    pub const fn of(input: &Asset, output: &Asset) -> Self {
+        match (input.is_fiat(), output.is_fiat()) {
+            (false, true) => Self::TokenToFiat,
+            (false, false) => Self::TokenToToken,
+            (true, true) => Self::FiatToFiat,
+            (true, false) => Self::FiatToToken,
+        }
+    }
+
+    /// The input is locked on the chain; otherwise it is taken from the partner's prefunded balance.
+    pub const fn locks_input(self) -> bool {
+        match self {
+            Self::TokenToFiat | Self::TokenToToken => true,
+            Self::FiatToFiat | Self::FiatToToken => false,
+        }
+    }
+
+    /// The output is a transfer on the chain; otherwise a payout rail delivers it.
+    pub const fn pays_on_chain(self) -> bool {
+        match self {
+            Self::TokenToToken | Self::FiatToToken => true,
+            Self::TokenToFiat | Self::FiatToFiat => false,
+        }
+    }
+}
+
+/// Where the input comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "from", rename_all = "snake_case")]
+pub enum InputFunding {
+    /// Pulled into the escrow with the user's permit.
+    Permit,
+    /// `amount` of the partner's prefunded balance of `asset`, reserved at the commit.
+    PartnerBalance { asset: String, amount: Minor },
+}
+
+/// What one provider contributes to a fill.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Slice {
+    /// Whose balance of the output asset is reserved.
+    pub provider_id: String,
+    /// Where the slice was priced, as in a quote's leg (`LP:<id>`, `AMM-Pool`, ...).
+    pub venue: String,
+    /// The provider's wallet for released funds.
+    pub wallet: String,
+    /// The share of the input that it converts. The shares and the protocol fee sum up to the plan's input.
+    pub input: Minor,
+    /// What it delivers, before the payout fee: to be reserved. The slices sum up to the plan's gross output.
+    pub output: Minor,
+    /// What the floor of its conversion cut off, in 10^-18 minor units of the output asset.
+    pub residual_e18: u64,
+    /// The resting order that it fills, when the venue is the order book.
+    pub level_id: Option<i64>,
+}
+
 /// How an accepted intent is filled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
+    pub kind: OrderKind,
+    pub funding: InputFunding,
+    /// The provider of the largest slice.
     pub solver_id: String,
     /// The wallet released funds go to.
     pub solver_wallet: String,
+    /// At least one; more when the fill is split.
+    pub slices: Vec<Slice>,
     pub priced: Priced,
     pub surplus: Minor,
     /// The firm quote this plan consumes.
@@ -280,13 +351,34 @@ fn plan(
         score: u64::from(route.provider.spread_bps.saturating_add(route.provider.fees.protocol_fee_bps)),
         expires_at: now.plus_millis(PATH_TTL_MS),
     };
+    let kind = OrderKind::of(route.price.input, route.price.output);
+    let slice = Slice {
+        provider_id: solver_id.clone(),
+        venue: format!("LP:{solver_id}"),
+        wallet: route.provider.wallet.clone(),
+        input: priced.input.checked_sub(priced.protocol_fee).unwrap_or_default(),
+        output: priced.gross_output,
+        residual_e18: priced.residual_e18,
+        level_id: None,
+    };
     Plan {
+        kind,
+        funding: funding(kind, route.price.input, priced.input),
         solver_id,
         solver_wallet: route.provider.wallet.clone(),
+        slices: vec![slice],
         priced,
         surplus,
         quote_id: request.quote_id.clone(),
         path,
+    }
+}
+
+fn funding(kind: OrderKind, asset: &Asset, amount: Minor) -> InputFunding {
+    if kind.locks_input() {
+        InputFunding::Permit
+    } else {
+        InputFunding::PartnerBalance { asset: asset.symbol.clone(), amount }
     }
 }
 

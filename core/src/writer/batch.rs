@@ -77,7 +77,8 @@ fn balance_keys(context: &Context, asked: &[&Submission], units: &[&Unit]) -> BT
         let Work::Step(change) = &unit.work else { continue };
         let Some(step) = &change.step else { continue };
         if step.effects.iter().any(|e| matches!(e, Effect::ReleaseReservation | Effect::SpendReservation)) {
-            keys.insert((change.terms.plan.solver_id.clone(), change.terms.output.asset.clone()));
+            let slices = change.terms.plan.slices.iter();
+            keys.extend(slices.map(|slice| (slice.provider_id.clone(), change.terms.output.asset.clone())));
         }
     }
     keys

@@ -3,6 +3,7 @@
 use dvp_domain::canonical::{canonical_sha256, hex32};
 use dvp_domain::event::{self, EventType};
 use dvp_domain::ids::EventId;
+use dvp_domain::money::Minor;
 use dvp_domain::receipt;
 use dvp_domain::settlement::{Effect, Emitted, State, Step, Terms};
 use dvp_domain::time::Timestamp;
@@ -13,6 +14,7 @@ use super::rows::{Rows, release, spend};
 use crate::chain::{ChainCommand, CreateCommand, PermitArgs};
 use crate::context::Context;
 use crate::store::StoreError;
+use crate::store::balances::Balance;
 use crate::store::effects::{EffectKind, NewEffect};
 use crate::store::events::NewEvent;
 use crate::store::intents::Tenant;
@@ -74,8 +76,6 @@ fn gather_effect(
     (version, now): (i64, Timestamp),
 ) -> Result<(), StoreError> {
     let reference = terms.reference.to_string();
-    let gross = terms.plan.priced.gross_output;
-    let balance = (terms.plan.solver_id.clone(), terms.output.asset.clone());
     let mut due = |kind, at: Timestamp| {
         rows.effects.push(NewEffect { reference: reference.clone(), kind, run_at: at.to_utc() });
     };
@@ -90,11 +90,24 @@ fn gather_effect(
         Effect::FillAndSettle => fill_and_settle(context, rows, terms, next),
         Effect::IssueReceipt => issue_receipt(rows, terms, next, now),
         Effect::DropTimers => rows.timers_dropped.push(reference),
-        Effect::ReleaseReservation => rows.shift(&balance, |held| release(held, gross))?,
-        Effect::SpendReservation => rows.shift(&balance, |held| spend(held, gross))?,
+        Effect::ReleaseReservation => shift_slices(rows, terms, release)?,
+        Effect::SpendReservation => shift_slices(rows, terms, spend)?,
         Effect::Post(moves) => {
             rows.postings.push(Posting { reference, step: version, moves: moves.clone() });
         }
+    }
+    Ok(())
+}
+
+/// What each provider reserved is released or spent.
+fn shift_slices(
+    rows: &mut Rows,
+    terms: &Terms,
+    change: fn(Balance, Minor) -> Option<Balance>,
+) -> Result<(), StoreError> {
+    for slice in &terms.plan.slices {
+        let key = (slice.provider_id.clone(), terms.output.asset.clone());
+        rows.shift(&key, |held| change(held, slice.output))?;
     }
     Ok(())
 }

@@ -151,8 +151,10 @@ fn gather_accepted(
 ) -> Result<Accepted, StoreError> {
     let request = &submission.request;
     let reference = Reference::from_unique(Uuid::now_v7().simple());
-    let gross = plan.priced.gross_output;
-    rows.shift(&(plan.solver_id.clone(), request.output_asset.symbol.clone()), |held| reserve(held, gross))?;
+    for slice in &plan.slices {
+        let key = (slice.provider_id.clone(), request.output_asset.symbol.clone());
+        rows.shift(&key, |held| reserve(held, slice.output))?;
+    }
     if let Some(quote) = &plan.quote_id {
         known.consumed.push((quote.clone(), reference.to_string()));
     }

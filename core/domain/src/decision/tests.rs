@@ -85,6 +85,10 @@ fn an_exact_input_is_accepted_with_surplus_over_its_floor() {
     // 100 USDC less 5 bps, at 0.999, less 0.50.
     assert_eq!(plan.priced.output, Minor::new(9_935));
     assert_eq!(plan.surplus, Minor::new(35));
+    assert_eq!((plan.kind, &plan.funding), (OrderKind::TokenToFiat, &InputFunding::Permit));
+    let [slice] = plan.slices.as_slice() else { panic!("one provider fills it") };
+    assert_eq!(slice.input.checked_add(plan.priced.protocol_fee), Some(plan.priced.input));
+    assert_eq!(slice.output, plan.priced.gross_output);
     assert_eq!(shown_fees(&plan), None);
     assert_eq!(plan_id(&plan.path.intent_id), "DVP-6F1E2D3C");
 }
