@@ -11,7 +11,7 @@ use std::{
 
 use dvp_fix::{
     SeqNum,
-    codec::{Body, Field, Message},
+    codec::{Body, Field, MessageRef, MsgType},
     dictionary::{Rules, Section},
     session::{Credentials, SessionConfig, Stored, business_reject},
     tag,
@@ -121,28 +121,28 @@ impl Echo {
         Self { rules, appl_ver_id, next_in, next_out, stored: BTreeMap::new(), seen: HashSet::new() }
     }
 
-    fn commit(&mut self, numbers: Numbers, messages: Vec<Stored>) -> Commit {
+    fn count(&mut self, numbers: Numbers) -> Commit {
         if numbers.reset {
             self.stored.clear();
         }
         (self.next_in, self.next_out) = (numbers.next_in, numbers.next_out);
-        self.stored.extend(messages.iter().map(|message| (message.seq, message.clone())));
-        Box::pin(std::future::ready(Ok(messages)))
+        Commit::Ready
     }
 
-    fn answer(&mut self, message: &Message) -> Option<(String, Body)> {
-        let msg_type = message.text(tag::MSG_TYPE)?;
-        match msg_type {
-            "D" => {
+    fn answer(&mut self, message: MessageRef<'_>, body: Body) -> Option<(MsgType, Body)> {
+        let msg_type = MsgType::from_bytes(message.msg_type());
+        match message.msg_type() {
+            b"D" => {
                 let is_new = self.seen.insert(message.get(11)?.to_vec());
                 let is_wanted = is_new || !message.is_yes(tag::POSS_RESEND);
-                is_wanted.then(|| ("D".to_owned(), ascending(message, &self.rules)))
+                is_wanted.then(|| (MsgType::NEW_ORDER_SINGLE, ascending(message, &self.rules, body)))
             }
-            "d" | "C" => Some((msg_type.to_owned(), ascending(message, &self.rules))),
+            b"d" | b"C" => Some((msg_type?, ascending(message, &self.rules, body))),
             _ => {
                 let body = business_reject(message, 3, "Unsupported Message Type");
                 // Which version the type is unsupported in.
-                Some(("j".to_owned(), body.maybe(tag::DEFAULT_APPL_VER_ID, self.appl_ver_id.as_deref())))
+                let body = body.maybe(tag::DEFAULT_APPL_VER_ID, self.appl_ver_id.as_deref());
+                Some((MsgType::BUSINESS_MESSAGE_REJECT, body))
             }
         }
     }
@@ -158,22 +158,20 @@ impl Application for Echo {
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
-        Ok(self.commit(numbers, Vec::new()))
+        Ok(self.count(numbers))
     }
 
-    async fn deliver(&mut self, message: Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
-        let answer = self.answer(&message).map(|(msg_type, body)| Stored {
-            seq: turn.reserve(),
-            msg_type,
-            body,
-            sending_time: turn.sending_time(),
-            resend: true,
-        });
-        let numbers = turn.numbers();
-        Ok(self.commit(numbers, answer.into_iter().collect()))
+    async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        let body = turn.body();
+        if let Some((msg_type, body)) = self.answer(message, body) {
+            let (seq, sending_time) = (turn.reserve(), turn.sending_time());
+            self.stored.insert(seq, Stored { seq, msg_type, body: body.clone(), sending_time, resend: true });
+            turn.transmit(seq, msg_type, body);
+        }
+        Ok(self.count(turn.numbers()))
     }
 
-    fn is_about_earlier(&self, _: &Message) -> bool {
+    fn is_about_earlier(&self, _: MessageRef<'_>) -> bool {
         false
     }
 
@@ -197,7 +195,7 @@ impl Application for Echo {
 }
 
 /// The message's own fields again: routing fields, then the body by ascending tag, each group after its count.
-fn ascending(message: &Message, rules: &Rules) -> Body {
+fn ascending(message: MessageRef<'_>, rules: &Rules, mut body: Body) -> Body {
     const STAMPED: [u32; 9] = [8, 9, 34, 35, 43, 49, 52, 56, 122];
     let mut header: Vec<&Field> = Vec::new();
     let mut runs: Vec<Vec<&Field>> = Vec::new();
@@ -223,7 +221,6 @@ fn ascending(message: &Message, rules: &Rules) -> Body {
     }
     header.sort_by_key(|field| field.tag);
     runs.sort_by_key(|run| run.first().map(|field| field.tag));
-    let mut body = Body::new();
     for field in header.into_iter().chain(runs.into_iter().flatten()) {
         body.push(field.tag, message.value(field));
     }

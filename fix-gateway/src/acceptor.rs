@@ -164,8 +164,9 @@ async fn welcome(stream: TcpStream, peer: SocketAddr, directory: &Directory) {
 /// `None` when the first frame is garbled or no Logon.
 async fn first_message(connection: &mut Connection) -> Option<Message> {
     loop {
-        match connection.buffered().ok()? {
-            Some(Ok(message)) if message.msg_type() == b"A" => return Some(message),
+        let frame_max = connection.frame_max;
+        match connection.inbound.next(frame_max).ok()? {
+            Some(Ok(message)) if message.msg_type() == b"A" => return Some(message.to_owned()),
             Some(_) => return None,
             None => connection.fill().await.ok()?,
         }

@@ -4,8 +4,8 @@ use std::{future::Future, pin::Pin};
 
 use dvp_fix::{
     SeqNum, UtcNanos,
-    codec::Message,
-    session::{Credentials, Now, Session, Stored},
+    codec::{Body, MessageRef, MsgType},
+    session::{Credentials, Now, Session, Stored, Transmit},
 };
 
 /// The store could not do it. The connection ends; what was not acknowledged comes again.
@@ -13,11 +13,24 @@ use dvp_fix::{
 #[error("{0}")]
 pub struct Unavailable(pub String);
 
-/// Resolves once everything is durable, to the messages that may now be transmitted, by ascending number.
-///
-/// The work is under way when a commit is returned, in the order in which commits were asked for; waiting for it does
-/// not drive it.
-pub type Commit = Pin<Box<dyn Future<Output = Result<Vec<Stored>, Unavailable>> + Send>>;
+/// When what was asked for is durable, and the messages that may be transmitted then.
+pub enum Commit {
+    /// It is durable already, and so is what was handed to [`Turn::transmit`], which goes out now.
+    Ready,
+    /// The work is under way, in the order in which commits were asked for.
+    UnderWay(UnderWay),
+}
+
+/// Resolves once everything is durable, to the messages that may now be transmitted, by ascending number. Waiting for
+/// it does not drive it.
+pub type UnderWay = Pin<Box<dyn Future<Output = Result<Vec<Stored>, Unavailable>> + Send>>;
+
+impl Commit {
+    /// A commit whose work is under way.
+    pub fn under_way(work: impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send + 'static) -> Self {
+        Self::UnderWay(Box::pin(work))
+    }
+}
 
 /// A session's numbers before and after a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +57,12 @@ pub trait Application: Send + 'static {
     /// [`Turn::numbers`] are one commit. Returns once the commit has its place in line.
     fn deliver(
         &mut self,
-        message: Message,
+        message: MessageRef<'_>,
         turn: &mut Turn<'_>,
     ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
 
     /// Must everything before this message be durable before it is delivered?
-    fn is_about_earlier(&self, message: &Message) -> bool;
+    fn is_about_earlier(&self, message: MessageRef<'_>) -> bool;
 
     /// Stored messages of a range, ascending.
     fn stored(
@@ -75,12 +88,18 @@ pub trait Application: Send + 'static {
 pub struct Turn<'a> {
     session: &'a mut Session,
     enqueued_out: &'a mut SeqNum,
+    ready: &'a mut Vec<Transmit>,
     now: Now,
 }
 
 impl<'a> Turn<'a> {
-    pub(crate) const fn new(session: &'a mut Session, enqueued_out: &'a mut SeqNum, now: Now) -> Self {
-        Self { session, enqueued_out, now }
+    pub(crate) const fn new(
+        session: &'a mut Session,
+        enqueued_out: &'a mut SeqNum,
+        ready: &'a mut Vec<Transmit>,
+        now: Now,
+    ) -> Self {
+        Self { session, enqueued_out, ready, now }
     }
 
     /// The next outbound number.
@@ -91,6 +110,18 @@ impl<'a> Turn<'a> {
     /// SendingTime(52) of what is numbered in this turn.
     pub const fn sending_time(&self) -> UtcNanos {
         self.now.utc
+    }
+
+    /// An empty body whose buffer has been used before, if there is one.
+    pub fn body(&mut self) -> Body {
+        self.session.body()
+    }
+
+    /// Hands over a message that is durable, under a number of this turn. Only for a turn that ends in
+    /// [`Commit::Ready`].
+    pub fn transmit(&mut self, seq: SeqNum, msg_type: MsgType, body: Body) {
+        let sending_time = self.now.utc;
+        self.ready.push(Transmit { seq, msg_type, body, sending_time, orig_sending_time: None });
     }
 
     /// The numbers as they are after this turn. Called once, when all are reserved; the commit must be queued.

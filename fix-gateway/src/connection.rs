@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, time::Duration};
 
-use dvp_fix::codec::{Framed, Framer, Garbled, Message};
+use dvp_fix::codec::{Framed, Framer, Garbled, Message, MessageRef, Parser};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 /// Whatever carries bytes both ways.
@@ -16,12 +16,26 @@ const LOGON_MAX: usize = 4 * 1024;
 /// A peer that takes nothing for this long is gone.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
+/// Bytes asked for at first; a peer that fills them is given twice as much the next time.
+const READ_MIN: usize = 2 * 1024;
+/// Bytes asked for at most.
+const READ_MAX: usize = 64 * 1024;
+
 /// A connection and what was read of it.
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
-    framer: Framer,
-    buffer: Vec<u8>,
+    pub(crate) inbound: Inbound,
+    /// Bytes that one frame may have.
+    pub(crate) frame_max: usize,
+    read_bytes: usize,
     pub(crate) peer: SocketAddr,
+}
+
+/// What was read and not yet understood. Taken out of its [`Connection`] while its frames are looked at.
+#[derive(Default)]
+pub(crate) struct Inbound {
+    framer: Framer,
+    parser: Parser,
 }
 
 /// A connection whose first message says which session it is for.
@@ -30,33 +44,47 @@ pub struct Attach {
     pub(crate) logon: Message,
 }
 
-impl Connection {
-    pub(crate) fn new(stream: Box<dyn Stream>, peer: SocketAddr) -> Self {
-        Self { stream, framer: Framer::new(LOGON_MAX), buffer: vec![0; 16 * 1024], peer }
-    }
-
-    /// The peer may send longer frames from now on.
-    pub(crate) const fn trust(&mut self) {
-        self.framer.set_limit(FRAME_MAX);
-    }
-
-    /// A frame that was read already, if there is a whole one.
-    pub(crate) fn buffered(&mut self) -> io::Result<Option<Result<Message, Garbled>>> {
+impl Inbound {
+    /// A frame that was read already, if there is a whole one of at most `frame_max` bytes.
+    pub(crate) fn next(&mut self, frame_max: usize) -> io::Result<Option<Result<MessageRef<'_>, Garbled>>> {
+        self.framer.set_limit(frame_max);
         match self.framer.next_frame() {
-            Framed::Frame(frame) => Ok(Some(Message::parse(frame))),
+            Framed::Frame(frame) => Ok(Some(self.parser.parse(frame))),
             Framed::Incomplete => Ok(None),
             Framed::TooLong => Err(io::Error::new(io::ErrorKind::InvalidData, "frame too long")),
         }
     }
+}
+
+impl Connection {
+    pub(crate) fn new(stream: Box<dyn Stream>, peer: SocketAddr) -> Self {
+        Self { stream, inbound: Inbound::default(), frame_max: LOGON_MAX, read_bytes: READ_MIN, peer }
+    }
+
+    /// The peer may send longer frames from now on.
+    pub(crate) const fn trust(&mut self) {
+        self.frame_max = FRAME_MAX;
+    }
 
     /// Reads once. Nothing is lost when this is dropped while it waits.
     pub(crate) async fn fill(&mut self) -> io::Result<()> {
-        let bytes = self.stream.read(&mut self.buffer).await?;
+        let room = self.inbound.framer.room(self.read_bytes);
+        let room_bytes = room.len();
+        let bytes = self.stream.read(room).await?;
         if bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        self.framer.push(&self.buffer[..bytes]);
+        if bytes == room_bytes {
+            self.read_bytes = READ_MAX.min(self.read_bytes * 2);
+        }
+        self.inbound.framer.filled(bytes);
         Ok(())
+    }
+
+    /// Gives back what memory it can: nothing has come for a while.
+    pub(crate) fn rest(&mut self) {
+        self.read_bytes = READ_MIN;
+        self.inbound.framer.shrink();
     }
 
     /// Writes all, or fails when the peer does not take it in time.

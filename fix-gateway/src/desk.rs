@@ -21,7 +21,7 @@ use dvp_core::{
 use dvp_domain::event::EventType;
 use dvp_fix::{
     SeqNum, UtcNanos,
-    codec::Message,
+    codec::{MessageRef, MsgType},
     session::{Credentials, Stored, business_reject},
 };
 use tokio::sync::watch;
@@ -117,7 +117,11 @@ impl Desk {
         }
     }
 
-    async fn new_order(&mut self, message: &Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+    async fn new_order(
+        &mut self,
+        message: MessageRef<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
         let facts = OrderFacts::of(message);
         let cl_ord_id = match message.text(tags::CL_ORD_ID) {
@@ -155,7 +159,7 @@ impl Desk {
 
     async fn submit(
         &self,
-        message: &Message,
+        message: MessageRef<'_>,
         (request, cl_ord_id, facts): (dvp_domain::intent::IntentRequest, String, OrderFacts),
         slot: Slot,
         numbers: Numbers,
@@ -252,10 +256,14 @@ impl Desk {
             is_status,
         };
         let body = report::execution_report(self.version, facts, &told, &ids);
-        self.write(numbers, FixRows { outbound: vec![slot.holds("8", body)], orders: Vec::new() }).await
+        self.write(
+            numbers,
+            FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders: Vec::new() },
+        )
+        .await
     }
 
-    async fn status(&self, message: &Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+    async fn status(&self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
         let cl_ord_id = message.text(tags::CL_ORD_ID).unwrap_or_default();
         if let Some(order) = self.find_order(cl_ord_id).await?
@@ -273,10 +281,14 @@ impl Desk {
             is_status: true,
         };
         let body = report::execution_report(self.version, &OrderFacts::of(message), &unknown, &ids);
-        self.write(numbers, FixRows { outbound: vec![slot.holds("8", body)], orders: Vec::new() }).await
+        self.write(
+            numbers,
+            FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders: Vec::new() },
+        )
+        .await
     }
 
-    async fn cancel(&self, message: &Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+    async fn cancel(&self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
         let said = |tag| message.text(tag).unwrap_or_default();
         let (cl_ord_id, orig) = (said(tags::CL_ORD_ID), said(tags::ORIG_CL_ORD_ID));
@@ -307,7 +319,7 @@ impl Desk {
 
     async fn cancel_known(
         &self,
-        message: &Message,
+        message: MessageRef<'_>,
         order: &FixOrder,
         facts: OrderFacts,
         slot: Slot,
@@ -329,12 +341,12 @@ impl Desk {
             FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() },
             cancel_order(&cl_ord_id, &order.cl_ord_id),
         ];
-        let rows = FixRows { outbound: vec![slot.holds("8", body)], orders };
+        let rows = FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders };
         let render: RenderFix = Arc::new(move |_| rows.clone());
         let part = self.part(numbers, Arc::clone(&render));
         match self.engine.cancel(&self.tenant, &reference, Some(part)).await {
             Ok(CancelOutcome::Cancelled) => {
-                Ok(Box::pin(std::future::ready(Ok(transmissible(render(&Outcome::Written))))))
+                Ok(Commit::under_way(std::future::ready(transmissible(render(&Outcome::Written)))))
             }
             Ok(CancelOutcome::TooLate) => {
                 let rows = self.refuse_cancel(message, slot, Some(order), CancelRefusal::TooLate).await?;
@@ -351,7 +363,7 @@ impl Desk {
 
     async fn refuse_cancel(
         &self,
-        message: &Message,
+        message: MessageRef<'_>,
         slot: Slot,
         order: Option<&FixOrder>,
         refusal: CancelRefusal,
@@ -372,20 +384,27 @@ impl Desk {
         };
         let body = report::cancel_reject(self.version, &rejected);
         let orders = vec![cancel_order(cl_ord_id, orig)];
-        Ok(FixRows { outbound: vec![slot.holds("9", body)], orders })
+        Ok(FixRows { outbound: vec![slot.holds(MsgType::ORDER_CANCEL_REJECT, body)], orders })
     }
 
     /// A BusinessMessageReject(j).
     async fn refuse_message(
         &self,
-        message: &Message,
+        message: MessageRef<'_>,
         slot: Slot,
         numbers: Numbers,
         reason: u8,
         text: &str,
     ) -> Result<Commit, Unavailable> {
         let body = business_reject(message, reason, text);
-        self.write(numbers, FixRows { outbound: vec![slot.holds("j", body)], orders: Vec::new() }).await
+        self.write(
+            numbers,
+            FixRows {
+                outbound: vec![slot.holds(MsgType::BUSINESS_MESSAGE_REJECT, body)],
+                orders: Vec::new(),
+            },
+        )
+        .await
     }
 
     /// What an event has to tell; `None` when it was told already.
@@ -427,7 +446,12 @@ impl Desk {
             is_status: false,
         };
         info!(intent_id = %order.intent_id, event = stored.event.kind.as_str(), seq = %slot.seq, "report");
-        Some(slot.holds("8", report::execution_report(self.version, &facts, &told, &ids)))
+        Some(
+            slot.holds(
+                MsgType::EXECUTION_REPORT,
+                report::execution_report(self.version, &facts, &told, &ids),
+            ),
+        )
     }
 }
 
@@ -466,19 +490,19 @@ impl Application for Desk {
         self.write(numbers, FixRows::default()).await
     }
 
-    async fn deliver(&mut self, message: Message, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+    async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         match message.msg_type() {
-            b"D" => self.new_order(&message, turn).await,
-            b"F" => self.cancel(&message, turn).await,
-            b"H" => self.status(&message, turn).await,
+            b"D" => self.new_order(message, turn).await,
+            b"F" => self.cancel(message, turn).await,
+            b"H" => self.status(message, turn).await,
             _ => {
                 let (slot, numbers) = Slot::take(turn);
-                self.refuse_message(&message, slot, numbers, 3, "Unsupported Message Type").await
+                self.refuse_message(message, slot, numbers, 3, "Unsupported Message Type").await
             }
         }
     }
 
-    fn is_about_earlier(&self, message: &Message) -> bool {
+    fn is_about_earlier(&self, message: MessageRef<'_>) -> bool {
         match message.msg_type() {
             b"F" | b"H" => true,
             _ => is_repetition(message),
@@ -488,7 +512,7 @@ impl Application for Desk {
     async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
         let mut conn = self.connection().await?;
         let messages = store::list_outbound(&mut conn, &self.session.session_id, from.0, to.0).await?;
-        Ok(messages.into_iter().map(stored).collect())
+        messages.into_iter().map(stored).collect()
     }
 
     async fn wait_for_reports(&mut self) {
@@ -526,9 +550,9 @@ impl Application for Desk {
 
 /// Waits for the commit, and renders once more what it stored.
 fn acknowledged(pending: Pending, render: RenderFix) -> Commit {
-    Box::pin(async move {
+    Commit::under_way(async move {
         let done = pending.await.map_err(|_| Unavailable("the writer has stopped".to_owned()))?;
         let done = done.map_err(|error| Unavailable(error.to_string()))?;
-        Ok(transmissible(render(&done.outcome)))
+        transmissible(render(&done.outcome))
     })
 }

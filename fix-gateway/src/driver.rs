@@ -12,7 +12,7 @@ use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
 use dvp_fix::{
     SeqNum,
-    codec::{Garbled, Message},
+    codec::{Garbled, MessageRef},
     session::{Output, Session, SessionConfig, Stored, Transmit},
 };
 use tokio::sync::mpsc;
@@ -20,13 +20,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use crate::{
-    application::{Application, Commit, Numbers, Turn, Unavailable},
+    application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay},
     clock,
-    connection::{Attach, Connection},
+    connection::{Attach, Connection, Inbound},
 };
 
 /// Commits in flight at most; beyond that the socket is not read.
 const IN_FLIGHT_MAX: usize = 256;
+/// Bytes encoded before they are written, though more frames wait to be read.
+const OUT_MAX: usize = 64 * 1024;
 /// Between attempts to load a session's numbers.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -45,13 +47,16 @@ pub struct Driver<A> {
     enqueued_out: SeqNum,
     /// Counts connections, so that what was meant for one does not go to the next.
     generation: u64,
+    /// What may be written, in the form of the wire.
     out: Vec<u8>,
+    /// Messages of the turn under way that are durable already.
+    ready: Vec<Transmit>,
     name: String,
 }
 
 /// What has to leave, in order.
 enum Pending {
-    Commit { commit: Commit, generation: u64 },
+    Commit { commit: UnderWay, generation: u64 },
     Message(Transmit),
     Close,
 }
@@ -96,6 +101,7 @@ impl<A: Application> Driver<A> {
             enqueued_out: SeqNum::FIRST,
             generation: 0,
             out: Vec::new(),
+            ready: Vec::new(),
             name,
         }
     }
@@ -147,11 +153,14 @@ impl<A: Application> Driver<A> {
             Event::Committed(done) => self.committed(done?),
             Event::Timer => {
                 self.session.handle_timeout(clock::now());
-                self.drain().await?;
+                self.drain(None).await?;
+                if let Some(connection) = &mut self.connection {
+                    connection.rest();
+                }
             }
             Event::Reports => {
-                let mut turn = Turn::new(&mut self.session, &mut self.enqueued_out, clock::now());
-                if let Some(commit) = self.app.report(&mut turn).await? {
+                let (app, mut turn) = self.turn();
+                if let Some(commit) = app.report(&mut turn).await? {
                     self.push_commit(commit);
                 }
             }
@@ -163,9 +172,20 @@ impl<A: Application> Driver<A> {
 
     /// Takes frames that were read already, as long as there is room in flight.
     async fn read_frames(&mut self) -> Result<(), Broken> {
+        let Some(connection) = &mut self.connection else { return Ok(()) };
+        // Taken out while its frames are looked at, so that none has to be copied.
+        let mut inbound = std::mem::take(&mut connection.inbound);
+        let done = self.take_frames(&mut inbound).await;
+        if let Some(connection) = &mut self.connection {
+            connection.inbound = inbound;
+        }
+        done
+    }
+
+    async fn take_frames(&mut self, inbound: &mut Inbound) -> Result<(), Broken> {
         while self.pending.len() < IN_FLIGHT_MAX {
-            let Some(connection) = self.connection.as_mut() else { return Ok(()) };
-            match connection.buffered() {
+            let Some(connection) = &self.connection else { return Ok(()) };
+            match inbound.next(connection.frame_max) {
                 Ok(Some(frame)) => self.frame(frame).await?,
                 Ok(None) => return Ok(()),
                 Err(error) => {
@@ -173,19 +193,26 @@ impl<A: Application> Driver<A> {
                     return Err(Broken::Connection);
                 }
             }
+            self.encode_ready();
+            if self.out.len() >= OUT_MAX {
+                self.write_out().await?;
+            }
         }
         Ok(())
     }
 
-    async fn frame(&mut self, frame: Result<Message, Garbled>) -> Result<(), Broken> {
+    async fn frame(&mut self, frame: Result<MessageRef<'_>, Garbled>) -> Result<(), Broken> {
         match frame {
-            Ok(message) => self.session.handle_message(clock::now(), message),
+            Ok(message) => {
+                self.session.handle_message(clock::now(), message);
+                self.drain(Some(message)).await
+            }
             Err(error) => {
                 debug!(session = self.name, %error, "garbled message ignored");
                 self.session.handle_garbled(clock::now());
+                self.drain(None).await
             }
         }
-        self.drain().await
     }
 
     async fn attached(&mut self, attach: Attach) -> Result<(), Broken> {
@@ -200,19 +227,19 @@ impl<A: Application> Driver<A> {
         self.connection = Some(connection);
         let now = clock::now();
         self.session.connect(now);
-        self.session.handle_message(now, logon);
-        self.drain().await
+        self.session.handle_message(now, logon.view());
+        self.drain(Some(logon.view())).await
     }
 
-    /// Carries out the session's outputs, in order.
-    async fn drain(&mut self) -> Result<(), Broken> {
+    /// Carries out the session's outputs, in order. `handed_in` is the message they are about.
+    async fn drain(&mut self, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
         while let Some(output) = self.session.poll_output() {
-            self.carry_out(output).await?;
+            self.carry_out(output, handed_in).await?;
         }
         self.flush_batch().await
     }
 
-    async fn carry_out(&mut self, output: Output) -> Result<(), Broken> {
+    async fn carry_out(&mut self, output: Output, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
         match output {
             Output::Authenticate(credentials) => {
                 let is_genuine = self.app.authenticate(credentials).await;
@@ -234,15 +261,10 @@ impl<A: Application> Driver<A> {
                 self.settle().await?;
                 self.reset().await?;
             }
-            Output::Deliver { message, .. } => {
-                if self.app.is_about_earlier(&message) {
-                    self.settle().await?;
+            Output::Deliver { queued, .. } => {
+                if let Some(message) = queued.as_ref().map(|queued| queued.view()).or(handed_in) {
+                    self.deliver(message).await?;
                 }
-                self.flush_batch().await?;
-                let mut turn = Turn::new(&mut self.session, &mut self.enqueued_out, clock::now());
-                let commit = self.app.deliver(*message, &mut turn).await?;
-                self.dirty = false;
-                self.push_commit(commit);
             }
             Output::Fetch { from, to } => {
                 // What is in flight belongs to the range too: a gap fill over it would lose it for the peer.
@@ -258,13 +280,30 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
+    async fn deliver(&mut self, message: MessageRef<'_>) -> Result<(), Broken> {
+        if self.app.is_about_earlier(message) {
+            self.settle().await?;
+        }
+        self.flush_batch().await?;
+        let (app, mut turn) = self.turn();
+        let commit = app.deliver(message, &mut turn).await?;
+        self.dirty = false;
+        self.push_commit(commit);
+        Ok(())
+    }
+
+    fn turn(&mut self) -> (&mut A, Turn<'_>) {
+        let Self { app, session, enqueued_out, ready, .. } = self;
+        (app, Turn::new(session, enqueued_out, ready, clock::now()))
+    }
+
     /// Queues the commit of this turn's numbers, and behind it the session messages that need it.
     async fn flush_batch(&mut self) -> Result<(), Broken> {
         // A resend repeats numbers and needs no commit of its own.
         let has_new = self.batch.iter().any(|message| message.orig_sending_time.is_none());
         if self.dirty && (has_new || self.pending.is_empty()) {
-            let numbers = Turn::new(&mut self.session, &mut self.enqueued_out, clock::now()).numbers();
-            let commit = self.app.persist(numbers).await?;
+            let (app, mut turn) = self.turn();
+            let commit = app.persist(turn.numbers()).await?;
             self.dirty = false;
             self.push_commit(commit);
         }
@@ -283,7 +322,12 @@ impl<A: Application> Driver<A> {
     }
 
     fn push_commit(&mut self, commit: Commit) {
-        self.pending.push_back(Pending::Commit { commit, generation: self.generation });
+        match commit {
+            Commit::Ready => self.pending.extend(self.ready.drain(..).map(Pending::Message)),
+            Commit::UnderWay(commit) => {
+                self.pending.push_back(Pending::Commit { commit, generation: self.generation });
+            }
+        }
     }
 
     /// The commit at the front is durable: its messages take its place.
@@ -323,6 +367,7 @@ impl<A: Application> Driver<A> {
             if self.connection.is_some() {
                 self.session.encode(clock::now(), &message, &mut self.out);
             }
+            self.session.recycle(message.body);
         }
     }
 
@@ -348,6 +393,7 @@ impl<A: Application> Driver<A> {
     async fn hang_up(&mut self) {
         self.out.clear();
         self.batch.clear();
+        self.ready.clear();
         self.pending.retain(|pending| matches!(pending, Pending::Commit { .. }));
         self.session.disconnected();
         self.app.connected(false);
@@ -392,7 +438,9 @@ impl<A: Application> Driver<A> {
     }
 
     async fn stop(mut self) {
-        if self.session.log_out(clock::now(), "service is stopping").is_ok() && self.drain().await.is_err() {
+        if self.session.log_out(clock::now(), "service is stopping").is_ok()
+            && self.drain(None).await.is_err()
+        {
             debug!(session = self.name, "could not log out");
         }
         if self.settle().await.is_err() {
@@ -402,7 +450,7 @@ impl<A: Application> Driver<A> {
     }
 }
 
-async fn wait(commit: Option<&mut Commit>) -> Result<Vec<Stored>, Unavailable> {
+async fn wait(commit: Option<&mut UnderWay>) -> Result<Vec<Stored>, Unavailable> {
     match commit {
         Some(commit) => Pin::new(commit).await,
         None => std::future::pending().await,

@@ -17,7 +17,7 @@ pub mod gateway;
 mod orders;
 
 pub use acceptor::{Directory, SessionKey};
-pub use application::{Application, Commit, Numbers, Turn, Unavailable};
+pub use application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay};
 pub use connection::Attach;
 pub use driver::Driver;
 pub use gateway::{FixGateway, GatewayConfig};

@@ -1,17 +1,22 @@
 //! Bytes to messages and back.
 //!
-//! [`Framer`] cuts a byte stream into frames, [`Message::parse`] checks a frame's length and checksum and indexes its
-//! fields, [`encode`] writes one. None of them knows a dictionary.
+//! [`Framer`] cuts a byte stream into frames, [`Parser`] checks a frame's length and checksum and indexes its fields,
+//! [`encode`] writes one. None of them knows a dictionary, and none allocates once its buffers have grown.
 
 mod encode;
 mod framer;
 mod message;
+mod msg_type;
+mod number;
+mod parse;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use encode::{Body, Head, encode};
 pub use framer::{Framed, Framer};
-pub use message::{Field, Garbled, Message, index};
+pub use message::{Field, Message, MessageRef};
+pub use msg_type::MsgType;
+pub use parse::{Garbled, Parser};
 
 /// The delimiter after every field.
 pub const SOH: u8 = 1;

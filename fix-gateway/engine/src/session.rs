@@ -39,7 +39,7 @@ pub use violation::{Violation, WireResponse};
 
 use crate::{
     SeqNum, UtcNanos,
-    codec::{Body, Head, Message, encode},
+    codec::{Body, Head, Message, MsgType, encode},
     tag,
 };
 
@@ -49,6 +49,11 @@ pub struct Now {
     pub mono: Instant,
     pub utc: UtcNanos,
 }
+
+/// Buffers kept for the bodies of messages to come.
+const SPARE_MAX: usize = 64;
+/// A buffer that held more than this is not kept.
+const SPARE_BYTES_MAX: usize = 4096;
 
 /// Nobody is logged on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +70,8 @@ pub struct Session {
     outputs: VecDeque<Output>,
     /// When the latest event was handed in.
     now: Now,
-    scratch: Vec<u8>,
+    /// Bodies whose buffers are used again.
+    spare: Vec<Body>,
 }
 
 #[derive(Debug)]
@@ -127,7 +133,7 @@ impl Session {
             state: State::Idle,
             outputs: VecDeque::new(),
             now,
-            scratch: Vec::new(),
+            spare: Vec::new(),
         }
     }
 
@@ -191,7 +197,7 @@ impl Session {
     }
 
     /// Sends an application message of our own accord.
-    pub fn send(&mut self, now: Now, msg_type: &str, body: Body) -> Result<SeqNum, NotLoggedOn> {
+    pub fn send(&mut self, now: Now, msg_type: MsgType, body: Body) -> Result<SeqNum, NotLoggedOn> {
         if !self.is_logged_on() {
             return Err(NotLoggedOn);
         }
@@ -225,7 +231,7 @@ impl Session {
         }
         let head = Head {
             begin_string: &self.config.begin_string,
-            msg_type: &message.msg_type,
+            msg_type: message.msg_type,
             seq: message.seq,
             sender_comp_id: &self.config.sender_comp_id,
             target_comp_id: &self.config.target_comp_id,
@@ -233,7 +239,20 @@ impl Session {
             orig_sending_time: message.orig_sending_time,
             last_processed: self.config.last_msg_seq_num_processed.then(|| self.next_in.previous()),
         };
-        encode(&head, &message.body, &mut self.scratch, out);
+        encode(&head, &message.body, out);
+    }
+
+    /// An empty body, with the buffer of one that was given back if there is one.
+    pub fn body(&mut self) -> Body {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    /// Takes back the body of a message that was encoded.
+    pub fn recycle(&mut self, mut body: Body) {
+        if self.spare.len() < SPARE_MAX && body.as_bytes().len() <= SPARE_BYTES_MAX {
+            body.clear();
+            self.spare.push(body);
+        }
     }
 
     fn link(&self) -> Option<&Link> {
@@ -253,7 +272,7 @@ impl Session {
     }
 
     /// Numbers a message and puts it out.
-    fn emit(&mut self, msg_type: &str, body: Body) -> SeqNum {
+    fn emit(&mut self, msg_type: MsgType, body: Body) -> SeqNum {
         let seq = self.reserve();
         self.persist();
         let sent = self.now.mono;
@@ -263,7 +282,7 @@ impl Session {
         }
         self.outputs.push_back(Output::Transmit(Transmit {
             seq,
-            msg_type: msg_type.to_owned(),
+            msg_type,
             body,
             sending_time: self.now.utc,
             orig_sending_time: None,
@@ -281,7 +300,8 @@ impl Session {
     }
 
     fn begin_logout(&mut self, text: Option<&str>) {
-        self.emit("5", Body::new().maybe(tag::TEXT, text));
+        let body = self.body().maybe(tag::TEXT, text);
+        self.emit(MsgType::LOGOUT, body);
         let deadline = self.now.mono + self.config.logout_timeout;
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
             State::LoggedOn(link) => State::LoggingOut { link, deadline },

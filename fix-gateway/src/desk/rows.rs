@@ -7,13 +7,13 @@ use dvp_core::{
 use dvp_domain::decision::plan_id;
 use dvp_fix::{
     SeqNum, UtcNanos,
-    codec::{Body, Message},
+    codec::{Body, MessageRef, MsgType},
     session::Stored,
     tag,
 };
 
 use crate::{
-    application::{Numbers, Turn},
+    application::{Numbers, Turn, Unavailable},
     orders::{
         Version,
         facts::{Details, OrderFacts, intent_id},
@@ -34,10 +34,10 @@ impl Slot {
         (slot, turn.numbers())
     }
 
-    pub(super) fn holds(self, msg_type: &str, body: Body) -> FixOutbound {
+    pub(super) fn holds(self, msg_type: MsgType, body: Body) -> FixOutbound {
         FixOutbound {
             seq: self.seq.0,
-            msg_type: msg_type.to_owned(),
+            msg_type: msg_type.as_str().to_owned(),
             body: body.into_bytes(),
             sending_time: i64::try_from(self.at.0).unwrap_or(i64::MAX),
         }
@@ -45,7 +45,7 @@ impl Slot {
 }
 
 /// Does the message say that it may have been sent before?
-pub(super) fn is_repetition(message: &Message) -> bool {
+pub(super) fn is_repetition(message: MessageRef<'_>) -> bool {
     message.is_yes(tag::POSS_DUP_FLAG) || message.is_yes(tag::POSS_RESEND)
 }
 
@@ -90,7 +90,7 @@ pub(super) fn submitted_rows(
         intent_id,
         details: to_json(&Details::Order(Box::new(facts))),
     };
-    FixRows { outbound: vec![slot.holds("8", body)], orders: vec![order] }
+    FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders: vec![order] }
 }
 
 pub(super) fn cancel_order(cl_ord_id: &str, orig: &str) -> FixOrder {
@@ -118,16 +118,18 @@ pub(super) fn order_facts(order: &FixOrder) -> Option<OrderFacts> {
     }
 }
 
-pub(super) fn stored(message: FixOutbound) -> Stored {
-    Stored {
+pub(super) fn stored(message: FixOutbound) -> Result<Stored, Unavailable> {
+    let msg_type = MsgType::new(&message.msg_type)
+        .ok_or_else(|| Unavailable(format!("stored message {} has no type", message.seq)))?;
+    Ok(Stored {
         seq: SeqNum(message.seq),
-        msg_type: message.msg_type,
+        msg_type,
         body: Body::from_bytes(message.body),
         sending_time: UtcNanos(u64::try_from(message.sending_time).unwrap_or(0)),
         resend: true,
-    }
+    })
 }
 
-pub(super) fn transmissible(rows: FixRows) -> Vec<Stored> {
+pub(super) fn transmissible(rows: FixRows) -> Result<Vec<Stored>, Unavailable> {
     rows.outbound.into_iter().map(stored).collect()
 }

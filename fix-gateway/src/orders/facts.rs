@@ -1,7 +1,7 @@
 //! What a session remembers of an order, to repeat it in every report.
 
 use dvp_domain::canonical::sha256;
-use dvp_fix::{codec::Message, tag};
+use dvp_fix::{codec::MessageRef, tag};
 use serde::{Deserialize, Serialize};
 
 use super::tags;
@@ -49,7 +49,7 @@ pub(crate) struct Rejection {
 
 impl OrderFacts {
     /// Of a NewOrderSingle(D), or of whatever repeats an order's fields.
-    pub(crate) fn of(message: &Message) -> Self {
+    pub(crate) fn of(message: MessageRef<'_>) -> Self {
         let text = |tag| message.text(tag).map(str::to_owned);
         Self {
             symbol: text(tags::SYMBOL).unwrap_or_default(),
@@ -64,7 +64,7 @@ impl OrderFacts {
 }
 
 /// The body without what a repetition says anew: header, trailer and TransactTime(60).
-fn fingerprint(message: &Message) -> String {
+fn fingerprint(message: MessageRef<'_>) -> String {
     const STAMPED: [u32; 13] = [8, 9, 10, 34, 35, 43, 49, 52, 56, 57, 60, tag::POSS_RESEND, 122];
     let body: String = message
         .fields()

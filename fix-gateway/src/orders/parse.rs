@@ -11,7 +11,7 @@ use dvp_domain::{
     quote::Market,
     time::Timestamp,
 };
-use dvp_fix::{UtcNanos, codec::Message, tag::Tag};
+use dvp_fix::{UtcNanos, codec::MessageRef, tag::Tag};
 
 use super::{
     Version,
@@ -26,7 +26,7 @@ const IMMEDIATE_MILLIS: i64 = 5 * 60 * 1000;
 
 /// Reads an order that the dictionary has passed.
 pub(crate) fn order(
-    message: &Message,
+    message: MessageRef<'_>,
     session: &FixSessionRow,
     context: &Context,
     now: Timestamp,
@@ -110,7 +110,7 @@ pub(crate) const fn other_reason(version: Version) -> u8 {
     }
 }
 
-fn pair<'a>(message: &Message, context: &'a Context) -> Option<(&'a Asset, &'a Asset)> {
+fn pair<'a>(message: MessageRef<'_>, context: &'a Context) -> Option<(&'a Asset, &'a Asset)> {
     let (base, quote) = message.text(tags::SYMBOL)?.split_once('/')?;
     Some((context.registry.find(base)?, context.registry.find(quote)?))
 }
@@ -137,7 +137,7 @@ fn descriptor(asset: &Asset) -> AssetDescriptor {
 
 /// What bounds an order.
 struct Asked<'a> {
-    message: &'a Message,
+    message: MessageRef<'a>,
     side: Side,
     quantity: Minor,
     base: &'a Asset,
@@ -206,7 +206,7 @@ impl Asked<'_> {
 }
 
 /// TimeInForce(59): 0 day, 3 immediate, 4 fill or kill, 6 until ExpireTime(126).
-fn deadline(message: &Message, now: Timestamp, refuse: &Refuse) -> Result<Timestamp, Rejection> {
+fn deadline(message: MessageRef<'_>, now: Timestamp, refuse: &Refuse) -> Result<Timestamp, Rejection> {
     match message.text(tags::TIME_IN_FORCE) {
         None | Some("0") => Ok(now.plus_millis(DAY_MILLIS)),
         Some("3" | "4") => Ok(now.plus_millis(IMMEDIATE_MILLIS)),
@@ -222,7 +222,7 @@ fn deadline(message: &Message, now: Timestamp, refuse: &Refuse) -> Result<Timest
 }
 
 /// Account(1) with a pre-provisioned reference, or the details in our own tags.
-fn beneficiary(message: &Message) -> Option<Beneficiary> {
+fn beneficiary(message: MessageRef<'_>) -> Option<Beneficiary> {
     let said = |tag: Tag| message.text(tag).map(str::to_owned);
     let part = |tag: Tag| said(tag).unwrap_or_default();
     let address = BeneficiaryAddress {
@@ -255,7 +255,7 @@ fn payout_method(text: &str) -> Option<PayoutMethod> {
 }
 
 /// Token and spender follow from the symbol and the environment. A permit without a signature is no permit.
-fn permit(message: &Message, input: &Asset, bounds: Bounds, context: &Context) -> Option<Permit> {
+fn permit(message: MessageRef<'_>, input: &Asset, bounds: Bounds, context: &Context) -> Option<Permit> {
     let signature = message.text(tags::PERMIT_SIGNATURE)?.to_owned();
     let AssetKind::Erc20 { address, .. } = &input.kind else { return None };
     let number = |tag: Tag| message.text(tag).and_then(|text| Minor::parse(text).ok());

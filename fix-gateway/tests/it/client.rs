@@ -8,7 +8,7 @@ use std::{
 
 use dvp_fix::{
     SeqNum, UtcNanos,
-    codec::{Body, Framed, Framer, Head, Message, encode},
+    codec::{Body, Framed, Framer, Head, Message, MsgType, encode},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -68,7 +68,7 @@ impl Client {
     pub(crate) async fn send_as(&mut self, seq: u64, orig: Option<UtcNanos>, msg_type: &str, body: &str) {
         let head = Head {
             begin_string: self.begin_string,
-            msg_type,
+            msg_type: MsgType::new(msg_type).unwrap(),
             seq: SeqNum(seq),
             sender_comp_id: self.comp_id,
             target_comp_id: "DVP",
@@ -76,8 +76,8 @@ impl Client {
             orig_sending_time: orig,
             last_processed: None,
         };
-        let (mut scratch, mut out) = (Vec::new(), Vec::new());
-        encode(&head, &fields(body), &mut scratch, &mut out);
+        let mut out = Vec::new();
+        encode(&head, &fields(body), &mut out);
         self.stream.write_all(&out).await.unwrap();
     }
 

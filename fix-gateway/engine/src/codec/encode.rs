@@ -5,7 +5,7 @@ use crate::{
     tag::{self, Tag},
 };
 
-use super::SOH;
+use super::{MsgType, SOH, number};
 
 /// The fields of a message beyond the standard header, as they go over the wire.
 ///
@@ -65,20 +65,40 @@ impl Body {
         self.bytes
     }
 
+    /// Appends a field with a number in place.
+    pub fn push_number(&mut self, tag: Tag, value: u64) {
+        number::push(&mut self.bytes, u64::from(tag));
+        self.bytes.push(b'=');
+        number::push(&mut self.bytes, value);
+        self.bytes.push(SOH);
+    }
+
+    /// Appends a field with a number.
+    #[must_use]
+    pub fn number(mut self, tag: Tag, value: u64) -> Self {
+        self.push_number(tag, value);
+        self
+    }
+
+    /// Empties the body and keeps its buffer.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+    }
+
     /// Parts at the first field that is not one of [`MERGED`].
-    fn split(&self) -> (Vec<(Tag, &[u8])>, &[u8]) {
-        let mut merged = Vec::new();
+    fn split(&self) -> (&[u8], &[u8]) {
         let mut rest = &self.bytes[..];
-        while let Some((tag, value, after)) = first_field(rest).filter(|(tag, ..)| MERGED.contains(tag)) {
-            merged.push((tag, value));
+        while let Some((_, _, after)) = first_field(rest).filter(|(tag, ..)| MERGED.contains(tag)) {
             rest = after;
         }
-        (merged, rest)
+        self.bytes.split_at(self.bytes.len() - rest.len())
     }
 }
 
 /// Header fields an application may put in front of its body; they are moved to their place in the header.
 const MERGED: [Tag; 10] = [
+    tag::SENDER_SUB_ID,
+    tag::TARGET_SUB_ID,
     tag::POSS_RESEND,
     tag::ON_BEHALF_OF_COMP_ID,
     tag::ON_BEHALF_OF_SUB_ID,
@@ -86,16 +106,26 @@ const MERGED: [Tag; 10] = [
     tag::DELIVER_TO_SUB_ID,
     tag::ON_BEHALF_OF_LOCATION_ID,
     tag::DELIVER_TO_LOCATION_ID,
-    50,
-    57,
     tag::APPL_VER_ID,
+];
+
+/// Those between TargetCompID(56) and OrigSendingTime(122).
+const MERGED_TO_122: [Tag; 4] =
+    [tag::TARGET_SUB_ID, tag::POSS_RESEND, tag::ON_BEHALF_OF_COMP_ID, tag::ON_BEHALF_OF_SUB_ID];
+
+/// Those between OrigSendingTime(122) and LastMsgSeqNumProcessed(369).
+const MERGED_TO_369: [Tag; 4] = [
+    tag::DELIVER_TO_COMP_ID,
+    tag::DELIVER_TO_SUB_ID,
+    tag::ON_BEHALF_OF_LOCATION_ID,
+    tag::DELIVER_TO_LOCATION_ID,
 ];
 
 /// What the standard header says.
 #[derive(Debug, Clone, Copy)]
 pub struct Head<'a> {
     pub begin_string: &'a str,
-    pub msg_type: &'a str,
+    pub msg_type: MsgType,
     pub seq: SeqNum,
     pub sender_comp_id: &'a str,
     pub target_comp_id: &'a str,
@@ -106,44 +136,96 @@ pub struct Head<'a> {
     pub last_processed: Option<SeqNum>,
 }
 
-/// Appends the message to `out`; `scratch` is working space whose content goes.
-pub fn encode(head: &Head<'_>, body: &Body, scratch: &mut Vec<u8>, out: &mut Vec<u8>) {
-    let sending_time = head.sending_time.to_millis_text();
-    let orig_sending_time = head.orig_sending_time.map(UtcNanos::to_millis_text);
-    let seq = head.seq.to_string();
-    let last_processed = head.last_processed.map(|seq| seq.to_string());
-    let (mut fields, rest) = body.split();
-    fields.extend([
-        (tag::MSG_SEQ_NUM, seq.as_bytes()),
-        (tag::SENDER_COMP_ID, head.sender_comp_id.as_bytes()),
-        (tag::SENDING_TIME, sending_time.as_bytes()),
-        (tag::TARGET_COMP_ID, head.target_comp_id.as_bytes()),
-    ]);
-    if let Some(orig) = &orig_sending_time {
-        fields.extend([(tag::POSS_DUP_FLAG, &b"Y"[..]), (tag::ORIG_SENDING_TIME, orig.as_bytes())]);
-    }
-    if let Some(last) = &last_processed {
-        fields.push((tag::LAST_MSG_SEQ_NUM_PROCESSED, last.as_bytes()));
-    }
-    fields.sort_by_key(|(tag, _)| *tag);
+/// Digits of BodyLength(9) for which room is left while the length is not known; most messages need as many.
+const LENGTH_DIGITS: usize = 3;
 
-    scratch.clear();
-    write_field(scratch, tag::MSG_TYPE, head.msg_type.as_bytes());
-    for (tag, value) in fields {
-        write_field(scratch, tag, value);
-    }
-    scratch.extend_from_slice(rest);
-
+/// Appends the message to `out`.
+pub fn encode(head: &Head<'_>, body: &Body, out: &mut Vec<u8>) {
     let begin = out.len();
     write_field(out, tag::BEGIN_STRING, head.begin_string.as_bytes());
-    write_field(out, tag::BODY_LENGTH, scratch.len().to_string().as_bytes());
-    out.extend_from_slice(scratch);
+    out.extend_from_slice(b"9=000\x01");
+    let content = out.len();
+    write_field(out, tag::MSG_TYPE, head.msg_type.as_bytes());
+    let (merged, rest) = body.split();
+    write_header(out, head, merged);
+    out.extend_from_slice(rest);
+    patch_length(out, content);
     let sum = out[begin..].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
-    write_field(out, tag::CHECK_SUM, format!("{sum:03}").as_bytes());
+    let sum = u64::from(sum);
+    let digits = [number::digit(sum / 100), number::digit(sum / 10), number::digit(sum)];
+    out.extend_from_slice(b"10=");
+    out.extend_from_slice(&digits);
+    out.push(SOH);
+}
+
+/// The standard header after MsgType(35), by ascending tag.
+fn write_header(out: &mut Vec<u8>, head: &Head<'_>, merged: &[u8]) {
+    write_number(out, tag::MSG_SEQ_NUM, head.seq);
+    if head.orig_sending_time.is_some() {
+        write_field(out, tag::POSS_DUP_FLAG, b"Y");
+    }
+    write_field(out, tag::SENDER_COMP_ID, head.sender_comp_id.as_bytes());
+    write_merged(out, merged, &[tag::SENDER_SUB_ID]);
+    write_time(out, tag::SENDING_TIME, head.sending_time);
+    write_field(out, tag::TARGET_COMP_ID, head.target_comp_id.as_bytes());
+    write_merged(out, merged, &MERGED_TO_122);
+    if let Some(orig) = head.orig_sending_time {
+        write_time(out, tag::ORIG_SENDING_TIME, orig);
+    }
+    write_merged(out, merged, &MERGED_TO_369);
+    if let Some(last) = head.last_processed {
+        write_number(out, tag::LAST_MSG_SEQ_NUM_PROCESSED, last);
+    }
+    write_merged(out, merged, &[tag::APPL_VER_ID]);
+}
+
+/// Writes those of the `merged` fields that have one of `tags`, by ascending tag.
+fn write_merged(out: &mut Vec<u8>, merged: &[u8], tags: &[Tag]) {
+    if merged.is_empty() {
+        return;
+    }
+    for wanted in tags {
+        let mut rest = merged;
+        while let Some((tag, value, after)) = first_field(rest) {
+            if tag == *wanted {
+                write_field(out, tag, value);
+            }
+            rest = after;
+        }
+    }
+}
+
+/// Puts the length of what follows `content` into BodyLength(9) in front of it.
+fn patch_length(out: &mut Vec<u8>, content: usize) {
+    let mut length = out.len() - content;
+    if (100..1000).contains(&length) {
+        for place in 2..=LENGTH_DIGITS + 1 {
+            out[content - place] = b'0' + u8::try_from(length % 10).unwrap_or(0);
+            length /= 10;
+        }
+        return;
+    }
+    let digits = length.to_string();
+    let from = content - 1 - LENGTH_DIGITS;
+    out.splice(from..content - 1, digits.bytes());
+}
+
+fn write_time(out: &mut Vec<u8>, tag: Tag, time: UtcNanos) {
+    number::push(out, u64::from(tag));
+    out.push(b'=');
+    time.write_millis(out);
+    out.push(SOH);
+}
+
+fn write_number(out: &mut Vec<u8>, tag: Tag, value: SeqNum) {
+    number::push(out, u64::from(tag));
+    out.push(b'=');
+    number::push(out, value.0);
+    out.push(SOH);
 }
 
 fn write_field(out: &mut Vec<u8>, tag: Tag, value: &[u8]) {
-    out.extend_from_slice(tag.to_string().as_bytes());
+    number::push(out, u64::from(tag));
     out.push(b'=');
     out.extend_from_slice(value.split(|byte| *byte == SOH).next().unwrap_or(b""));
     out.push(SOH);

@@ -17,11 +17,13 @@ use super::SOH;
 const HEADER_MAX: usize = 64;
 
 /// Holds what arrived and is not yet a frame.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Framer {
+    /// Bytes from the wire are `start..filled`; behind them is room for more.
     buffer: Vec<u8>,
     /// Where the bytes not yet given out begin.
     start: usize,
+    filled: usize,
     /// Where the search for the trailer goes on, once the header is understood.
     search_from: Option<usize>,
     limit: usize,
@@ -41,7 +43,7 @@ pub enum Framed<'a> {
 impl Framer {
     /// A framer that gives up on a frame of more than `limit` bytes.
     pub const fn new(limit: usize) -> Self {
-        Self { buffer: Vec::new(), start: 0, search_from: None, limit }
+        Self { buffer: Vec::new(), start: 0, filled: 0, search_from: None, limit }
     }
 
     /// Changes the limit, for instance once the peer is authenticated.
@@ -49,19 +51,46 @@ impl Framer {
         self.limit = limit;
     }
 
-    /// Takes bytes as they come from the wire.
-    pub fn push(&mut self, bytes: &[u8]) {
-        if self.start > 0 {
-            self.buffer.drain(..self.start);
+    /// Room for `bytes` more bytes, or somewhat more: write what was read at its beginning and call
+    /// [`Framer::filled`]. Calling it again without that gives the same room.
+    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+        if self.start == self.filled {
+            self.search_from = None;
+            (self.start, self.filled) = (0, 0);
+        }
+        if self.buffer.len() - self.filled < bytes && self.start > 0 {
+            self.buffer.copy_within(self.start..self.filled, 0);
             self.search_from = self.search_from.map(|from| from - self.start);
+            self.filled -= self.start;
             self.start = 0;
         }
-        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() - self.filled < bytes {
+            self.buffer.resize(self.filled + bytes, 0);
+        }
+        &mut self.buffer[self.filled..]
+    }
+
+    /// So many bytes at the beginning of [`Framer::room`] are from the wire now.
+    pub fn filled(&mut self, bytes: usize) {
+        self.filled = self.buffer.len().min(self.filled + bytes);
+    }
+
+    /// Takes bytes as they come from the wire.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.room(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.filled(bytes.len());
+    }
+
+    /// Gives back the memory, if nothing is held.
+    pub fn shrink(&mut self) {
+        if self.pending() == 0 {
+            *self = Self::new(self.limit);
+        }
     }
 
     /// Bytes held and not yet given out.
     pub const fn pending(&self) -> usize {
-        self.buffer.len() - self.start
+        self.filled - self.start
     }
 
     /// The next frame. Call until it says [`Framed::Incomplete`].
@@ -88,14 +117,14 @@ impl Framer {
     /// Skips to `8=FIX` and says from where on the trailer may begin.
     fn find_header(&mut self) -> Option<usize> {
         const MARK: &[u8] = b"8=FIX";
-        let held = &self.buffer[self.start..];
+        let held = &self.buffer[self.start..self.filled];
         let Some(skip) = held.windows(MARK.len()).position(|window| window == MARK) else {
             // The last four bytes may be the beginning of the mark.
-            self.start = self.buffer.len() - held.len().min(MARK.len() - 1);
+            self.start = self.filled - held.len().min(MARK.len() - 1);
             return None;
         };
         self.start += skip;
-        let held = &self.buffer[self.start..];
+        let held = &self.buffer[self.start..self.filled];
         match header(&held[..held.len().min(HEADER_MAX)]) {
             Ok((rest, length)) => {
                 let header_bytes = held.len().min(HEADER_MAX) - rest.len();
@@ -110,14 +139,14 @@ impl Framer {
 
     fn find_trailer(&mut self, from: usize) -> Option<usize> {
         const MARK: &[u8] = b"\x0110=";
-        let tail = self.buffer.get(from..)?;
+        let tail = self.buffer.get(from..self.filled)?;
         let Some(at) = tail.windows(MARK.len()).position(|window| window == MARK) else {
             // Not to look at the same bytes again, but the last three may be the beginning of the mark.
-            self.search_from = Some(from.max((self.buffer.len() + 1).saturating_sub(MARK.len())));
+            self.search_from = Some(from.max((self.filled + 1).saturating_sub(MARK.len())));
             return None;
         };
         let value = from + at + MARK.len();
-        let soh = self.buffer[value..].iter().position(|byte| *byte == SOH)?;
+        let soh = self.buffer[value..self.filled].iter().position(|byte| *byte == SOH)?;
         Some(value + soh + 1)
     }
 }
@@ -128,5 +157,5 @@ fn header(input: &[u8]) -> IResult<&[u8], Option<usize>> {
     let value = |byte: u8| byte != SOH;
     let begin_string = delimited(tag(&b"8="[..]), take_while1(value), &soh);
     let body_length = delimited(tag(&b"9="[..]), take_while(value), &soh);
-    (begin_string, body_length).map(|(_, digits): (&[u8], &[u8])| super::message::length(digits)).parse(input)
+    (begin_string, body_length).map(|(_, digits): (&[u8], &[u8])| super::parse::length(digits)).parse(input)
 }

@@ -31,7 +31,7 @@ fn frames(framer: &mut Framer) -> Vec<Vec<u8>> {
 fn head(seq: u64) -> Head<'static> {
     Head {
         begin_string: "FIX.4.4",
-        msg_type: "D",
+        msg_type: MsgType::NEW_ORDER_SINGLE,
         seq: SeqNum(seq),
         sender_comp_id: "DVP",
         target_comp_id: "ACME",
@@ -158,8 +158,8 @@ fn padded_lengths_and_any_legal_field_order_are_read() {
 fn encoding_orders_the_header_and_keeps_the_body() {
     let body =
         Body::new().field(97, "Y").field(115, "DESK").field(11, "id").field(58, "no\x01more").field(5, "x");
-    let (mut scratch, mut out) = (Vec::new(), Vec::new());
-    encode(&Head { orig_sending_time: Some(UtcNanos(0)), ..head(7) }, &body, &mut scratch, &mut out);
+    let mut out = Vec::new();
+    encode(&Head { orig_sending_time: Some(UtcNanos(0)), ..head(7) }, &body, &mut out);
     let message = Message::parse(&out).unwrap();
     assert_eq!(
         message.fields().iter().map(|field| field.tag).collect::<Vec<_>>(),
@@ -184,8 +184,8 @@ proptest! {
             1397, 1401, 1403, 1468, 1525, 1128].contains(&tag);
         let fields: Vec<_> = fields.into_iter().filter(|(tag, _)| !is_data(*tag)).collect();
         let body = fields.iter().fold(Body::new(), |body, (tag, value)| body.field(*tag, value));
-        let (mut scratch, mut out) = (Vec::new(), Vec::new());
-        encode(&head(1), &body, &mut scratch, &mut out);
+        let mut out = Vec::new();
+        encode(&head(1), &body, &mut out);
         let message = Message::parse(&out).unwrap();
         let read: Vec<_> = message.fields()[7..message.fields().len() - 1].iter()
             .map(|field| (field.tag, String::from_utf8(message.value(field).to_vec()).unwrap())).collect();

@@ -8,7 +8,7 @@
 //! 5. the same inside the groups' entries.
 
 use crate::{
-    codec::{Field, Message},
+    codec::{Field, MessageRef},
     tag::{self, Tag},
 };
 
@@ -117,7 +117,7 @@ impl Rules {
     }
 
     /// Checks everything about a message that needs no session state.
-    pub fn check(&self, message: &Message) -> Result<(), Fault> {
+    pub fn check(&self, message: MessageRef<'_>) -> Result<(), Fault> {
         let msg_type = message.msg_type();
         let section = self.session.message(msg_type).or_else(|| self.application.message(msg_type));
         let parts = self.part(message, section);
@@ -161,7 +161,7 @@ impl Rules {
             .map(|(_, field)| field)
     }
 
-    fn check_structure(&self, message: &Message) -> Result<(), Fault> {
+    fn check_structure(&self, message: MessageRef<'_>) -> Result<(), Fault> {
         let mut seen = 0;
         for field in message.fields() {
             let section = if self.is_header(field.tag) {
@@ -179,7 +179,7 @@ impl Rules {
         Ok(())
     }
 
-    fn part(&self, message: &Message, section: Option<&Section>) -> Parts {
+    fn part(&self, message: MessageRef<'_>, section: Option<&Section>) -> Parts {
         let mut parts = Parts::default();
         let fields = message.fields();
         let mut at = 0;
@@ -203,7 +203,7 @@ impl Rules {
     /// Walks the entries after a count field; answers the place of the first field that is not theirs.
     fn walk_group(
         &self,
-        message: &Message,
+        message: MessageRef<'_>,
         group: &Section,
         count: &Field,
         from: usize,
@@ -239,7 +239,7 @@ impl Rules {
         }
         if crate::SeqNum::parse(message.value(count)).map(|said| said.0) != Some(entries) {
             parts.miscounted.push(count.tag);
-            if !parts.body.iter().chain(&parts.header).any(|top| top.at == count.at) {
+            if !parts.body.iter().chain(&parts.header).any(|top| top.value == count.value) {
                 parts.inner.get_or_insert(Fault::at(RejectReason::GroupCount, count.tag));
             }
         }
@@ -254,7 +254,7 @@ impl Rules {
     /// `section` is given for the body only: header and trailer fields are what they are by belonging there.
     fn check_section(
         &self,
-        message: &Message,
+        message: MessageRef<'_>,
         parts: &Parts,
         fields: &[Field],
         section: Option<&Section>,
@@ -289,7 +289,7 @@ impl Rules {
         Ok(())
     }
 
-    fn check_value(&self, message: &Message, field: &Field) -> Result<(), Fault> {
+    fn check_value(&self, message: MessageRef<'_>, field: &Field) -> Result<(), Fault> {
         let value = message.value(field);
         if value.is_empty() {
             let fault = Fault {

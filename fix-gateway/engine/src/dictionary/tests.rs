@@ -6,7 +6,7 @@ const ORDER: &str = "11=id|21=1|40=1|54=1|55=INTC|60=20260101-00:00:00";
 
 fn check(rules: &Rules, begin_string: &str, text: &str) -> String {
     let message = Message::parse(&wire(&format!("8={begin_string}|{text}|"))).unwrap();
-    match rules.check(&message) {
+    match rules.check(message.view()) {
         Ok(()) => "ok".to_owned(),
         Err(fault) => {
             format!("{} {}", fault.reason.code(), fault.tag.unwrap_or_default()).trim_end().to_owned()

@@ -6,7 +6,7 @@
 
 use crate::{
     SeqNum, UtcNanos,
-    codec::{Body, Message},
+    codec::{Body, MessageRef, MsgType},
     dictionary::{Fault, RejectReason},
     tag::{self, Tag},
 };
@@ -22,7 +22,7 @@ enum Turn {
 
 impl Session {
     /// A message arrived.
-    pub fn handle_message(&mut self, now: Now, message: Message) {
+    pub fn handle_message(&mut self, now: Now, message: MessageRef<'_>) {
         self.now = now;
         match self.state {
             State::Idle => {}
@@ -39,27 +39,31 @@ impl Session {
         }
     }
 
-    fn in_session(&mut self, message: Message) {
-        let Some(seq) = message.seq() else { return self.respond(&message, Violation::NoSeqNum) };
-        if let Err(violation) = self.check_stateless(&message) {
-            return self.respond(&message, violation);
+    fn in_session(&mut self, message: MessageRef<'_>) {
+        let Some(seq) = message.seq() else { return self.respond(message, Violation::NoSeqNum) };
+        if let Err(violation) = self.check_stateless(message) {
+            return self.respond(message, violation);
         }
         match message.msg_type() {
             b"A" => self.logon_in_session(message),
             b"5" => self.logout(seq),
-            b"2" => self.resend_request(&message, seq),
-            b"4" if !message.is_yes(tag::GAP_FILL_FLAG) => self.sequence_reset(&message),
+            b"2" => self.resend_request(message, seq),
+            b"4" if !message.is_yes(tag::GAP_FILL_FLAG) => self.sequence_reset(message),
             _ => match self.turn(seq) {
-                Turn::Next => self.process(message, seq),
+                Turn::Next => {
+                    if self.process(message, seq) {
+                        self.outputs.push_back(Output::Deliver { seq, queued: None });
+                    }
+                }
                 // A Reject is never held back: it may be about the very request that would fill the gap.
                 Turn::Early if message.msg_type() == b"3" => {}
                 Turn::Early => self.too_high(message, seq),
-                Turn::Late => self.too_low(&message, seq),
+                Turn::Late => self.too_low(message, seq),
             },
         }
     }
 
-    fn check_stateless(&self, message: &Message) -> Result<(), Violation> {
+    fn check_stateless(&self, message: MessageRef<'_>) -> Result<(), Violation> {
         for tag in [tag::SENDER_COMP_ID, tag::TARGET_COMP_ID] {
             if message.get(tag).is_none() {
                 return Err(Violation::CompIdMissing { tag });
@@ -82,7 +86,7 @@ impl Session {
         Ok(())
     }
 
-    pub(super) fn is_recent(&self, message: &Message) -> bool {
+    pub(super) fn is_recent(&self, message: MessageRef<'_>) -> bool {
         let sent = message.get(tag::SENDING_TIME).and_then(UtcNanos::parse);
         sent.is_some_and(|sent| u128::from(sent.abs_diff(self.now.utc)) <= self.config.max_latency.as_nanos())
     }
@@ -96,19 +100,23 @@ impl Session {
     }
 
     /// Acts upon the message whose turn it is.
-    fn process(&mut self, message: Message, seq: SeqNum) {
+    /// `true` when it is for the application.
+    fn process(&mut self, message: MessageRef<'_>, seq: SeqNum) -> bool {
         if message.msg_type() == b"4" {
-            return self.gap_fill(&message, seq);
+            self.gap_fill(message, seq);
+            return false;
         }
         self.next_in = seq.next();
         self.note_progress(seq);
         match message.msg_type() {
             b"0" | b"3" => self.persist(),
             b"1" => {
-                self.emit("0", Body::new().maybe(tag::TEST_REQ_ID, message.get(tag::TEST_REQ_ID)));
+                let body = self.body().maybe(tag::TEST_REQ_ID, message.get(tag::TEST_REQ_ID));
+                self.emit(MsgType::HEARTBEAT, body);
             }
-            _ => self.outputs.push_back(Output::Deliver { seq, message: Box::new(message) }),
+            _ => return true,
         }
+        false
     }
 
     /// Processes one queued message if its turn has come. Says whether there was one.
@@ -121,7 +129,11 @@ impl Session {
         }
         match link.queue.remove(&next) {
             None => return false,
-            Some(Queued::Message(message)) => self.process(*message, next),
+            Some(Queued::Message(message)) => {
+                if self.process(message.view(), next) {
+                    self.outputs.push_back(Output::Deliver { seq: next, queued: Some(message) });
+                }
+            }
             Some(Queued::Done) => {
                 self.note_progress(next);
                 self.advance_in();
@@ -143,12 +155,12 @@ impl Session {
         }
     }
 
-    fn too_high(&mut self, message: Message, seq: SeqNum) {
+    fn too_high(&mut self, message: MessageRef<'_>, seq: SeqNum) {
         let (queue_max, next_in) = (self.config.queue_max, self.next_in);
         let is_resent = message.is_yes(tag::POSS_DUP_FLAG);
         let Some(link) = self.link_mut() else { return };
         if link.queue.len() < queue_max {
-            link.queue.insert(seq, Queued::Message(Box::new(message)));
+            link.queue.insert(seq, Queued::Message(Box::new(message.to_owned())));
         }
         match link.gap {
             None => self.ask_for_gap(seq),
@@ -164,7 +176,7 @@ impl Session {
         }
     }
 
-    fn too_low(&mut self, message: &Message, seq: SeqNum) {
+    fn too_low(&mut self, message: MessageRef<'_>, seq: SeqNum) {
         if !message.is_yes(tag::POSS_DUP_FLAG) {
             return self.respond(message, Violation::SeqTooLow { expected: self.next_in, received: seq });
         }
@@ -182,7 +194,7 @@ impl Session {
         }
     }
 
-    fn gap_fill(&mut self, message: &Message, seq: SeqNum) {
+    fn gap_fill(&mut self, message: MessageRef<'_>, seq: SeqNum) {
         match new_seq_no(message) {
             Some(new) if new > seq => {
                 self.next_in = new;
@@ -194,7 +206,7 @@ impl Session {
     }
 
     /// SequenceReset without GapFillFlag(123): its own number is ignored.
-    fn sequence_reset(&mut self, message: &Message) {
+    fn sequence_reset(&mut self, message: MessageRef<'_>) {
         match new_seq_no(message) {
             Some(new) if new >= self.next_in => {
                 self.next_in = new;
@@ -213,13 +225,14 @@ impl Session {
             self.advance_in();
         }
         if self.is_logged_on() {
-            self.emit("5", Body::new());
+            let body = self.body();
+            self.emit(MsgType::LOGOUT, body);
         }
         self.hang_up();
     }
 
     /// Answers a mistake as [`Violation::response`] says.
-    pub(super) fn respond(&mut self, message: &Message, violation: Violation) {
+    pub(super) fn respond(&mut self, message: MessageRef<'_>, violation: Violation) {
         match violation.response() {
             WireResponse::Hangup => self.hang_up(),
             WireResponse::Reject(fault) => self.reject(message, &fault),
@@ -232,7 +245,8 @@ impl Session {
                 self.begin_logout(Some(&text));
             }
             WireResponse::LogoutThenHangup(text) => {
-                self.emit("5", Body::new().field(tag::TEXT, text));
+                let body = self.body().field(tag::TEXT, text);
+                self.emit(MsgType::LOGOUT, body);
                 self.hang_up();
             }
         }
@@ -240,7 +254,7 @@ impl Session {
 
     /// A Reject uses up the number of the message it is about, when it is that message's turn. Logon and
     /// SequenceReset are left out: they are about the numbers themselves.
-    fn reject(&mut self, message: &Message, fault: &Fault) {
+    fn reject(&mut self, message: MessageRef<'_>, fault: &Fault) {
         let seq = message.seq();
         if seq == Some(self.next_in) && !matches!(message.msg_type(), b"A" | b"4") {
             self.next_in = self.next_in.next();
@@ -259,16 +273,16 @@ impl Session {
             .maybe(tag::REF_TAG_ID, fault.tag.as_deref())
             .field(tag::REF_MSG_TYPE, message.msg_type())
             .maybe(tag::SESSION_REJECT_REASON, code.map(|code| code.to_string()));
-        self.emit("3", body);
+        self.emit(MsgType::REJECT, body);
     }
 }
 
-fn new_seq_no(message: &Message) -> Option<SeqNum> {
+fn new_seq_no(message: MessageRef<'_>) -> Option<SeqNum> {
     message.get(tag::NEW_SEQ_NO).and_then(SeqNum::parse)
 }
 
 /// The routing fields of an answer: back along the way the message came. Empty ones are left out.
-pub fn reversed_route(message: &Message) -> Body {
+pub fn reversed_route(message: MessageRef<'_>) -> Body {
     const PAIRS: [(Tag, Tag); 6] = [
         (tag::DELIVER_TO_COMP_ID, tag::ON_BEHALF_OF_COMP_ID),
         (tag::DELIVER_TO_SUB_ID, tag::ON_BEHALF_OF_SUB_ID),
@@ -283,7 +297,7 @@ pub fn reversed_route(message: &Message) -> Body {
 }
 
 /// The body of a BusinessMessageReject(j) of `message`.
-pub fn business_reject(message: &Message, reason: u8, text: &str) -> Body {
+pub fn business_reject(message: MessageRef<'_>, reason: u8, text: &str) -> Body {
     let mut body = reversed_route(message);
     if let Some(seq) = message.seq() {
         body.push(tag::REF_SEQ_NUM, seq.to_string().as_bytes());

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::{
     SeqNum,
-    codec::{Body, Message},
+    codec::{MessageRef, MsgType},
     tag,
 };
 
@@ -15,24 +15,24 @@ use super::{Credentials, Gap, Link, Output, Queued, Session, State, Violation};
 
 impl Session {
     /// Looks at the first message of a connection.
-    pub(super) fn first_message(&mut self, message: Message) {
-        if self.is_proper_logon(&message) {
+    pub(super) fn first_message(&mut self, message: MessageRef<'_>) {
+        if self.is_proper_logon(message) {
             self.ask_who_it_is(message, None);
         } else {
-            self.respond(&message, Violation::NoProperLogon);
+            self.respond(message, Violation::NoProperLogon);
         }
     }
 
     /// A Logon inside a session: it may ask for a reset of both numbers and nothing else.
-    pub(super) fn logon_in_session(&mut self, message: Message) {
+    pub(super) fn logon_in_session(&mut self, message: MessageRef<'_>) {
         let reset = message.is_yes(tag::RESET_SEQ_NUM_FLAG) || self.config.reset_on_logon;
         match std::mem::replace(&mut self.state, State::Idle) {
-            State::LoggedOn(link) if reset && self.is_proper_logon(&message) => {
+            State::LoggedOn(link) if reset && self.is_proper_logon(message) => {
                 self.ask_who_it_is(message, Some(link));
             }
             other => {
                 self.state = other;
-                self.respond(&message, Violation::UnexpectedLogon);
+                self.respond(message, Violation::UnexpectedLogon);
             }
         }
     }
@@ -45,13 +45,13 @@ impl Session {
             return;
         };
         if is_genuine {
-            self.agree(&logon);
+            self.agree(logon.view());
         } else {
-            self.respond(&logon, Violation::NotAuthenticated);
+            self.respond(logon.view(), Violation::NotAuthenticated);
         }
     }
 
-    fn is_proper_logon(&self, message: &Message) -> bool {
+    fn is_proper_logon(&self, message: MessageRef<'_>) -> bool {
         let config = &self.config;
         message.msg_type() == b"A"
             && message.begin_string() == config.begin_string.as_bytes()
@@ -68,27 +68,27 @@ impl Session {
     }
 
     /// FIX session protocol, "ResetSeqNumFlag": such a Logon has MsgSeqNum(34) 1.
-    fn is_reset_acceptable(&self, message: &Message) -> bool {
+    fn is_reset_acceptable(&self, message: MessageRef<'_>) -> bool {
         !message.is_yes(tag::RESET_SEQ_NUM_FLAG)
             || (self.config.reset_allowed && message.seq() == Some(SeqNum::FIRST))
     }
 
     /// `None` when HeartBtInt(108) is negative or beyond what we take; `Some(ZERO)` when there are to be none.
-    fn heartbeat_of(&self, message: &Message) -> Option<Duration> {
+    fn heartbeat_of(&self, message: MessageRef<'_>) -> Option<Duration> {
         let seconds = SeqNum::parse(message.get(tag::HEART_BT_INT)?)?.0;
         Some(Duration::from_secs(seconds)).filter(|interval| *interval <= self.config.heartbeat_max)
     }
 
-    fn ask_who_it_is(&mut self, logon: Message, link: Option<Box<Link>>) {
+    fn ask_who_it_is(&mut self, logon: MessageRef<'_>, link: Option<Box<Link>>) {
         let text = |tag| logon.text(tag).map(str::to_owned);
         self.outputs.push_back(Output::Authenticate(Credentials {
             username: text(tag::USERNAME),
             password: text(tag::PASSWORD).or_else(|| text(tag::RAW_DATA)),
         }));
-        self.state = State::Authenticating { logon: Box::new(logon), link };
+        self.state = State::Authenticating { logon: Box::new(logon.to_owned()), link };
     }
 
-    fn agree(&mut self, logon: &Message) {
+    fn agree(&mut self, logon: MessageRef<'_>) {
         let (Some(seq), Some(heartbeat)) = (logon.seq(), self.heartbeat_of(logon)) else {
             return self.respond(logon, Violation::NoProperLogon);
         };
@@ -126,13 +126,14 @@ impl Session {
         self.outputs.push_back(Output::LoggedOn);
     }
 
-    fn acknowledge(&mut self, logon: &Message, reset: bool) {
-        let body = Body::new()
+    fn acknowledge(&mut self, logon: MessageRef<'_>, reset: bool) {
+        let body = self
+            .body()
             .field(tag::ENCRYPT_METHOD, "0")
             .maybe(tag::HEART_BT_INT, logon.get(tag::HEART_BT_INT))
             .maybe(tag::RESET_SEQ_NUM_FLAG, reset.then_some("Y"))
             .maybe(tag::DEFAULT_APPL_VER_ID, logon.get(tag::DEFAULT_APPL_VER_ID));
-        self.emit("A", body);
+        self.emit(MsgType::LOGON, body);
     }
 
     /// Asks for everything from the next expected number on, up to before `received`.
@@ -153,8 +154,7 @@ impl Session {
             (None, Some(_)) => until,
             (None, None) => SeqNum(0),
         };
-        let body =
-            Body::new().field(tag::BEGIN_SEQ_NO, begin.to_string()).field(tag::END_SEQ_NO, end.to_string());
-        self.emit("2", body);
+        let body = self.body().number(tag::BEGIN_SEQ_NO, begin.0).number(tag::END_SEQ_NO, end.0);
+        self.emit(MsgType::RESEND_REQUEST, body);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     SeqNum, UtcNanos,
-    codec::{Body, Message},
+    codec::{Body, Message, MsgType},
 };
 
 /// What the driver must do, in the order given.
@@ -16,8 +16,9 @@ pub enum Output {
     Persist { next_in: SeqNum, next_out: SeqNum },
     /// Write a message, after everything before it.
     Transmit(Transmit),
-    /// An application message, in order. Its number counts as used once its effect is durable.
-    Deliver { seq: SeqNum, message: Box<Message> },
+    /// An application message, in order. Its number counts as used once its effect is durable. Without `queued` it is
+    /// the message just handed in; with it, one that waited for its turn.
+    Deliver { seq: SeqNum, queued: Option<Box<Message>> },
     /// Read stored messages of this range and call `handle_stored`.
     Fetch { from: SeqNum, to: SeqNum },
     /// The peer is logged on: reports may flow.
@@ -30,7 +31,7 @@ pub enum Output {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transmit {
     pub seq: SeqNum,
-    pub msg_type: String,
+    pub msg_type: MsgType,
     pub body: Body,
     pub sending_time: UtcNanos,
     /// When it was sent first, if this is a resend.
@@ -41,7 +42,7 @@ pub struct Transmit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     pub seq: SeqNum,
-    pub msg_type: String,
+    pub msg_type: MsgType,
     pub body: Body,
     pub sending_time: UtcNanos,
     /// Is it sent again, or passed over as stale?

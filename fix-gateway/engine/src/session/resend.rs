@@ -5,7 +5,7 @@
 
 use crate::{
     SeqNum,
-    codec::{Body, Message},
+    codec::{MessageRef, MsgType},
     tag,
 };
 
@@ -23,7 +23,7 @@ pub(super) struct Resend {
 
 impl Session {
     /// Answered whatever its own number is: two sides that wait for each other would wait for ever.
-    pub(super) fn resend_request(&mut self, message: &Message, seq: SeqNum) {
+    pub(super) fn resend_request(&mut self, message: MessageRef<'_>, seq: SeqNum) {
         let number = |tag| message.get(tag).and_then(SeqNum::parse);
         let (Some(begin), Some(end)) = (number(tag::BEGIN_SEQ_NO), number(tag::END_SEQ_NO)) else {
             return self.respond(message, Violation::ResendRangeWrong { tag: tag::BEGIN_SEQ_NO });
@@ -91,10 +91,11 @@ impl Session {
 
     fn fill_gap(&mut self, resend: &mut Resend, new_seq_no: SeqNum) {
         let Some(begin) = resend.gap_begin.take() else { return };
+        let body = self.body().number(tag::NEW_SEQ_NO, new_seq_no.0).field(tag::GAP_FILL_FLAG, "Y");
         self.outputs.push_back(Output::Transmit(Transmit {
             seq: begin,
-            msg_type: "4".to_owned(),
-            body: Body::new().field(tag::NEW_SEQ_NO, new_seq_no.to_string()).field(tag::GAP_FILL_FLAG, "Y"),
+            msg_type: MsgType::SEQUENCE_RESET,
+            body,
             sending_time: self.now.utc,
             orig_sending_time: Some(self.now.utc),
         }));

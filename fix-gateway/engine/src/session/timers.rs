@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{codec::Body, tag};
+use crate::{codec::MsgType, tag};
 
 use super::{Now, Session, State};
 
@@ -43,12 +43,14 @@ impl Session {
         }
         if is_due(due.test_request) {
             let id = self.config.texts.test_request_id;
-            self.emit("1", Body::new().field(tag::TEST_REQ_ID, id));
+            let body = self.body().field(tag::TEST_REQ_ID, id);
+            self.emit(MsgType::TEST_REQUEST, body);
             if let Some(link) = self.link_mut() {
                 link.test_request_is_out = true;
             }
         } else if is_due(due.heartbeat) {
-            self.emit("0", Body::new());
+            let body = self.body();
+            self.emit(MsgType::HEARTBEAT, body);
         }
     }
 

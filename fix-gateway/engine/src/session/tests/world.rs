@@ -31,6 +31,8 @@ pub(super) struct World {
     elapsed: Duration,
     stored: BTreeMap<SeqNum, Stored>,
     genuine: bool,
+    /// What a delivery without a queued message is about.
+    handed_in: Option<Message>,
     pub(super) transcript: String,
 }
 
@@ -40,7 +42,7 @@ impl World {
         let mut session = Session::new(Arc::new(config), now, SeqNum(next_in), SeqNum(next_out));
         session.connect(now);
         let (elapsed, stored) = (Duration::ZERO, BTreeMap::new());
-        Self { session, elapsed, stored, genuine: true, transcript: String::new() }
+        Self { session, elapsed, stored, genuine: true, handed_in: None, transcript: String::new() }
     }
 
     pub(super) fn now(&self) -> Now {
@@ -56,7 +58,8 @@ impl World {
                 "I" => {
                     let (kind, seq) = (words.next().unwrap(), words.next().unwrap());
                     let message = self.message(kind, seq, words.next().unwrap_or_default());
-                    self.session.handle_message(self.now(), message);
+                    self.session.handle_message(self.now(), message.view());
+                    self.handed_in = Some(message);
                 }
                 "garbled" => self.session.handle_garbled(self.now()),
                 "stranger" => self.genuine = false,
@@ -65,7 +68,11 @@ impl World {
                     self.session.connect(self.now());
                 }
                 "app" => {
-                    let sent = self.session.send(self.now(), "8", Body::new().field(58, "report"));
+                    let sent = self.session.send(
+                        self.now(),
+                        MsgType::EXECUTION_REPORT,
+                        Body::new().field(58, "report"),
+                    );
                     if let Err(error) = sent {
                         writeln!(self.transcript, "  {error}").unwrap();
                     }
@@ -130,7 +137,8 @@ impl World {
             }
             Output::Persist { next_in, next_out } => format!("persist in={next_in} out={next_out}"),
             Output::Transmit(message) => self.transmit(message),
-            Output::Deliver { seq, message } => {
+            Output::Deliver { seq, queued } => {
+                let message = queued.map(|queued| *queued).or_else(|| self.handed_in.clone()).unwrap();
                 format!("deliver {seq} {}", String::from_utf8_lossy(message.msg_type()))
             }
             Output::Fetch { from, to } => {
@@ -163,7 +171,7 @@ impl World {
             })
             .collect();
         let said = format!("send {} {}{body}", message.seq, message.msg_type);
-        if message.orig_sending_time.is_none() && !"0 1 2 3 4 5 A".contains(&message.msg_type) {
+        if message.orig_sending_time.is_none() && !message.msg_type.is_session() {
             let Transmit { seq, msg_type, body, sending_time, .. } = message;
             self.stored.insert(seq, Stored { seq, msg_type, body, sending_time, resend: true });
         }
