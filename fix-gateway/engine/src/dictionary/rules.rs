@@ -149,9 +149,13 @@ impl Rules {
     }
 
     fn definition(&self, msg_type: &[u8], tag: Tag) -> Option<&'static FieldDef> {
-        self.extra_field(msg_type, tag)
-            .or_else(|| self.application.field(tag))
-            .or_else(|| self.session.field(tag))
+        self.extra_field(msg_type, tag).or_else(|| {
+            // A transport's own messages know the transport's fields only: what is a field of the application's
+            // version is no tag at all there.
+            let is_of_session =
+                self.is_header(tag) || self.is_trailer(tag) || self.session.message(msg_type).is_some();
+            if is_of_session { self.session.field(tag) } else { self.application.field(tag) }
+        })
     }
 
     fn extra_field(&self, msg_type: &[u8], tag: Tag) -> Option<&'static FieldDef> {

@@ -93,6 +93,9 @@ fn versions_differ_where_the_standard_does() {
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=A|{HEAD}|98=0|108=30|1137=9")), "ok");
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=A|{HEAD}|98=0|108=30")), "1 1137");
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|{HEAD}|{ORDER}")), "ok");
+    assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=0|{HEAD}|999=x")), "0 999", "a field of 5.0 SP2 alone");
+    assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=0|{HEAD}|7=1")), "2 7");
+    assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|{HEAD}|{ORDER}|999=x")), "2 999");
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|{HEAD}|{ORDER}|1128=9")), "14 1128");
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|1128=9|{HEAD}|{ORDER}")), "ok");
 }
