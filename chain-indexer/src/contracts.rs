@@ -42,6 +42,16 @@ pub mod anchor {
     );
 }
 
+/// Bindings of `Payouts`.
+pub mod payouts {
+    alloy::sol!(
+        #[sol(rpc)]
+        #[derive(Debug)]
+        Payouts,
+        "contracts/artifacts/Payouts.json"
+    );
+}
+
 /// Bindings of `TestToken`.
 pub mod token {
     alloy::sol!(

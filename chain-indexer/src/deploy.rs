@@ -6,7 +6,7 @@
 mod batch;
 mod sandbox;
 
-use crate::contracts::{anchor, escrow, permit, settler, token};
+use crate::contracts::{anchor, escrow, payouts, permit, settler, token};
 use crate::rpc;
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, Bytes};
@@ -17,7 +17,7 @@ use alloy::transports::TransportError;
 use batch::Batch;
 use serde::{Deserialize, Serialize};
 
-pub use sandbox::{TokenGrant, fund_wallets};
+pub use sandbox::{TokenGrant, fund_solvers, fund_wallets};
 
 /// Where the contracts are.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Deployment {
     pub escrow: Address,
     pub settler: Address,
     pub anchor: Address,
+    /// Pays in tokens. Zero in a record from before there was one, which is then not live.
+    #[serde(default)]
+    pub payouts: Address,
     /// Accounts that may call the settler; the anchors that count are theirs.
     pub relayers: Vec<Address>,
     pub tokens: Vec<DeployedToken>,
@@ -94,7 +97,8 @@ pub async fn deploy(
 /// Whether every contract of the record has code on this chain.
 async fn is_live(provider: &DynProvider, record: &Deployment) -> Result<bool, TransportError> {
     let tokens = record.tokens.iter().map(|token| token.address);
-    for address in [record.permit, record.escrow, record.settler, record.anchor].into_iter().chain(tokens) {
+    let core = [record.permit, record.escrow, record.settler, record.anchor, record.payouts];
+    for address in core.into_iter().chain(tokens) {
         if provider.get_code_at(address).await?.is_empty() {
             return Ok(false);
         }
@@ -115,14 +119,17 @@ async fn deploy_core(
     let args = settler::IntentSettler::constructorCall { escrow_: escrow, admin: by }.abi_encode();
     let settler = batch.create("IntentSettler", with_args(&settler::IntentSettler::BYTECODE, &args)).await?;
     let anchor = batch.create("ReceiptAnchor", anchor::ReceiptAnchor::BYTECODE.clone()).await?;
+    let args = payouts::Payouts::constructorCall { admin: by }.abi_encode();
+    let payouts = batch.create("Payouts", with_args(&payouts::Payouts::BYTECODE, &args)).await?;
     let deployed_block = batch.finish().await?;
-    tracing::info!(%permit, %escrow, %settler, %anchor, deployed_block, "contracts deployed");
+    tracing::info!(%permit, %escrow, %settler, %anchor, %payouts, deployed_block, "contracts deployed");
     Ok(Deployment {
         chain_id,
         permit,
         escrow,
         settler,
         anchor,
+        payouts,
         relayers: Vec::new(),
         tokens: Vec::new(),
         deployed_block,
@@ -154,7 +161,7 @@ async fn deploy_tokens(
     Ok(())
 }
 
-/// The settler may lock, the relayers may call the settler, the solvers may receive.
+/// The settler may lock, the relayers may call the settler and pay, the solvers may receive.
 async fn grant(
     provider: &DynProvider,
     admin: &PrivateKeySigner,
@@ -177,6 +184,11 @@ async fn grant(
         if !rpc::view(provider, settler, &has, at).await? {
             let call = settler::IntentSettler::grantRoleCall { role, account };
             batch.call("grant RELAYER_ROLE", settler, call.abi_encode()).await?;
+        }
+        let call = payouts::Payouts::hasRoleCall { role, account };
+        if !rpc::view(provider, deployment.payouts, &call, at).await? {
+            let call = payouts::Payouts::grantRoleCall { role, account };
+            batch.call("grant RELAYER_ROLE on Payouts", deployment.payouts, call.abi_encode()).await?;
         }
         if !deployment.relayers.contains(&account) {
             deployment.relayers.push(account);

@@ -16,7 +16,7 @@ mod action;
 mod slots;
 
 use crate::config::ChainConfig;
-use crate::contracts::{anchor::ReceiptAnchor, settler::IntentSettler};
+use crate::contracts::{anchor::ReceiptAnchor, payouts::Payouts, settler::IntentSettler};
 use crate::duty::{Backoff, Duty};
 use crate::rpc::{self, BlockHead, Simulated};
 use crate::signing::{self, Fees, Unsigned};
@@ -287,13 +287,22 @@ impl Relayer {
         at: BlockId,
     ) -> Result<Outlook, RelayError> {
         let (provider, to) = (&self.provider, action.to);
-        let by_state = if matches!(command, ChainCommand::Anchor { .. }) {
-            let call = ReceiptAnchor::anchorsCall { contentHash: entity, submitter: self.signer.address() };
-            action::anchor_outlook(rpc::view(provider, to, &call, at).await?)
-        } else {
-            let state = rpc::view(provider, to, &IntentSettler::stateOfCall { intentId: entity }, at).await?;
-            let state = IntentState::from_contract(state).ok_or(RelayError::UnknownState(state))?;
-            action::settler_outlook(command, state)
+        let by_state = match command {
+            ChainCommand::Anchor { .. } => {
+                let submitter = self.signer.address();
+                let call = ReceiptAnchor::anchorsCall { contentHash: entity, submitter };
+                action::once_outlook(rpc::view(provider, to, &call, at).await?)
+            }
+            ChainCommand::Transfer(_) => {
+                let call = Payouts::paidAtCall { id: entity };
+                action::once_outlook(rpc::view(provider, to, &call, at).await?)
+            }
+            ChainCommand::Create(_) | ChainCommand::Fill { .. } | ChainCommand::Settle { .. } => {
+                let call = IntentSettler::stateOfCall { intentId: entity };
+                let state = rpc::view(provider, to, &call, at).await?;
+                let state = IntentState::from_contract(state).ok_or(RelayError::UnknownState(state))?;
+                action::settler_outlook(command, state)
+            }
         };
         if by_state != Outlook::Possible {
             return Ok(by_state);

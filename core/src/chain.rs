@@ -21,6 +21,8 @@ pub enum ChainCommand {
     Settle { entity: Hex32, preimage: Hex32 },
     /// `ReceiptAnchor.anchor`.
     Anchor { content_hash: Hex32 },
+    /// `Payouts.pay`: moves a solver's tokens to the recipient, once per entity.
+    Transfer(Box<TransferCommand>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +44,19 @@ pub struct CreateCommand {
     /// SHA-256 of the canonical terms.
     pub terms: Hex32,
     pub permit: PermitArgs,
+}
+
+/// A payout in tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferCommand {
+    /// The id under which it is paid at most once: the settlement's.
+    pub entity: Hex32,
+    /// The solver's wallet, which has approved the payout contract.
+    pub payer: String,
+    pub receiver: String,
+    pub token: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,9 +85,14 @@ pub enum ChainFact {
     Cancelled,
     Refunded,
     Anchored,
+    /// `Payouts.Paid`: the recipient has the tokens.
+    Transferred {
+        receiver: String,
+        amount: String,
+    },
     /// The command can never succeed: `code` is stable (`permit_expired`, `permit_nonce_used`,
-    /// `insufficient_funds`, `lock_rejected`, `fill_rejected`, `settle_rejected`, `anchor_rejected`), `message` is for
-    /// people.
+    /// `insufficient_funds`, `lock_rejected`, `fill_rejected`, `settle_rejected`, `anchor_rejected`,
+    /// `transfer_rejected`), `message` is for people.
     CommandFailed {
         command: String,
         code: String,

@@ -8,7 +8,9 @@ use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
-use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
+use dvp_chain_indexer::deploy::{
+    DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_solvers, fund_wallets,
+};
 
 use super::files::Files;
 
@@ -79,6 +81,8 @@ impl SandboxChain {
         // The record is written last: a start cut short before it does the rest again.
         if known.is_none() {
             fund_wallets(&rpc, admin, &deployment, wallets, &grants).await.context("wallets")?;
+            let solvers = std::slice::from_ref(solver);
+            fund_solvers(&rpc, admin, &deployment, solvers, &grants).await.context("the solver's wallet")?;
             files.write(RECORD, &deployment)?;
         }
         Ok(Self { deployment, relayer: relayer.clone(), solver: solver.clone(), wallets: wallets.to_vec() })

@@ -63,6 +63,7 @@ pub(super) fn document(
                 "escrow": at.escrow.to_string(),
                 "settler": at.settler.to_string(),
                 "anchor": at.anchor.to_string(),
+                "payouts": at.payouts.to_string(),
             },
             "tokens": tokens,
             "wallets": wallets,

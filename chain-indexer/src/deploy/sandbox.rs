@@ -25,6 +25,27 @@ pub async fn fund_wallets(
     wallets: &[PrivateKeySigner],
     grants: &[TokenGrant],
 ) -> Result<(), DeployError> {
+    fund(rpc_url, admin, deployment.permit, wallets, grants).await
+}
+
+/// The same for solvers' wallets, which approve the payout contract.
+pub async fn fund_solvers(
+    rpc_url: &str,
+    admin: &PrivateKeySigner,
+    deployment: &Deployment,
+    solvers: &[PrivateKeySigner],
+    grants: &[TokenGrant],
+) -> Result<(), DeployError> {
+    fund(rpc_url, admin, deployment.payouts, solvers, grants).await
+}
+
+async fn fund(
+    rpc_url: &str,
+    admin: &PrivateKeySigner,
+    spender: Address,
+    wallets: &[PrivateKeySigner],
+    grants: &[TokenGrant],
+) -> Result<(), DeployError> {
     let provider = rpc::connect(rpc_url)?;
     let at = BlockId::latest();
     let mut mints = Batch::start(&provider, admin).await?;
@@ -38,9 +59,9 @@ pub async fn fund_wallets(
                 let call = TestToken::mintCall { to: account, amount: grant.amount - held };
                 mints.call("mint", grant.token, call.abi_encode()).await?;
             }
-            let allowance = TestToken::allowanceCall { owner: account, spender: deployment.permit };
+            let allowance = TestToken::allowanceCall { owner: account, spender };
             if rpc::view(&provider, grant.token, &allowance, at).await? < U256::MAX >> 1 {
-                let call = TestToken::approveCall { spender: deployment.permit, value: U256::MAX };
+                let call = TestToken::approveCall { spender, value: U256::MAX };
                 approve.call("approve", grant.token, call.abi_encode()).await?;
             }
         }

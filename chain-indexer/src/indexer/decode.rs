@@ -1,6 +1,6 @@
 //! Logs to rows and facts, and whether any are missing. Pure.
 
-use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, settler::IntentSettler};
+use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
 use crate::deploy::Deployment;
 use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Log;
@@ -20,6 +20,7 @@ pub(super) fn topics() -> Vec<B256> {
         IntentSettler::Settled::SIGNATURE_HASH,
         IntentSettler::Cancelled::SIGNATURE_HASH,
         ReceiptAnchor::Anchored::SIGNATURE_HASH,
+        Payouts::Paid::SIGNATURE_HASH,
     ]
 }
 
@@ -46,6 +47,7 @@ enum Event {
     Settled,
     Cancelled,
     Anchored { submitter: Address },
+    Paid { receiver: Address, amount: String },
 }
 
 struct Decoded {
@@ -102,6 +104,7 @@ impl Event {
             Self::Settled => "Settled",
             Self::Cancelled => "Cancelled",
             Self::Anchored { .. } => "Anchored",
+            Self::Paid { .. } => "Paid",
         }
     }
 }
@@ -137,6 +140,12 @@ fn decode(deployment: &Deployment, log: &Log) -> Result<Decoded, String> {
         use ReceiptAnchor::ReceiptAnchorEvents as E;
         let E::Anchored(e) = E::decode_log(&log.inner).map_err(|error| error.to_string())?.data;
         Ok(Decoded { event: Event::Anchored { submitter: e.submitter }, entity: e.contentHash, seq: e.seq })
+    } else if address == deployment.payouts {
+        use Payouts::PayoutsEvents as E;
+        let event = E::decode_log(&log.inner).map_err(|error| error.to_string())?.data;
+        let E::Paid(e) = event else { return Err("not asked for".into()) };
+        let paid = Event::Paid { receiver: e.receiver, amount: e.amount.to_string() };
+        Ok(Decoded { event: paid, entity: e.id, seq: e.seq })
     } else {
         Err(format!("{address} is not a contract of ours"))
     }
@@ -160,7 +169,8 @@ fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> 
             | Event::Created { .. }
             | Event::Filled { .. }
             | Event::Settled
-            | Event::Anchored { .. } => {}
+            | Event::Anchored { .. }
+            | Event::Paid { .. } => {}
         }
     }
     for (row, event) in rows.iter_mut().zip(events) {
@@ -173,6 +183,9 @@ fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> 
             }
             Event::Filled { payout_ref } => Some(ChainFact::Filled { payout_ref: payout_ref.to_string() }),
             Event::Settled => Some(ChainFact::Settled),
+            Event::Paid { receiver, amount } => {
+                Some(ChainFact::Transferred { receiver: receiver.to_string(), amount: amount.clone() })
+            }
             Event::Cancelled => Some(ChainFact::Cancelled),
             Event::Refunded if !cancels.contains(&of) => Some(ChainFact::Refunded),
             Event::Anchored { submitter } if deployment.relayers.contains(submitter) => {

@@ -12,9 +12,9 @@ use dvp_core::store::chain::{self as store, BlockRow, Cursor, LogRow};
 use std::collections::HashMap;
 
 impl Indexer {
-    fn contracts(&self) -> [Address; 3] {
+    fn contracts(&self) -> [Address; 4] {
         let deployment = &self.config.deployment;
-        [deployment.settler, deployment.escrow, deployment.anchor]
+        [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts]
     }
 
     /// The block's events with the name of the proof: the header's bloom shows that there are none, or their
@@ -61,7 +61,7 @@ impl Indexer {
     ) -> Result<(), IndexError> {
         let seen = last.get(&contract).copied().unwrap_or_default();
         let at = BlockId::hash(block.hash);
-        // All three have the same `seq()`.
+        // All of them have the same `seq()`.
         let emitted = rpc::view(&self.provider, contract, &ReceiptAnchor::seqCall {}, at).await?;
         if emitted == seen {
             Ok(())

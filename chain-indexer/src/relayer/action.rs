@@ -1,12 +1,14 @@
 //! What a command means on the chain: the call, the state it aims at, and what a refusal says about its future.
 //! Pure.
 
-use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, permit::Permit, settler, token::TestToken};
+use crate::contracts::{
+    anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, permit::Permit, settler, token::TestToken,
+};
 use crate::deploy::Deployment;
 use crate::rpc::parse_amount;
 use alloy::primitives::{Address, B256, Bytes, U256};
 use alloy::sol_types::{SolCall, SolError, SolInterface, decode_revert_reason};
-use dvp_core::chain::{ChainCommand, CreateCommand};
+use dvp_core::chain::{ChainCommand, CreateCommand, TransferCommand};
 use settler::{Escrow as SettlerEscrow, IntentSettler};
 
 /// A call to one of our contracts.
@@ -71,6 +73,7 @@ pub(super) const fn rejected(command: &ChainCommand) -> &'static str {
         ChainCommand::Fill { .. } => "fill_rejected",
         ChainCommand::Settle { .. } => "settle_rejected",
         ChainCommand::Anchor { .. } => "anchor_rejected",
+        ChainCommand::Transfer(_) => "transfer_rejected",
     }
 }
 
@@ -98,6 +101,21 @@ pub(super) fn action(deployment: &Deployment, command: &ChainCommand) -> Result<
             let call = ReceiptAnchor::anchorCall { contentHash: word("content_hash", content_hash)? };
             Action { to: deployment.anchor, input: call.abi_encode().into(), gas_limit: 120_000 }
         }
+        ChainCommand::Transfer(transfer) => Action {
+            to: deployment.payouts,
+            input: pay_call(transfer)?.abi_encode().into(),
+            gas_limit: 300_000,
+        },
+    })
+}
+
+fn pay_call(transfer: &TransferCommand) -> Result<Payouts::payCall, Malformed> {
+    Ok(Payouts::payCall {
+        id: word("entity", &transfer.entity)?,
+        payer: address("payer", &transfer.payer)?,
+        receiver: address("receiver", &transfer.receiver)?,
+        token: address("token", &transfer.token)?,
+        amount: amount("amount", &transfer.amount)?,
     })
 }
 
@@ -139,7 +157,7 @@ fn amount(field: &'static str, decimal: &str) -> Result<U256, Malformed> {
     parse_amount(decimal).ok_or(Malformed { field })
 }
 
-/// What the settlement's state says. Anchors have none: see [`anchor_outlook`].
+/// What the settlement's state says. Anchors and payouts have none: see [`once_outlook`].
 pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState) -> Outlook {
     use IntentState as S;
     let cancelled = || Outlook::Never {
@@ -150,7 +168,7 @@ pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState) -> Out
         (ChainCommand::Create(_), S::None)
         | (ChainCommand::Fill { .. }, S::Created)
         | (ChainCommand::Settle { .. }, S::Filled)
-        | (ChainCommand::Anchor { .. }, _) => Outlook::Possible,
+        | (ChainCommand::Anchor { .. } | ChainCommand::Transfer(_), _) => Outlook::Possible,
         (ChainCommand::Create(_), S::Created | S::Filled | S::Settled | S::Cancelled)
         | (ChainCommand::Fill { .. }, S::Filled | S::Settled)
         | (ChainCommand::Settle { .. }, S::Settled) => Outlook::Reached,
@@ -164,9 +182,9 @@ pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState) -> Out
     }
 }
 
-/// `anchored_at`: `ReceiptAnchor.anchors`, zero when there is none.
-pub(super) const fn anchor_outlook(anchored_at: u64) -> Outlook {
-    if anchored_at == 0 { Outlook::Possible } else { Outlook::Reached }
+/// `done_at`: `ReceiptAnchor.anchors` or `Payouts.paidAt`, zero when it was not done.
+pub(super) const fn once_outlook(done_at: u64) -> Outlook {
+    if done_at == 0 { Outlook::Possible } else { Outlook::Reached }
 }
 
 /// What a revert says, given that the goal was not reached at the same block.
@@ -179,10 +197,13 @@ pub(super) fn judge(command: &ChainCommand, data: &[u8], node_message: &str) -> 
     }
     if let Ok(error) = TestToken::ERC20InsufficientAllowance::abi_decode(data) {
         let (allowed, needed) = (error.allowance, error.needed);
-        return insufficient(format!("the permit contract may move {allowed} and {needed} are needed"));
+        return insufficient(format!("{} may move {allowed} and {needed} are needed", error.spender));
     }
     if let Ok(error) = IntentSettler::IntentSettlerErrors::abi_decode(data) {
         return judge_settler(command, &error);
+    }
+    if let Ok(error) = Payouts::PayoutsErrors::abi_decode(data) {
+        return judge_payout(command, &error);
     }
     if let Ok(error) = Escrow::EscrowErrors::abi_decode(data) {
         return Outlook::Never { code: rejected(command), message: format!("{error:?}") };
@@ -245,6 +266,22 @@ fn judge_settler(command: &ChainCommand, error: &IntentSettler::IntentSettlerErr
     }
 }
 
+fn judge_payout(command: &ChainCommand, error: &Payouts::PayoutsErrors) -> Outlook {
+    use Payouts::PayoutsErrors as E;
+    match error {
+        E::AccessControlUnauthorizedAccount(e) => {
+            Outlook::Blocked(format!("account {} has no role {} on the contract", e.account, e.neededRole))
+        }
+        // It was not paid at this very block: the view and the call disagree, so look again.
+        E::AlreadyPaid(_) => Outlook::NotYet("the payout is being made".to_owned()),
+        E::SafeERC20FailedOperation(_) => insufficient("the token refused the transfer".to_owned()),
+        E::AccessControlBadConfirmation(_)
+        | E::AmountNotReceived(_)
+        | E::ReentrancyGuardReentrantCall(_)
+        | E::ZeroAmount(_) => Outlook::Never { code: rejected(command), message: format!("{error:?}") },
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,6 +334,6 @@ mod tests {
         assert_eq!(settler_outlook(&settle, IntentState::Settled), Outlook::Reached);
         assert_eq!(code(settler_outlook(&settle, IntentState::Created)), "not yet");
         assert_eq!(code(settler_outlook(&settle, IntentState::Cancelled)), "settle_rejected");
-        assert_eq!(anchor_outlook(7), Outlook::Reached);
+        assert_eq!(once_outlook(7), Outlook::Reached);
     }
 }

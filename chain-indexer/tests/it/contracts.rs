@@ -3,7 +3,7 @@
 use crate::support::{FUNDS, Scene, key};
 use alloy::primitives::{Bytes, TxKind, U256};
 use alloy::sol_types::{SolCall, SolError, SolEvent};
-use dvp_chain_indexer::contracts::{anchor, escrow, permit, settler, token};
+use dvp_chain_indexer::contracts::{anchor, escrow, payouts, permit, settler, token};
 use escrow::Escrow;
 use permit::Permit;
 use settler::IntentSettler;
@@ -276,4 +276,28 @@ fn malleated(signature: Vec<u8>) -> Vec<u8> {
     other[32..64].copy_from_slice(&(order - s).to_be_bytes::<32>());
     other[64] = if other[64] == 27 { 28 } else { 27 };
     other
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_is_the_relayers_alone_and_once_per_id() {
+    let scene = Scene::new().await;
+    let at = scene.deployment.payouts;
+    let receiver = scene.maker.address();
+    let mint = token::TestToken::mintCall { to: scene.solver.address(), amount: U256::from(100) };
+    assert!(scene.succeeds(&scene.admin, scene.token, &mint).await);
+    let pay = |id: u8, amount: u64| payouts::Payouts::payCall {
+        id: alloy::primitives::B256::repeat_byte(id),
+        payer: scene.solver.address(),
+        receiver,
+        token: scene.token,
+        amount: U256::from(amount),
+    };
+    let before = scene.balance(receiver).await;
+    assert!(!scene.succeeds(&scene.admin, at, &pay(1, 10)).await, "not the relayer");
+    assert!(!scene.succeeds(&scene.relayer, at, &pay(1, 0)).await, "nothing");
+    assert!(scene.succeeds(&scene.relayer, at, &pay(1, 10)).await);
+    assert!(!scene.succeeds(&scene.relayer, at, &pay(1, 10)).await, "twice");
+    assert!(!scene.succeeds(&scene.relayer, at, &pay(2, 91)).await, "more than there is");
+    assert_eq!(scene.balance(receiver).await - before, 10);
+    assert_eq!(scene.view(at, payouts::Payouts::seqCall {}).await, 1);
 }

@@ -5,10 +5,11 @@ use alloy::primitives::{B256, TxKind, U256};
 use alloy::providers::Provider;
 use alloy::sol_types::SolCall;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::{ChainPermitNonces, rpc};
-use dvp_core::chain::{ChainCommand, ChainFact, PermitNonces};
+use dvp_core::chain::{ChainCommand, ChainFact, PermitNonces, TransferCommand};
 use serde_json::json;
 use std::time::Duration;
 
@@ -43,6 +44,52 @@ async fn an_order_is_created_filled_settled_and_anchored() {
         chain.state("one", kind, "done").await;
     }
     assert_eq!(chain.attempts().await.len(), 4, "one transaction a command");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_in_tokens_is_made_once_and_told() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let (id, receiver) = (B256::repeat_byte(0x77), key(0xbb).address());
+    let transfer = |amount: u64| {
+        ChainCommand::Transfer(Box::new(TransferCommand {
+            entity: id.to_string(),
+            payer: chain.scene.solver.address().to_string(),
+            receiver: receiver.to_string(),
+            token: chain.scene.token.to_string(),
+            amount: amount.to_string(),
+        }))
+    };
+    let mint = TestToken::mintCall { to: chain.scene.solver.address(), amount: U256::from(100) };
+    assert!(chain.scene.succeeds(&chain.scene.admin, chain.scene.token, &mint).await);
+    chain.command("one", transfer(40)).await;
+    chain.fact(id, "transferred").await;
+    chain.command("again", transfer(40)).await;
+    chain.state("again", "transfer", "done").await;
+    assert_eq!(chain.scene.balance(receiver).await, 40);
+    let told = ChainFact::Transferred { receiver: receiver.to_string(), amount: "40".into() };
+    assert_eq!(chain.facts(id).await, [told]);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_that_the_solver_cannot_cover_fails_for_good() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let id = B256::repeat_byte(0x78);
+    let transfer = TransferCommand {
+        entity: id.to_string(),
+        payer: chain.scene.solver.address().to_string(),
+        receiver: key(0xbb).address().to_string(),
+        token: chain.scene.token.to_string(),
+        amount: "1".into(),
+    };
+    chain.command("one", ChainCommand::Transfer(Box::new(transfer))).await;
+    chain.state("one", "transfer", "failed").await;
+    let facts = chain.facts(id).await;
+    assert!(matches!(&facts[..], [ChainFact::CommandFailed { command, code, .. }]
+        if command == "transfer" && code == "insufficient_funds"));
     running.stop().await;
 }
 

@@ -83,6 +83,9 @@ impl Scene {
         let grants = [TokenGrant { token, amount: U256::from(FUNDS) }];
         let wallets = [maker.clone()];
         deploy::fund_wallets(&url, &admin, &deployment, &wallets, &grants).await.unwrap();
+        let approval = [TokenGrant { token, amount: U256::ZERO }];
+        let solvers = [solver.clone()];
+        deploy::fund_solvers(&url, &admin, &deployment, &solvers, &approval).await.unwrap();
         Self { node, provider, deployment, admin, relayer, other_relayer, maker, solver, token }
     }
 

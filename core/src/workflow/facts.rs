@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dvp_domain::settlement::{Finality, Happened, Lock};
+use dvp_domain::settlement::{Finality, Happened, LegDone, Lock, RailAnswer};
 use dvp_domain::time::Timestamp;
 use futures_util::future::join_all;
 use tokio::sync::watch;
@@ -100,11 +100,19 @@ fn happened(engine: &Engine, fact: &OpenFact) -> Happened {
         ChainFact::Filled { .. } => Happened::Filled,
         ChainFact::Settled => Happened::Settled { tx_hash: fact.tx_hash.clone() },
         ChainFact::Cancelled | ChainFact::Refunded => Happened::Refunded,
+        ChainFact::Transferred { .. } => Happened::Payout {
+            answer: RailAnswer::Done(LegDone { provider_reference: fact.tx_hash.clone(), occurred_at: at }),
+            at,
+        },
         ChainFact::Anchored => Happened::Anchored(Finality {
             tx_hash: fact.tx_hash.clone(),
             contract_address: engine.context.chain.anchor.clone(),
             chain_id: u64::try_from(fact.chain_id).unwrap_or_default(),
         }),
+        ChainFact::CommandFailed { command, code, message } if command == "transfer" => {
+            let (code, message) = (code.clone(), message.clone());
+            Happened::Payout { answer: RailAnswer::Failed { code, message, retryable: false }, at }
+        }
         ChainFact::CommandFailed { command, code, message } => {
             if command != "create" {
                 error!(%command, %code, %message, "a command failed for good");

@@ -8,6 +8,7 @@ fn deployment() -> Deployment {
         escrow: Address::repeat_byte(2),
         settler: Address::repeat_byte(3),
         anchor: Address::repeat_byte(4),
+        payouts: Address::repeat_byte(6),
         relayers: vec![Address::repeat_byte(5)],
         tokens: Vec::new(),
         deployed_block: 1,

@@ -62,6 +62,7 @@ impl Chain {
             ChainCommand::Create(create) => &create.entity,
             ChainCommand::Fill { entity, .. } | ChainCommand::Settle { entity, .. } => entity,
             ChainCommand::Anchor { content_hash } => content_hash,
+            ChainCommand::Transfer(transfer) => &transfer.entity,
         };
         let new = NewCommand {
             chain_id: self.config.chain_id.cast_signed(),

@@ -347,7 +347,8 @@ pub async fn unwind_to(
            and command.chain_id = $1 and command.entity = log.entity and command.state = 'done'
            and log.fact ->> 'kind' = case command.kind
                when 'create' then 'created' when 'fill' then 'filled'
-               when 'settle' then 'settled' when 'anchor' then 'anchored' end",
+               when 'settle' then 'settled' when 'anchor' then 'anchored'
+               when 'transfer' then 'transferred' end",
     )
     .bind(chain_id)
     .bind(bigint(number))

@@ -76,7 +76,8 @@ pub async fn complete_commands(conn: &mut PgConnection, chain_id: u64) -> Result
            and log.entity = command.entity and log.block_number <= cursor.facts_number
            and log.fact ->> 'kind' = case command.kind
                when 'create' then 'created' when 'fill' then 'filled'
-               when 'settle' then 'settled' when 'anchor' then 'anchored' end",
+               when 'settle' then 'settled' when 'anchor' then 'anchored'
+               when 'transfer' then 'transferred' end",
     )
     .bind(bigint(chain_id))
     .execute(&mut *conn)
