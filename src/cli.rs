@@ -1,9 +1,19 @@
-//! The command line.
+//! The command line: what can be asked for, in the words of its users.
+
+mod fix_session;
+mod key;
+mod partner;
+mod receipt;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+
+pub(crate) use self::fix_session::{FixSessionAdd, FixSessionCommand, SessionId};
+pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
+pub(crate) use self::partner::{PartnerCommand, PartnerCreate};
+pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 
 /// Quotes, intents and their settlement, over REST and FIX.
 #[derive(Debug, Parser)]
@@ -21,6 +31,26 @@ pub(crate) enum Command {
     /// in the same DIR it goes on with the same data.
     #[command(after_help = "Example:\n  dvp sandbox --dir /tmp/dvp --http 127.0.0.1:0 --fix 127.0.0.1:0")]
     Sandbox(SandboxArgs),
+    /// Bring the database's schema up to this program's.
+    #[command(after_help = "Example:\n  dvp migrate --config dvp.toml")]
+    Migrate(PlaceArgs),
+    /// Partners: who may call.
+    #[command(subcommand)]
+    Partner(PartnerCommand),
+    /// API keys and their signing secrets.
+    #[command(subcommand)]
+    Key(KeyCommand),
+    /// FIX sessions: who may log on.
+    #[command(subcommand)]
+    FixSession(FixSessionCommand),
+    /// Receipts.
+    #[command(subcommand)]
+    Receipt(ReceiptCommand),
+    /// Look whether everything the service needs is there.
+    ///
+    /// Without DIR or FILE: whether this machine can run a sandbox. Exit code 1 when something is missing.
+    #[command(after_help = "Example:\n  dvp doctor --dir .dvp --json")]
+    Doctor(DoctorArgs),
 }
 
 #[derive(Debug, Args)]
@@ -34,4 +64,61 @@ pub(crate) struct SandboxArgs {
     /// Where FIX listens; port 0 takes any free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9880")]
     pub fix: SocketAddr,
+}
+
+/// Which service is meant, and how its answer is printed.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct PlaceArgs {
+    /// The directory of a running sandbox.
+    #[arg(long, value_name = "DIR", conflicts_with = "config", required_unless_present = "config")]
+    pub dir: Option<PathBuf>,
+    /// The service's configuration.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// The directory of a running sandbox.
+    #[arg(long, value_name = "DIR", conflicts_with = "config")]
+    pub dir: Option<PathBuf>,
+    /// The service's configuration.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Command, CommandFactory};
+
+    use super::Cli;
+
+    /// Every command that does something, with the words that lead to it.
+    fn leaves(path: &str, command: &Command, found: &mut Vec<(String, Command)>) {
+        if command.has_subcommands() {
+            for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+                leaves(&format!("{path} {}", inner.get_name()), inner, found);
+            }
+        } else {
+            found.push((path.to_owned(), command.clone()));
+        }
+    }
+
+    #[test]
+    fn every_command_is_well_formed_and_its_help_shows_an_example_of_itself() {
+        let root = Cli::command();
+        root.clone().debug_assert();
+        let mut found = Vec::new();
+        leaves("dvp", &root, &mut found);
+        for (path, command) in found {
+            let help = command.clone().render_long_help().to_string();
+            assert!(help.contains(&format!("Example:\n  {path}")), "{path}:\n{help}");
+        }
+    }
 }

@@ -1,17 +1,36 @@
 //! The dvp binary: parses the command line, starts what was asked for, waits for a signal. It decides nothing.
 
+mod access;
 mod cli;
+mod commands;
+mod config;
 mod logging;
+mod output;
 mod sandbox;
 mod service;
 
+use std::process::ExitCode;
+
 use clap::Parser;
 
-fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<ExitCode> {
     let cli = cli::Cli::parse();
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match cli.command {
-        cli::Command::Sandbox(args) => runtime.block_on(sandbox::run(args)),
+    runtime.block_on(carry_out(cli.command))
+}
+
+/// A check that was carried out and failed is an exit code, not an error.
+async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
+    use cli::Command;
+    match command {
+        Command::Sandbox(args) => sandbox::run(args).await?,
+        Command::Migrate(args) => commands::migrate::run(args).await?,
+        Command::Partner(command) => commands::partner::run(command).await?,
+        Command::Key(command) => commands::key::run(command).await?,
+        Command::FixSession(command) => commands::fix_session::run(command).await?,
+        Command::Receipt(command) => return commands::receipt::run(command).await,
+        Command::Doctor(args) => return commands::doctor::run(args).await,
     }
+    Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@
 //! one goes on with.
 
 mod chain;
-mod files;
+pub(crate) mod files;
 mod market;
 mod ready;
 mod seed;

@@ -9,6 +9,7 @@
 //! Reading order: [`contracts`], [`deploy`], [`config`], [`relayer`], [`indexer`], [`permits`], then the means:
 //! [`rpc`], [`signing`].
 
+pub mod anchors;
 #[cfg(feature = "anvil")]
 pub mod anvil;
 pub mod config;

@@ -13,6 +13,7 @@ pub mod context;
 pub mod embedded;
 pub mod engine;
 pub mod fix;
+pub mod keys;
 pub mod permit;
 pub mod rails;
 pub mod secrets;

@@ -65,6 +65,21 @@ impl Files {
     }
 }
 
+/// What a running sandbox says about itself.
+pub(crate) fn read_ready(dir: &Path) -> anyhow::Result<serde_json::Value> {
+    let files = Files { dir: dir.to_owned() };
+    let ready = files.read("sandbox.json")?;
+    ready.with_context(|| format!("no sandbox is running in {}", dir.display()))
+}
+
+/// The master key of the sandbox in a directory.
+pub(crate) fn read_master_key(dir: &Path) -> anyhow::Result<[u8; 32]> {
+    let secrets: Option<Secrets> = Files { dir: dir.to_owned() }.read(SECRETS)?;
+    secrets.with_context(|| format!("{} was never a sandbox's directory", dir.display()))?.master_key()
+}
+
+const SECRETS: &str = "secrets.json";
+
 /// A partner's credentials.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct PartnerSecrets {
@@ -84,8 +99,7 @@ pub(super) struct Secrets {
 
 impl Secrets {
     pub(super) fn open(files: &Files) -> anyhow::Result<Self> {
-        const NAME: &str = "secrets.json";
-        if let Some(kept) = files.read(NAME)? {
+        if let Some(kept) = files.read(SECRETS)? {
             return Ok(kept);
         }
         let drawn = Self {
@@ -94,7 +108,7 @@ impl Secrets {
             other_partner: PartnerSecrets::draw("globex"),
             fix_password: random_hex(12),
         };
-        files.write(NAME, &drawn)?;
+        files.write(SECRETS, &drawn)?;
         Ok(drawn)
     }
 

@@ -42,6 +42,11 @@ impl Partner {
         }
     }
 
+    /// Somebody with these credentials.
+    pub(crate) fn with_keys(sandbox: &Sandbox, key: &str, secret: &str) -> Self {
+        Self { key: key.into(), secret: secret.into(), ..Self::of(sandbox) }
+    }
+
     async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
         let response = request.send().await.unwrap();
         (response.status().as_u16(), response.json().await.unwrap())

@@ -57,6 +57,10 @@ impl Sandbox {
         self.value(pointer).as_str().unwrap().to_owned()
     }
 
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
     pub(crate) async fn database(&self) -> PgConnection {
         PgConnection::connect(&self.text("/databaseUrl")).await.unwrap()
     }

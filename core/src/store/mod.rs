@@ -10,6 +10,8 @@ pub mod effects;
 pub mod events;
 pub mod executions;
 pub mod fix;
+pub mod fix_admin;
+pub mod health;
 pub mod idempotency;
 pub mod intents;
 pub mod lease;

@@ -1,5 +1,6 @@
 //! Partners and their API keys.
 
+use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 
 use super::StoreError;
@@ -32,7 +33,7 @@ pub async fn find_key(conn: &mut PgConnection, key_hash: &[u8; 32]) -> Result<Op
     type Row = (String, String, String, Vec<String>, bool, Vec<u8>, i64);
     let row: Option<Row> = sqlx::query_as(
         "select k.id, k.partner_id, k.env, k.scopes, k.disabled_at is not null, k.sealed_secret, p.limit_per_minute \
-         from api_key k join partner p on p.id = k.partner_id where k.key_hash = $1",
+         from api_key k join partner p on p.id = k.partner_id where k.key_hash = $1 and k.revoked_at is null",
     )
     .bind(key_hash.as_slice())
     .fetch_optional(conn)
@@ -86,11 +87,138 @@ pub async fn ensure_key(conn: &mut PgConnection, key: &NewKey) -> Result<(), Sto
     Ok(())
 }
 
+/// A partner as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct PartnerRow {
+    pub id: String,
+    pub name: String,
+    pub tier: String,
+    pub limit_per_minute: i64,
+    pub created_at: DateTime<Utc>,
+}
+
+/// A key as it is listed: nothing that could be used.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct ListedKey {
+    pub key_id: String,
+    pub partner_id: String,
+    pub partner: String,
+    pub env: String,
+    pub key_prefix: String,
+    pub scopes: Vec<String>,
+    pub created_at: DateTime<Utc>,
+    pub disabled_at: Option<DateTime<Utc>>,
+    pub revoked_at: Option<DateTime<Utc>>,
+}
+
+/// Creates a partner. `false`: one of that name is there and stays as it is.
+pub async fn insert_partner(
+    conn: &mut PgConnection,
+    id: &str,
+    name: &str,
+    tier: &str,
+    limit_per_minute: i64,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "insert into partner (id, name, tier, limit_per_minute) values ($1, $2, $3, $4) \
+         on conflict on constraint partner_name_key do nothing",
+    )
+    .bind(id)
+    .bind(name)
+    .bind(tier)
+    .bind(limit_per_minute)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+pub async fn find_partner(conn: &mut PgConnection, name: &str) -> Result<Option<PartnerRow>, StoreError> {
+    let row =
+        sqlx::query_as("select id, name, tier, limit_per_minute, created_at from partner where name = $1")
+            .bind(name)
+            .fetch_optional(conn)
+            .await?;
+    Ok(row)
+}
+
+/// Partners by name, those after `after`.
+pub async fn list_partners(
+    conn: &mut PgConnection,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<PartnerRow>, StoreError> {
+    let rows = sqlx::query_as(
+        "select id, name, tier, limit_per_minute, created_at from partner where name > $1 order by name limit $2",
+    )
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}
+
+/// A partner's keys, or everybody's, by id, those after `after`.
+pub async fn list_keys(
+    conn: &mut PgConnection,
+    partner_id: Option<&str>,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<ListedKey>, StoreError> {
+    let rows = sqlx::query_as(
+        "select k.id as key_id, k.partner_id, p.name as partner, k.env, k.key_prefix, k.scopes, k.created_at, \
+                k.disabled_at, k.revoked_at \
+         from api_key k join partner p on p.id = k.partner_id \
+         where ($1::text is null or k.partner_id = $1) and k.id > $2 order by k.id limit $3",
+    )
+    .bind(partner_id)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}
+
+/// A key by its id, revoked ones too.
+pub async fn find_listed_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<ListedKey>, StoreError> {
+    let row = sqlx::query_as(
+        "select k.id as key_id, k.partner_id, p.name as partner, k.env, k.key_prefix, k.scopes, k.created_at, \
+                k.disabled_at, k.revoked_at \
+         from api_key k join partner p on p.id = k.partner_id where k.id = $1",
+    )
+    .bind(key_id)
+    .fetch_optional(conn)
+    .await?;
+    Ok(row)
+}
+
 /// Disables a key. Returns whether it was there and enabled.
 pub async fn disable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
     let done = sqlx::query("update api_key set disabled_at = now() where id = $1 and disabled_at is null")
         .bind(key_id)
         .execute(conn)
         .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Enables a disabled key again. Returns whether there was one.
+pub async fn enable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update api_key set disabled_at = null where id = $1 and disabled_at is not null and revoked_at is null",
+    )
+    .bind(key_id)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Ends a key for good and erases its signing secret. Returns whether it was there and not revoked.
+pub async fn revoke_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update api_key set revoked_at = now(), disabled_at = coalesce(disabled_at, now()), sealed_secret = '' \
+         where id = $1 and revoked_at is null",
+    )
+    .bind(key_id)
+    .execute(conn)
+    .await?;
     Ok(done.rows_affected() == 1)
 }

@@ -31,3 +31,27 @@ pub async fn find_body(conn: &mut PgConnection, reference: &str) -> Result<Optio
         .await?;
     Ok(row.map(|row| row.0))
 }
+
+/// An anchor as the indexer saw it, in a block that stands.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct AnchorRow {
+    pub chain_id: i64,
+    pub contract: Vec<u8>,
+    pub tx_hash: Vec<u8>,
+    pub block_number: i64,
+}
+
+/// The first anchor of a content hash that the indexer knows.
+pub async fn find_anchor(
+    conn: &mut PgConnection,
+    content_hash: &[u8],
+) -> Result<Option<AnchorRow>, StoreError> {
+    let row = sqlx::query_as(
+        "select chain_id, contract, tx_hash, block_number from chain_log \
+         where entity = $1 and event = 'Anchored' and canonical order by block_number, log_index limit 1",
+    )
+    .bind(content_hash)
+    .fetch_optional(conn)
+    .await?;
+    Ok(row)
+}

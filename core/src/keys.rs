@@ -1,0 +1,92 @@
+//! Credentials of partners: how an API key and its signing secret are drawn, and what a key may be used for.
+//!
+//! Invariant: the texts returned by [`issue`] exist nowhere else. The database holds a keyed hash of the API key and
+//! the sealed signing secret.
+
+use dvp_domain::ids::{KeyId, PartnerId};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::secrets::{SealBroken, Vault};
+use crate::store::StoreError;
+use crate::store::partners::{self, NewKey};
+
+/// Everything a key can be used for. A key issued without named scopes has all of them.
+pub const SCOPES: [&str; 6] =
+    ["quotes:write", "intents:write", "executions:read", "events:read", "webhooks:write", "reports:read"];
+
+/// How many characters of an API key may be shown: prefix, environment and four of the drawn digits.
+const SHOWN: usize = 13;
+
+/// Test and live data never meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Env {
+    Test,
+    Live,
+}
+
+impl Env {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Test => "test",
+            Self::Live => "live",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Test, Self::Live].into_iter().find(|env| env.as_str() == text)
+    }
+}
+
+/// A fresh partner's id.
+pub fn new_partner_id() -> String {
+    PartnerId::from_unique(Uuid::now_v7().simple()).into()
+}
+
+/// A key as its holder gets it, once.
+pub struct Issued {
+    pub key_id: String,
+    /// `svc_{env}_` and 48 hex digits.
+    pub api_key: String,
+    /// 64 hex digits; used as they are, as text.
+    pub signing_secret: String,
+}
+
+/// A key could not be issued.
+#[derive(Debug, thiserror::Error)]
+pub enum IssueError {
+    #[error("the operating system gives no random bytes: {0}")]
+    Randomness(#[from] getrandom::Error),
+    #[error(transparent)]
+    Seal(#[from] SealBroken),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Draws a key with its signing secret and stores what is needed to check them.
+pub async fn issue(
+    conn: &mut PgConnection,
+    vault: &Vault,
+    partner_id: &str,
+    env: Env,
+    scopes: &[String],
+) -> Result<Issued, IssueError> {
+    let drawn = hex::encode(Vault::random()?);
+    let digits: String = drawn.chars().take(48).collect();
+    let issued = Issued {
+        key_id: KeyId::from_unique(Uuid::now_v7().simple()).into(),
+        api_key: format!("svc_{}_{digits}", env.as_str()),
+        signing_secret: hex::encode(Vault::random()?),
+    };
+    let key = NewKey {
+        key_id: issued.key_id.clone(),
+        partner_id: partner_id.to_owned(),
+        env: env.as_str(),
+        key_hash: vault.api_key_hash(&issued.api_key),
+        key_prefix: issued.api_key.chars().take(SHOWN).collect(),
+        sealed_secret: vault.seal(&issued.key_id, issued.signing_secret.as_bytes())?,
+        scopes: scopes.to_vec(),
+    };
+    partners::ensure_key(conn, &key).await?;
+    Ok(issued)
+}

@@ -1,0 +1,71 @@
+//! How a command reaches a service that runs elsewhere: its database and its master key.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use dvp_core::secrets::Vault;
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection};
+
+use crate::cli::PlaceArgs;
+use crate::config::Config;
+use crate::sandbox::files;
+
+/// A service's database and secrets.
+pub(crate) struct Access {
+    pub conn: PgConnection,
+    pub vault: Vault,
+}
+
+/// Where a service is.
+pub(crate) enum Place {
+    /// A running sandbox, by its ready file.
+    Sandbox {
+        dir: PathBuf,
+        ready: Value,
+    },
+    Configured(Box<Config>),
+}
+
+impl Place {
+    pub(crate) fn find(dir: Option<&Path>, config: Option<&Path>) -> anyhow::Result<Self> {
+        match (dir, config) {
+            (Some(dir), None) => Ok(Self::Sandbox { dir: dir.to_owned(), ready: files::read_ready(dir)? }),
+            (None, Some(path)) => Ok(Self::Configured(Box::new(Config::read(path)?))),
+            _ => bail!("give --dir or --config"),
+        }
+    }
+
+    pub(crate) fn database_url(&self) -> anyhow::Result<String> {
+        match self {
+            Self::Sandbox { ready, .. } => text(ready, "/databaseUrl").map(str::to_owned),
+            Self::Configured(config) => config.database.url.read(),
+        }
+    }
+
+    pub(crate) fn vault(&self) -> anyhow::Result<Vault> {
+        match self {
+            Self::Sandbox { dir, .. } => Ok(Vault::new(files::read_master_key(dir)?)),
+            Self::Configured(config) => Ok(Vault::new(config.master_key()?)),
+        }
+    }
+
+    pub(crate) async fn connect(&self) -> anyhow::Result<PgConnection> {
+        PgConnection::connect(&self.database_url()?).await.context("the database does not answer")
+    }
+}
+
+/// A text of the ready file, by JSON pointer.
+pub(crate) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
+    ready
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .with_context(|| format!("sandbox.json has no text at {pointer}"))
+}
+
+impl Access {
+    pub(crate) async fn open(place: &PlaceArgs) -> anyhow::Result<Self> {
+        let place = Place::find(place.dir.as_deref(), place.config.as_deref())?;
+        Ok(Self { conn: place.connect().await?, vault: place.vault()? })
+    }
+}

@@ -1,0 +1,88 @@
+//! `dvp key …`
+
+use clap::{Args, Subcommand, ValueEnum};
+use dvp_core::keys::{Env, SCOPES};
+
+use super::PlaceArgs;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// Issue an API key and its signing secret. Both are printed once and kept nowhere.
+    #[command(
+        after_help = "Example:\n  dvp key issue --partner acme --env test --scopes quotes:write,intents:write --dir .dvp --json"
+    )]
+    Issue(KeyIssue),
+    /// Issue a key in place of another one: same partner, environment and scopes.
+    ///
+    /// Both work until the old one is disabled or revoked.
+    #[command(after_help = "Example:\n  dvp key rotate --key-id key_… --dir .dvp --json")]
+    Rotate(KeyId),
+    /// Refuse a key from now on (403 API_KEY_DISABLED) until it is enabled again.
+    #[command(after_help = "Example:\n  dvp key disable --key-id key_… --dir .dvp")]
+    Disable(KeyId),
+    /// Let a disabled key work again.
+    #[command(after_help = "Example:\n  dvp key enable --key-id key_… --dir .dvp")]
+    Enable(KeyId),
+    /// End a key for good (401 INVALID_API_KEY) and erase its signing secret.
+    #[command(after_help = "Example:\n  dvp key revoke --key-id key_… --dir .dvp")]
+    Revoke(KeyId),
+    /// List keys, without anything that could be used.
+    #[command(after_help = "Example:\n  dvp key list --partner acme --dir .dvp --json")]
+    List(KeyList),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyIssue {
+    /// The partner's name.
+    #[arg(long)]
+    pub partner: String,
+    #[arg(long, value_enum)]
+    pub env: EnvArg,
+    /// What the key may be used for; everything when not given.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = scope)]
+    pub scopes: Vec<String>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyId {
+    /// As `dvp key issue` and `dvp key list` print it.
+    #[arg(long)]
+    pub key_id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeyList {
+    /// Only this partner's.
+    #[arg(long)]
+    pub partner: Option<String>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Test and live data never meet.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum EnvArg {
+    Test,
+    Live,
+}
+
+impl From<EnvArg> for Env {
+    fn from(env: EnvArg) -> Self {
+        match env {
+            EnvArg::Test => Self::Test,
+            EnvArg::Live => Self::Live,
+        }
+    }
+}
+
+fn scope(text: &str) -> Result<String, String> {
+    if SCOPES.contains(&text) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("the scopes are {}", SCOPES.join(", ")))
+    }
+}

@@ -1,0 +1,17 @@
+//! Commands that do one thing beside a running service and end.
+
+pub(crate) mod doctor;
+pub(crate) mod fix_session;
+pub(crate) mod key;
+pub(crate) mod migrate;
+pub(crate) mod partner;
+pub(crate) mod receipt;
+
+use anyhow::Context as _;
+use dvp_core::store::partners::{self, PartnerRow};
+use sqlx::PgConnection;
+
+/// The partner of a name somebody typed.
+async fn named_partner(conn: &mut PgConnection, name: &str) -> anyhow::Result<PartnerRow> {
+    partners::find_partner(conn, name).await?.with_context(|| format!("there is no partner {name}"))
+}

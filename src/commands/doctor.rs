@@ -1,0 +1,123 @@
+//! `dvp doctor`: whether what the service needs is there, one line each.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use dvp_chain_indexer::rpc;
+use dvp_core::embedded::tools::Finder;
+use dvp_core::store::{MIGRATOR, health};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::access::{Place, text};
+use crate::cli::DoctorArgs;
+use crate::output::print;
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+struct Check {
+    name: &'static str,
+    found: anyhow::Result<String>,
+}
+
+pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
+    let checks = match (&args.dir, &args.config) {
+        (None, None) => tokio::task::spawn_blocking(machine).await?,
+        (dir, config) => service(&Place::find(dir.as_deref(), config.as_deref())?).await,
+    };
+    let ok = checks.iter().all(|check| check.found.is_ok());
+    let detail = |check: &Check| match &check.found {
+        Ok(detail) => detail.clone(),
+        Err(error) => format!("{error:#}"),
+    };
+    let views: Vec<Value> = checks
+        .iter()
+        .map(|check| json!({"name": check.name, "ok": check.found.is_ok(), "detail": detail(check)}))
+        .collect();
+    print(args.json, &json!({"ok": ok, "checks": views}), || {
+        let mark = |check: &Check| if check.found.is_ok() { "ok     " } else { "MISSING" };
+        checks.iter().map(|check| format!("{} {}: {}", mark(check), check.name, detail(check))).collect()
+    })?;
+    Ok(if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What a sandbox needs of this machine. What is missing is fetched when it can be.
+fn machine() -> Vec<Check> {
+    let finder = Finder::machine();
+    let postgres = finder.postgres(None, None);
+    let anvil = finder.anvil();
+    vec![
+        Check {
+            name: "PostgreSQL",
+            found: postgres
+                .map(|found| format!("{} in {}", found.version, found.bin.display()))
+                .map_err(Into::into),
+        },
+        Check { name: "anvil", found: anvil.map(|found| found.display().to_string()).map_err(Into::into) },
+    ]
+}
+
+async fn service(place: &Place) -> Vec<Check> {
+    let mut checks = vec![
+        Check { name: "database", found: database(place).await },
+        Check { name: "schema", found: schema(place).await },
+        Check { name: "master key", found: master_key(place).await },
+    ];
+    if let Place::Sandbox { ready, .. } = place {
+        checks.push(Check { name: "chain", found: chain(ready).await });
+        checks.push(Check { name: "REST", found: rest(ready).await });
+    }
+    checks
+}
+
+async fn database(place: &Place) -> anyhow::Result<String> {
+    let mut conn = within(place.connect()).await?;
+    Ok(format!("PostgreSQL {}", health::server_version(&mut conn).await?))
+}
+
+async fn schema(place: &Place) -> anyhow::Result<String> {
+    let mut conn = within(place.connect()).await?;
+    let applied = health::applied_version(&mut conn).await?.context("no schema; run dvp migrate")?;
+    let wanted = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
+    ensure!(applied >= wanted, "at version {applied}, this program needs {wanted}; run dvp migrate");
+    Ok(format!("version {applied}"))
+}
+
+async fn master_key(place: &Place) -> anyhow::Result<String> {
+    let vault = place.vault()?;
+    let mut conn = within(place.connect()).await?;
+    match health::any_sealed_secret(&mut conn).await? {
+        Some((key_id, sealed)) => {
+            vault.open(&key_id, &sealed).with_context(|| format!("the secret of {key_id}"))?;
+            Ok(format!("opens the secret of {key_id}"))
+        }
+        None => Ok("well-formed; nothing is sealed yet".to_owned()),
+    }
+}
+
+async fn chain(ready: &Value) -> anyhow::Result<String> {
+    let provider = rpc::connect(text(ready, "/chain/rpcUrl")?)?;
+    let head = within(async { Ok(rpc::head(&provider).await?) }).await?;
+    Ok(format!("at block {}", head.number))
+}
+
+async fn rest(ready: &Value) -> anyhow::Result<String> {
+    let url = text(ready, "/http")?;
+    let address = url.strip_prefix("http://").with_context(|| format!("{url} is not http"))?;
+    let status = within(async {
+        let mut socket = TcpStream::connect(address).await?;
+        socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: dvp\r\nconnection: close\r\n\r\n").await?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await?;
+        Ok(answer.split_whitespace().nth(1).unwrap_or_default().to_owned())
+    });
+    let status = status.await?;
+    ensure!(status == "200", "{url}/healthz answers {status}");
+    Ok(url.to_owned())
+}
+
+async fn within<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    tokio::time::timeout(PATIENCE, work).await.context("no answer in time")?
+}

@@ -1,0 +1,114 @@
+//! `dvp fix-session …`. The password is hashed here; the database never sees it.
+
+use anyhow::{Context as _, bail, ensure};
+use dvp_core::keys::Env;
+use dvp_core::store::fix::{self, NewFixSession};
+use dvp_core::store::fix_admin::{self, ListedSession};
+use serde_json::{Value, json};
+
+use super::named_partner;
+use crate::access::Access;
+use crate::cli::{FixSessionAdd, FixSessionCommand, PlaceArgs, SessionId};
+use crate::output::print;
+
+const PAGE: i64 = 500;
+
+pub(crate) async fn run(command: FixSessionCommand) -> anyhow::Result<()> {
+    match command {
+        FixSessionCommand::Add(args) => add(args).await,
+        FixSessionCommand::List(place) => list(place).await,
+        FixSessionCommand::Disable(args) => set_enabled(args, false).await,
+        FixSessionCommand::Enable(args) => set_enabled(args, true).await,
+        FixSessionCommand::Reset(args) => reset(args).await,
+    }
+}
+
+async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
+    let fixt = args.begin_string == "FIXT.1.1";
+    ensure!(
+        fixt == args.default_appl_ver_id.is_some(),
+        "--default-appl-ver-id belongs to FIXT.1.1 and only to it"
+    );
+    let mut access = Access::open(&args.place).await?;
+    let partner = named_partner(&mut access.conn, &args.partner).await?;
+    let id = fix::session_id(&args.begin_string, &args.target_comp_id, &args.sender_comp_id);
+    if let Some(known) = fix::find_session(&mut access.conn, &id).await? {
+        ensure!(known.partner_id == partner.id, "{id} is another partner's");
+        ensure!(known.livemode == (Env::from(args.env) == Env::Live), "{id} is in the other environment");
+    }
+    let username = args.username.unwrap_or_else(|| partner.name.clone());
+    let session = NewFixSession {
+        partner_id: partner.id,
+        livemode: Env::from(args.env) == Env::Live,
+        begin_string: args.begin_string.clone(),
+        client_comp_id: args.sender_comp_id.clone(),
+        service_comp_id: args.target_comp_id.clone(),
+        default_appl_ver_id: args.default_appl_ver_id.clone(),
+        username: username.clone(),
+        password_hash: access.vault.fix_password_hash(&id, &args.password),
+    };
+    fix::upsert_session(&mut access.conn, &session).await?;
+    let mut value = json!({
+        "sessionId": id, "beginString": args.begin_string, "senderCompId": args.sender_comp_id,
+        "targetCompId": args.target_comp_id, "username": username,
+    });
+    if let (Some(version), Some(fields)) = (&args.default_appl_ver_id, value.as_object_mut()) {
+        fields.insert("defaultApplVerId".into(), json!(version));
+    }
+    print(args.place.json, &value, || vec![format!("session {id}, user {username}")])
+}
+
+async fn list(place: PlaceArgs) -> anyhow::Result<()> {
+    let mut access = Access::open(&place).await?;
+    let mut all: Vec<ListedSession> = Vec::new();
+    loop {
+        let after = all.last().map(|row| row.session_id.clone()).unwrap_or_default();
+        let page = fix_admin::list(&mut access.conn, &after, PAGE).await?;
+        if page.is_empty() {
+            break;
+        }
+        all.extend(page);
+    }
+    let sessions: Vec<Value> = all.iter().map(view).collect();
+    print(place.json, &json!({"sessions": sessions}), || {
+        let line = |row: &ListedSession| {
+            let state = if row.enabled { "enabled" } else { "disabled" };
+            format!("{}  {}  {state}  in {}  out {}", row.session_id, row.partner, row.next_in, row.next_out)
+        };
+        all.iter().map(line).collect()
+    })
+}
+
+fn view(row: &ListedSession) -> Value {
+    json!({
+        "sessionId": row.session_id, "partner": row.partner, "env": if row.livemode { "live" } else { "test" },
+        "username": row.username, "enabled": row.enabled, "nextIn": row.next_in, "nextOut": row.next_out,
+    })
+}
+
+async fn set_enabled(args: SessionId, enabled: bool) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let id = &args.session_id;
+    if !fix_admin::set_enabled(&mut access.conn, id, enabled).await? {
+        bail!("there is no session {id}");
+    }
+    let word = if enabled { "enabled" } else { "disabled" };
+    print(args.place.json, &json!({"sessionId": id, "enabled": enabled}), || vec![format!("{id} is {word}")])
+}
+
+async fn reset(args: SessionId) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let id = &args.session_id;
+    let known = fix::find_session(&mut access.conn, id)
+        .await?
+        .with_context(|| format!("there is no session {id}"))?;
+    ensure!(!known.enabled, "{id} is enabled; disable it first");
+    // Whoever serves the session counts its numbers in memory.
+    ensure!(
+        !fix_admin::is_held(&mut access.conn, &format!("fix:{id}")).await?,
+        "{id} is still held by a running service; it lets go of a disabled session within seconds"
+    );
+    ensure!(fix_admin::reset(&mut access.conn, id).await?, "{id} was enabled in the meantime");
+    let value = json!({"sessionId": id, "nextIn": 1, "nextOut": 1});
+    print(args.place.json, &value, || vec![format!("{id} begins at 1 again")])
+}

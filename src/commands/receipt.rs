@@ -1,0 +1,121 @@
+//! `dvp receipt verify`: the hash is computed from the receipt and looked up on the chain, not believed.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+
+use alloy::primitives::{Address, B256};
+use anyhow::{Context as _, bail};
+use dvp_chain_indexer::anchors::find_anchor;
+use dvp_core::store::receipts;
+use dvp_domain::receipt;
+use serde_json::{Value, json};
+
+use crate::access::{Place, text};
+use crate::cli::{ReceiptCommand, ReceiptVerify};
+use crate::output::print;
+
+/// A receipt has a few hundred bytes.
+const RECEIPT_BYTES_MAX: u64 = 1 << 20;
+
+pub(crate) async fn run(command: ReceiptCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        ReceiptCommand::Verify(args) => verify(args).await,
+    }
+}
+
+async fn verify(args: ReceiptVerify) -> anyhow::Result<ExitCode> {
+    let place = match (&args.dir, &args.config) {
+        (None, None) => None,
+        (dir, config) => Some(Place::find(dir.as_deref(), config.as_deref())?),
+    };
+    let body = match (&args.file, &args.reference) {
+        (Some(path), _) => from_file(path)?,
+        (None, Some(reference)) => from_database(place.as_ref(), reference).await?,
+        (None, None) => bail!("give --file or --reference"),
+    };
+    let hash = receipt::hash(&body);
+    let anchor = look_up(&args, place.as_ref(), &body, &hash).await?;
+    let verified = anchor.is_some();
+    let value = json!({"verified": verified, "contentHash": hash, "anchor": anchor});
+    print(args.json, &value, || match &anchor {
+        Some(anchor) => vec![
+            format!("verified: {hash}"),
+            format!("anchored in transaction {}", anchor["txHash"].as_str().unwrap_or_default()),
+        ],
+        None => vec![format!("NOT verified: no anchor has the hash {hash}")],
+    })?;
+    Ok(if verified { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn from_file(path: &Path) -> anyhow::Result<Value> {
+    let mut bytes = Vec::new();
+    if path == Path::new("-") {
+        std::io::stdin().lock().take(RECEIPT_BYTES_MAX).read_to_end(&mut bytes)?;
+    } else {
+        let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
+        file.take(RECEIPT_BYTES_MAX).read_to_end(&mut bytes)?;
+    }
+    parse(&bytes)
+}
+
+async fn from_database(place: Option<&Place>, reference: &str) -> anyhow::Result<Value> {
+    let place = place.context("--reference needs --dir or --config")?;
+    let mut conn = place.connect().await?;
+    let body = receipts::find_body(&mut conn, reference).await?;
+    parse(body.with_context(|| format!("there is no receipt of {reference}"))?.as_bytes())
+}
+
+fn parse(bytes: &[u8]) -> anyhow::Result<Value> {
+    let body: Value = serde_json::from_slice(bytes).context("the receipt is not JSON")?;
+    if body.is_object() { Ok(body) } else { bail!("the receipt is not a JSON object") }
+}
+
+/// Asks a node when there is one to ask, else what the indexer has read.
+async fn look_up(
+    args: &ReceiptVerify,
+    place: Option<&Place>,
+    body: &Value,
+    hash: &str,
+) -> anyhow::Result<Option<Value>> {
+    let hash: B256 = hash.parse()?;
+    let node = match (&args.rpc_url, &args.anchor, place) {
+        (Some(url), Some(anchor), _) => Some((url.clone(), anchor.clone())),
+        (_, _, Some(Place::Sandbox { ready, .. })) => Some((
+            text(ready, "/chain/rpcUrl")?.to_owned(),
+            text(ready, "/chain/contracts/anchor")?.to_owned(),
+        )),
+        _ => None,
+    };
+    match (node, place) {
+        (Some((url, anchor)), _) => on_chain(&url, &anchor, hash, body).await,
+        (None, Some(place)) => in_index(place, hash).await,
+        (None, None) => bail!("give --rpc-url and --anchor, or --dir, or --config"),
+    }
+}
+
+async fn on_chain(url: &str, anchor: &str, hash: B256, body: &Value) -> anyhow::Result<Option<Value>> {
+    let contract: Address = anchor.parse().context("the anchor contract's address")?;
+    let tx = body.get("txHash").and_then(Value::as_str);
+    let tx: Option<B256> = tx.map(str::parse).transpose().context("the receipt's txHash")?;
+    let seen = find_anchor(url, contract, hash, tx).await.context("the node does not answer")?;
+    Ok(seen.map(|seen| {
+        json!({
+            "source": "node", "chainId": seen.chain_id, "contractAddress": seen.contract.to_string(),
+            "submitter": seen.submitter.to_string(), "txHash": seen.tx_hash.to_string(),
+            "blockNumber": seen.block_number,
+        })
+    }))
+}
+
+async fn in_index(place: &Place, hash: B256) -> anyhow::Result<Option<Value>> {
+    let mut conn = place.connect().await?;
+    let seen = receipts::find_anchor(&mut conn, hash.as_slice()).await?;
+    Ok(seen.map(|seen| {
+        json!({
+            "source": "indexer", "chainId": seen.chain_id,
+            "contractAddress": format!("0x{}", hex::encode(seen.contract)),
+            "txHash": format!("0x{}", hex::encode(seen.tx_hash)), "blockNumber": seen.block_number,
+        })
+    }))
+}

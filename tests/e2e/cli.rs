@@ -1,0 +1,175 @@
+//! Commands beside a running sandbox, as an operator types them.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+fn dvp(sandbox: &Sandbox, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
+    command.args(words).arg("--json").arg("--dir").arg(sandbox.dir());
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+/// What a command that must succeed prints.
+fn said(sandbox: &Sandbox, words: &[&str]) -> Value {
+    let output = dvp(sandbox, words);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{words:?}: {errors}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn refused(sandbox: &Sandbox, words: &[&str]) -> String {
+    let output = dvp(sandbox, words);
+    assert!(!output.status.success(), "{words:?} succeeded");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn names(value: &Value) -> Vec<&str> {
+    value.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+/// Asks with a key until the answer is as wanted: a running service believes a key for a second.
+async fn answers(sandbox: &Sandbox, key: &Value, wanted: (u16, Option<&str>)) {
+    let partner = Partner::with_keys(sandbox, key["apiKey"].as_str().unwrap(), "");
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (status, body) = partner.get("/v1/events").await;
+        if (status, body["error"]["code"].as_str()) == wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{status} {body}, wanted {wanted:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partners_and_keys_are_made_rotated_and_ended_beside_a_running_service() {
+    let sandbox = Sandbox::start().await;
+    let created = said(&sandbox, &["partner", "create", "--name", "initech", "--tier", "standard"]);
+    assert_eq!(names(&created), ["partnerId"]);
+    assert!(
+        refused(&sandbox, &["partner", "create", "--name", "initech", "--tier", "standard"])
+            .contains("already")
+    );
+    let partners = said(&sandbox, &["partner", "list"]);
+    let ours = partners["partners"].as_array().unwrap().iter().find(|p| p["name"] == "initech").unwrap();
+    assert_eq!((&ours["partnerId"], &ours["limitPerMinute"]), (&created["partnerId"], &json!(100)));
+
+    let key = said(&sandbox, &["key", "issue", "--partner", "initech", "--env", "test"]);
+    assert_eq!(names(&key), ["apiKey", "keyId", "signingSecret"]);
+    assert!(key["apiKey"].as_str().unwrap().starts_with("svc_test_"));
+    answers(&sandbox, &key, (200, None)).await;
+    let narrow = ["key", "issue", "--partner", "initech", "--env", "live", "--scopes", "quotes:write"];
+    answers(&sandbox, &said(&sandbox, &narrow), (403, Some("INSUFFICIENT_SCOPE"))).await;
+    assert!(refused(&sandbox, &["key", "issue", "--partner", "nobody", "--env", "test"]).contains("nobody"));
+
+    // Both live during a rotation, and the new signing secret signs.
+    let id = key["keyId"].as_str().unwrap();
+    let next = said(&sandbox, &["key", "rotate", "--key-id", id]);
+    assert_eq!(next["replaces"], key["keyId"]);
+    for live in [&key, &next] {
+        answers(&sandbox, live, (200, None)).await;
+        let (api_key, secret) = (live["apiKey"].as_str().unwrap(), live["signingSecret"].as_str().unwrap());
+        let partner = Partner::with_keys(&sandbox, api_key, secret);
+        let (status, body) = partner.submit(&json!({})).await;
+        assert_eq!((status, body["error"]["code"].as_str()), (400, Some("INVALID_PARAMETER")), "{body}");
+    }
+    said(&sandbox, &["key", "disable", "--key-id", id]);
+    answers(&sandbox, &key, (403, Some("API_KEY_DISABLED"))).await;
+    said(&sandbox, &["key", "enable", "--key-id", id]);
+    answers(&sandbox, &key, (200, None)).await;
+    said(&sandbox, &["key", "revoke", "--key-id", id]);
+    answers(&sandbox, &key, (401, Some("INVALID_API_KEY"))).await;
+    assert!(refused(&sandbox, &["key", "enable", "--key-id", id]).contains("revoked"));
+    answers(&sandbox, &next, (200, None)).await;
+
+    let listed = said(&sandbox, &["key", "list", "--partner", "initech"]);
+    let shown = listed.to_string();
+    assert_eq!(listed["keys"].as_array().unwrap().len(), 3);
+    for secret in [&key["apiKey"], &next["apiKey"], &next["signingSecret"]] {
+        assert!(!shown.contains(secret.as_str().unwrap()));
+    }
+    let mut database = sandbox.database().await;
+    let rows: Vec<(String,)> =
+        sqlx::query_as("select k::text from api_key k").fetch_all(&mut database).await.unwrap();
+    for secret in [&key["signingSecret"], &next["signingSecret"], &next["apiKey"]] {
+        let secret = secret.as_str().unwrap();
+        let as_bytes = hex::encode(secret);
+        assert!(rows.iter().all(|row| !row.0.contains(secret) && !row.0.contains(&as_bytes)));
+    }
+    let doctor = said(&sandbox, &["doctor"]);
+    assert_eq!(doctor["ok"], true, "{doctor}");
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receipt_verifies_against_the_chain_and_a_changed_one_does_not() {
+    let sandbox = Sandbox::start().await;
+    let partner = Partner::of(&sandbox);
+    let order = partner.order(&sandbox, 0, "000123456789").await;
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    let client = order["clientReference"].as_str().unwrap();
+    partner.wait_until(client, |e| !e["finality"].is_null()).await;
+    let (_, receipt) = partner.get(&format!("/v1/executions/{client}/receipt")).await;
+
+    let reference = accepted["reference"].as_str().unwrap();
+    let by_reference = said(&sandbox, &["receipt", "verify", "--reference", reference]);
+    assert_eq!(by_reference["verified"], true);
+    assert_eq!(by_reference["anchor"]["txHash"], receipt["txHash"]);
+
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(file, "{receipt}").unwrap();
+    let path = file.path().to_str().unwrap();
+    assert_eq!(
+        said(&sandbox, &["receipt", "verify", "--file", path])["contentHash"],
+        by_reference["contentHash"]
+    );
+
+    // A partner needs a node and the contract's address, and nothing of ours.
+    let (rpc, anchor) = (sandbox.text("/chain/rpcUrl"), sandbox.text("/chain/contracts/anchor"));
+    let alone = ["receipt", "verify", "--file", path, "--rpc-url", &rpc, "--anchor", &anchor];
+    let verified = Command::new(env!("CARGO_BIN_EXE_dvp")).args(alone).output().unwrap();
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+
+    let mut changed = receipt.clone();
+    changed["payout"]["amountMinor"] = json!("1");
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(file, "{changed}").unwrap();
+    let output = dvp(&sandbox, &["receipt", "verify", "--file", file.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["verified"], &answer["anchor"]), (&json!(false), &Value::Null));
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fix_sessions_are_added_listed_and_disabled() {
+    let sandbox = Sandbox::start().await;
+    let add = ["fix-session", "add", "--begin-string", "FIX.4.4", "--sender-comp-id", "INITECH"];
+    let add = |tail: &[&str]| -> Value { said(&sandbox, &[&add, tail].concat()) };
+    let session = add(&["--partner", "acme", "--password", "secret-1"]);
+    assert_eq!(session["sessionId"], "FIX.4.4:DVP->INITECH");
+    assert_eq!(session["username"], "acme");
+    assert!(!session.to_string().contains("secret-1"));
+    let id = session["sessionId"].as_str().unwrap();
+    let find = || {
+        let listed = said(&sandbox, &["fix-session", "list"]);
+        listed["sessions"].as_array().unwrap().iter().find(|s| s["sessionId"] == id).cloned().unwrap()
+    };
+    assert_eq!((&find()["enabled"], &find()["nextIn"]), (&json!(true), &json!(1)));
+    assert!(refused(&sandbox, &["fix-session", "reset", "--session-id", id]).contains("disable it first"));
+    said(&sandbox, &["fix-session", "disable", "--session-id", id]);
+    assert_eq!(find()["enabled"], false);
+    let version =
+        ["fix-session", "add", "--begin-string", "FIXT.1.1", "--sender-comp-id", "X", "--partner", "acme"];
+    assert!(
+        refused(&sandbox, &[&version[..], &["--password", "p"]].concat()).contains("default-appl-ver-id")
+    );
+    sandbox.stop().await;
+}
