@@ -1,164 +1,199 @@
 //! Who is at the door: reads one Logon and hands the connection to the session it names.
 //!
-//! A stranger costs a bounded buffer, one of a bounded number of places, and a few seconds; it learns nothing.
+//! ```text
+//! accept ─> address counted ─> PROXY header ─> allow-list ─> TLS ─> one Logon ─> the session's driver
+//! ```
+//!
+//! A stranger costs a bounded buffer, one of a bounded number of places, and a few seconds; it learns nothing. All of
+//! that is spent in a task of its own, so that no stranger makes another wait, and every such task ends with the door.
 
-use std::{
-    collections::HashMap,
-    net::SocketAddr,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+mod directory;
+mod proxy;
+mod sources;
+mod tls;
 
-use dvp_fix::{codec::Message, tag};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use dvp_fix::codec::Message;
+use ipnet::IpNet;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{Notify, Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    task::JoinSet,
+    time::Instant,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, error, info, warn};
 
-use crate::connection::{Attach, Connection};
+pub use directory::{Directory, SessionKey};
+pub use sources::Budget;
+pub use tls::{ClientCertificates, PeerCertificate, Tls, TlsError, TlsFiles, TlsVersion, UnknownTlsVersion};
 
-/// How long a connection may take to say who it is.
-const LOGON_WAIT: Duration = Duration::from_secs(10);
-/// How long a Logon waits for sessions to be looked up anew.
-const REFRESH_WAIT: Duration = Duration::from_secs(2);
-/// How many may be doing so at once.
-const STRANGERS_MAX: usize = 512;
+use crate::connection::{Attach, Connection, Stream};
+use sources::{Sources, Visit};
 
-/// What a Logon names a session by.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct SessionKey {
-    pub begin_string: String,
-    /// SenderCompID(49) of the Logon: the peer.
-    pub peer_comp_id: String,
-    /// TargetCompID(56) of the Logon: us.
-    pub our_comp_id: String,
-}
+/// After a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long the next connection waits for a place when all are taken; meanwhile the kernel's queue takes a burst.
+const PLACE_WAIT: Duration = Duration::from_millis(250);
 
-impl SessionKey {
-    fn of(logon: &Message) -> Option<Self> {
-        Some(Self {
-            begin_string: std::str::from_utf8(logon.begin_string()).ok()?.to_owned(),
-            peer_comp_id: logon.text(tag::SENDER_COMP_ID)?.to_owned(),
-            our_comp_id: logon.text(tag::TARGET_COMP_ID)?.to_owned(),
-        })
-    }
-}
-
-/// The sessions whose drivers run in this process.
+/// How one listener receives strangers.
 #[derive(Debug, Clone, Default)]
-pub struct Directory {
-    sessions: Arc<Mutex<HashMap<SessionKey, mpsc::Sender<Attach>>>>,
-    /// For a directory that somebody keeps up to date: how to ask for that.
-    refresh: Option<Arc<Refresh>>,
+pub struct DoorConfig {
+    /// Plain TCP when absent.
+    pub tls: Option<Arc<Tls>>,
+    /// Load balancers that say with a PROXY header (version 1 or 2) who is behind them. When there are any, connections
+    /// from elsewhere, or without the header, are closed.
+    pub proxies: Vec<IpNet>,
+    /// Who may connect at all; everybody when empty.
+    pub allow: Vec<IpNet>,
+    pub budget: Budget,
 }
 
-#[derive(Debug, Default)]
-struct Refresh {
-    asked: Notify,
-    done: Notify,
+/// A stranger's place; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _permit: OwnedSemaphorePermit,
+    _visit: Visit,
 }
 
-impl Directory {
-    /// Announces a session; connections for it come through the receiver.
-    pub fn announce(&self, key: SessionKey) -> mpsc::Receiver<Attach> {
-        let (sender, receiver) = mpsc::channel(1);
-        self.lock().insert(key, sender);
-        receiver
-    }
-
-    /// No connection is handed to this session any more.
-    pub fn withdraw(&self, key: &SessionKey) {
-        self.lock().remove(key);
-    }
-
-    /// A directory whose keeper calls [`Directory::refresh_asked`] and [`Directory::refreshed`].
-    pub fn kept_up_to_date() -> Self {
-        Self { refresh: Some(Arc::default()), ..Self::default() }
-    }
-
-    /// Waits until a connection came for a session that is not here.
-    pub async fn refresh_asked(&self) {
-        match &self.refresh {
-            Some(refresh) => refresh.asked.notified().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Everything that can be here is here.
-    pub fn refreshed(&self) {
-        if let Some(refresh) = &self.refresh {
-            refresh.done.notify_waiters();
-        }
-    }
-
-    async fn find(&self, key: &SessionKey) -> Option<mpsc::Sender<Attach>> {
-        let known = self.lock().get(key).cloned();
-        let (None, Some(refresh)) = (&known, &self.refresh) else { return known };
-        // A session may have been added a moment ago.
-        let done = refresh.done.notified();
-        refresh.asked.notify_one();
-        // Not refreshed in time is as good as not there.
-        let _ = tokio::time::timeout(REFRESH_WAIT, done).await;
-        self.lock().get(key).cloned()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<SessionKey, mpsc::Sender<Attach>>> {
-        // No code panics while it holds the map.
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+struct Door {
+    config: DoorConfig,
+    sources: Sources,
+    directory: Directory,
 }
 
-/// Accepts until told to stop. A connection that cannot be accepted costs only itself.
+/// Why a stranger was sent away. It is logged and never told.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("took too long")]
+    TooSlow,
+    #[error("not a trusted proxy")]
+    NotAProxy,
+    #[error("PROXY header")]
+    Proxy(#[source] io::Error),
+    #[error("address not allowed")]
+    Address,
+    #[error("{0}")]
+    TooMany(#[from] sources::TooMany),
+    #[error("TLS handshake")]
+    Tls(#[source] io::Error),
+    #[error("no logon")]
+    NoLogon,
+    #[error("logon for no session here")]
+    NoSession,
+    #[error("session is busy")]
+    Busy,
+}
+
+/// Accepts on a plain listener that anybody may reach, until told to stop.
 pub async fn accept(listener: TcpListener, directory: Directory, shutdown: CancellationToken) {
-    let places = Arc::new(Semaphore::new(STRANGERS_MAX));
+    accept_with(listener, DoorConfig::default(), directory, shutdown).await;
+}
+
+/// Accepts until told to stop. A connection that cannot be accepted costs only itself. Strangers are gone when this
+/// ends, or is dropped.
+pub async fn accept_with(
+    listener: TcpListener,
+    config: DoorConfig,
+    directory: Directory,
+    shutdown: CancellationToken,
+) {
+    let places = Arc::new(Semaphore::new(config.budget.strangers_max));
+    let sources = Sources::new(&config.budget);
+    let door = Arc::new(Door { config, sources, directory });
+    let mut strangers = JoinSet::new();
     loop {
         let accepted = tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = shutdown.cancelled() => break,
+            Some(ended) = strangers.join_next() => {
+                if let Err(error) = ended {
+                    error!(%error, "a connection's task failed");
+                }
+                continue;
+            }
             accepted = listener.accept() => accepted,
         };
-        let (stream, peer) = match accepted {
+        let (stream, addr) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: wait for some to come back.
                 warn!(%error, "cannot accept");
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            warn!(%peer, "too many connections that have not said who they are");
+        let place = tokio::time::timeout(PLACE_WAIT, Arc::clone(&places).acquire_owned()).await;
+        let Ok(Ok(permit)) = place else {
+            warn!(peer = %addr, "too many connections that have not said who they are");
             continue;
         };
-        let directory = directory.clone();
-        tokio::spawn(async move {
-            welcome(stream, peer, &directory).await;
-            drop(place);
+        let door = Arc::clone(&door);
+        strangers.spawn(async move {
+            if let Err(refused) = door.welcome(stream, addr, permit).await {
+                info!(peer = %addr, reason = &refused as &dyn std::error::Error, "connection refused");
+            }
         });
+    }
+    strangers.shutdown().await;
+}
+
+impl Door {
+    async fn welcome(
+        &self,
+        stream: TcpStream,
+        addr: SocketAddr,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<(), Refused> {
+        let budget = &self.config.budget;
+        let began = Instant::now();
+        // A report should not wait for the next one. Without the option it merely does.
+        let _ = stream.set_nodelay(true);
+        let opened = tokio::time::timeout_at(began + budget.handshake, self.open(stream, addr));
+        let (stream, peer, visit) = opened.await.map_err(|_| Refused::TooSlow)??;
+        let place = Place { _permit: permit, _visit: visit };
+        let mut connection = Connection::new(stream, peer, budget.logon_bytes_max, place);
+        let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
+        let logon = logon.await.map_err(|_| Refused::TooSlow)?.ok_or(Refused::NoLogon)?;
+        let key = SessionKey::of(&logon).ok_or(Refused::NoSession)?;
+        let session = self.directory.find(&key).await.ok_or(Refused::NoSession)?;
+        debug!(%peer, session = key.peer_comp_id, "logon");
+        // A driver that is busy with another connection for the same session refuses this one anyway.
+        session.try_send(Attach { connection, logon }).map_err(|_| Refused::Busy)
+    }
+
+    /// Everything before the first FIX byte.
+    async fn open(
+        &self,
+        mut stream: TcpStream,
+        addr: SocketAddr,
+    ) -> Result<(Box<dyn Stream>, SocketAddr, Visit), Refused> {
+        let peer = self.who_is_there(&mut stream, addr).await?;
+        let visit = self.sources.enter(peer.ip(), std::time::Instant::now())?;
+        if !self.config.allow.is_empty() && !contains(&self.config.allow, peer) {
+            return Err(Refused::Address);
+        }
+        let Some(tls) = &self.config.tls else { return Ok((Box::new(stream), peer, visit)) };
+        let (stream, _certificate) = tls.accept(stream).await.map_err(Refused::Tls)?;
+        Ok((Box::new(stream), peer, visit))
+    }
+
+    async fn who_is_there(&self, stream: &mut TcpStream, addr: SocketAddr) -> Result<SocketAddr, Refused> {
+        if self.config.proxies.is_empty() {
+            return Ok(addr);
+        }
+        if !contains(&self.config.proxies, addr) {
+            return Err(Refused::NotAProxy);
+        }
+        let said = proxy::read_header(stream).await.map_err(Refused::Proxy)?;
+        Ok(said.unwrap_or(addr))
     }
 }
 
-async fn welcome(stream: TcpStream, peer: SocketAddr, directory: &Directory) {
-    // A report should not wait for the next one. Without the option it merely does.
-    let _ = stream.set_nodelay(true);
-    let mut connection = Connection::new(Box::new(stream), peer);
-    let Ok(Some(logon)) = tokio::time::timeout(LOGON_WAIT, first_message(&mut connection)).await else {
-        debug!(%peer, "no logon");
-        return;
-    };
-    let session = match SessionKey::of(&logon) {
-        Some(key) => directory.find(&key).await,
-        None => None,
-    };
-    let Some(session) = session else {
-        debug!(%peer, "logon for no session here");
-        return;
-    };
-    // A driver that is busy with another connection for the same session refuses this one anyway.
-    if session.try_send(Attach { connection, logon }).is_err() {
-        debug!(%peer, "session is busy");
-    }
+/// Is the address in one of the networks? An IPv4 address that came over an IPv6 socket counts as IPv4.
+pub(crate) fn contains(networks: &[IpNet], addr: SocketAddr) -> bool {
+    let ip = addr.ip().to_canonical();
+    networks.iter().any(|network| network.contains(&ip))
 }
 
 /// `None` when the first frame is garbled or no Logon.

@@ -5,14 +5,14 @@ use std::{io, net::SocketAddr, time::Duration};
 use dvp_fix::codec::{Framed, Framer, Garbled, Message, MessageRef, Parser};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
+use crate::acceptor::Place;
+
 /// Whatever carries bytes both ways.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// A frame of an authenticated peer may be this long.
 const FRAME_MAX: usize = 64 * 1024;
-/// Before that, a Logon must do.
-const LOGON_MAX: usize = 4 * 1024;
 /// A peer that takes nothing for this long is gone.
 const WRITE_MAX: Duration = Duration::from_secs(10);
 
@@ -29,6 +29,8 @@ pub(crate) struct Connection {
     pub(crate) frame_max: usize,
     read_bytes: usize,
     pub(crate) peer: SocketAddr,
+    /// The place among strangers, until the peer is none.
+    place: Option<Box<Place>>,
 }
 
 /// What was read and not yet understood. Taken out of its [`Connection`] while its frames are looked at.
@@ -57,13 +59,16 @@ impl Inbound {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Box<dyn Stream>, peer: SocketAddr) -> Self {
-        Self { stream, inbound: Inbound::default(), frame_max: LOGON_MAX, read_bytes: READ_MIN, peer }
+    /// The first frame may have `frame_max` bytes.
+    pub(crate) fn new(stream: Box<dyn Stream>, peer: SocketAddr, frame_max: usize, place: Place) -> Self {
+        let (inbound, place) = (Inbound::default(), Some(Box::new(place)));
+        Self { stream, inbound, frame_max, read_bytes: READ_MIN, peer, place }
     }
 
-    /// The peer may send longer frames from now on.
-    pub(crate) const fn trust(&mut self) {
+    /// The peer is no stranger any more, and may send longer frames.
+    pub(crate) fn trust(&mut self) {
         self.frame_max = FRAME_MAX;
+        self.place = None;
     }
 
     /// Reads once. Nothing is lost when this is dropped while it waits.

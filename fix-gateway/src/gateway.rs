@@ -21,7 +21,7 @@ use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
 use crate::{
-    acceptor::{self, Directory, SessionKey},
+    acceptor::{self, Directory, DoorConfig, SessionKey},
     desk::Desk,
     driver::Driver,
     orders::tags,
@@ -49,7 +49,7 @@ impl Default for GatewayConfig {
 
 /// The gateway, bound and not yet running.
 pub struct FixGateway {
-    listener: TcpListener,
+    doors: Vec<(TcpListener, DoorConfig)>,
     engine: Engine,
     pool: PgPool,
     config: GatewayConfig,
@@ -58,31 +58,46 @@ pub struct FixGateway {
 }
 
 impl FixGateway {
-    /// Binds the address; port 0 takes any free one. `owner` of leases is drawn here.
+    /// Binds a plain listener; port 0 takes any free one. `owner` of leases is drawn here.
     pub async fn bind(
         addr: SocketAddr,
         engine: Engine,
         pool: PgPool,
         config: GatewayConfig,
     ) -> std::io::Result<(Self, SocketAddr)> {
+        let directory = Directory::kept_up_to_date();
+        let doors = Vec::new();
+        let mut gateway = Self { doors, engine, pool, config, directory, owner: Uuid::new_v4() };
+        let local = gateway.listen(addr, DoorConfig::default()).await?;
+        Ok((gateway, local))
+    }
+
+    /// Binds one more listener, to the same sessions; port 0 takes any free one.
+    pub async fn listen(&mut self, addr: SocketAddr, door: DoorConfig) -> std::io::Result<SocketAddr> {
         let listener = TcpListener::bind(addr).await?;
         let local = listener.local_addr()?;
-        let directory = Directory::kept_up_to_date();
-        Ok((Self { listener, engine, pool, config, directory, owner: Uuid::new_v4() }, local))
+        self.doors.push((listener, door));
+        Ok(local)
     }
 
     /// Runs until told to stop; then sessions are logged out and given up, and what is in flight is finished.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { listener, engine, pool, config, directory, owner } = self;
+        let Self { doors, engine, pool, config, directory, owner } = self;
         let (grown, feed) = watch::channel(0);
         // Dropping this future ends everything it started.
         let follower =
             AbortOnDropHandle::new(tokio::spawn(follow_feed(pool.clone(), grown, shutdown.clone())));
         let keeper = Keeper { engine, pool, config, directory: directory.clone(), owner, feed };
-        let door =
-            AbortOnDropHandle::new(tokio::spawn(acceptor::accept(listener, directory, shutdown.clone())));
+        let mut tasks = vec![follower];
+        for (listener, door) in doors {
+            if let Some(tls) = door.tls.clone() {
+                tasks.push(AbortOnDropHandle::new(tokio::spawn(tls.watch(shutdown.clone()))));
+            }
+            let accepting = acceptor::accept_with(listener, door, directory.clone(), shutdown.clone());
+            tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
+        }
         keeper.keep(shutdown).await;
-        for task in [follower, door] {
+        for task in tasks {
             join(task).await;
         }
     }

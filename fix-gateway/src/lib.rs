@@ -14,9 +14,10 @@ mod connection;
 mod desk;
 pub mod driver;
 pub mod gateway;
+mod limits;
 mod orders;
 
-pub use acceptor::{Directory, SessionKey};
+pub use acceptor::{Directory, DoorConfig, SessionKey};
 pub use application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay};
 pub use connection::Attach;
 pub use driver::Driver;

@@ -11,14 +11,18 @@ use dvp_fix::{
     codec::{Body, Framed, Framer, Head, Message, MsgType, encode},
 };
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
 };
+
+/// What a client may be connected by.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Client {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     framer: Framer,
     begin_string: &'static str,
     comp_id: &'static str,
@@ -37,14 +41,22 @@ pub(crate) fn fields(text: &str) -> Body {
 
 impl Client {
     pub(crate) async fn connect(addr: SocketAddr, begin_string: &'static str, comp_id: &'static str) -> Self {
-        let stream = TcpStream::connect(addr).await.unwrap();
-        let framer = Framer::new(1 << 20);
+        Self::over(TcpStream::connect(addr).await.unwrap(), begin_string, comp_id)
+    }
+
+    /// Over a connection that somebody made.
+    pub(crate) fn over(
+        stream: impl Stream + 'static,
+        begin_string: &'static str,
+        comp_id: &'static str,
+    ) -> Self {
+        let (stream, framer) = (Box::new(stream), Framer::new(1 << 20));
         Self { stream, framer, begin_string, comp_id, next_out: 1, heard: BTreeMap::new() }
     }
 
     /// Connects anew, with the numbers of before.
     pub(crate) async fn reconnect(&mut self, addr: SocketAddr) {
-        self.stream = TcpStream::connect(addr).await.unwrap();
+        self.stream = Box::new(TcpStream::connect(addr).await.unwrap());
         self.framer = Framer::new(1 << 20);
     }
 
@@ -64,8 +76,24 @@ impl Client {
         self.send_as(seq, None, msg_type, body).await;
     }
 
+    /// To somebody who may have closed the connection already.
+    pub(crate) async fn try_send(&mut self, msg_type: &str, body: &str) {
+        let bytes = self.encoded(self.next_out, None, msg_type, body);
+        self.next_out += 1;
+        let _ = self.stream.write_all(&bytes).await;
+    }
+
+    pub(crate) fn into_stream(self) -> Box<dyn Stream> {
+        self.stream
+    }
+
     /// Under a number of one's choice; a time makes it a possible duplicate.
     pub(crate) async fn send_as(&mut self, seq: u64, orig: Option<UtcNanos>, msg_type: &str, body: &str) {
+        let bytes = self.encoded(seq, orig, msg_type, body);
+        self.stream.write_all(&bytes).await.unwrap();
+    }
+
+    fn encoded(&self, seq: u64, orig: Option<UtcNanos>, msg_type: &str, body: &str) -> Vec<u8> {
         let head = Head {
             begin_string: self.begin_string,
             msg_type: MsgType::new(msg_type).unwrap(),
@@ -78,7 +106,7 @@ impl Client {
         };
         let mut out = Vec::new();
         encode(&head, &fields(body), &mut out);
-        self.stream.write_all(&out).await.unwrap();
+        out
     }
 
     /// The next message, `None` when the connection has ended.

@@ -33,7 +33,7 @@ use dvp_domain::{
     pricing::FeeSchedule,
     quote::LiquidityProvider,
 };
-use dvp_fix_gateway::{FixGateway, GatewayConfig};
+use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig};
 use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -64,6 +64,8 @@ pub(crate) struct House {
 /// A running gateway.
 pub(crate) struct Gateway {
     pub(crate) addr: SocketAddr,
+    /// The further doors.
+    pub(crate) doors_at: Vec<SocketAddr>,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -155,13 +157,22 @@ impl House {
     }
 
     pub(crate) async fn gateway(&self) -> Gateway {
+        self.gateway_with(Vec::new()).await
+    }
+
+    /// A gateway with more doors than the plain one. `addrs` has them in this order.
+    pub(crate) async fn gateway_with(&self, doors: Vec<DoorConfig>) -> Gateway {
         let config = GatewayConfig { lease_ttl: Duration::from_secs(3), refresh: Duration::from_millis(100) };
         let any = "127.0.0.1:0".parse().unwrap();
         let pool = self.pool().clone();
-        let (gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();
+        let (mut gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();
+        let mut doors_at = Vec::new();
+        for door in doors {
+            doors_at.push(gateway.listen(any, door).await.unwrap());
+        }
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(gateway.run(shutdown.clone()));
-        Gateway { addr, shutdown, task }
+        Gateway { addr, doors_at, shutdown, task }
     }
 
     /// Starts the workflow and plays the chain side: every command succeeds.

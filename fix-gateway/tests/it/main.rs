@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test they are called from")]
 
 mod client;
+mod door;
 mod house;
 mod orders;
 mod sessions;
+mod tls;

@@ -1,0 +1,99 @@
+//! The sessions whose drivers run in this process, by what a Logon names them with.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use dvp_fix::{codec::Message, tag};
+use tokio::sync::{Notify, mpsc};
+
+use crate::connection::Attach;
+
+/// How long a Logon waits for sessions to be looked up anew.
+const REFRESH_WAIT: Duration = Duration::from_secs(2);
+
+/// What a Logon names a session by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    pub begin_string: String,
+    /// SenderCompID(49) of the Logon: the peer.
+    pub peer_comp_id: String,
+    /// TargetCompID(56) of the Logon: us.
+    pub our_comp_id: String,
+}
+
+impl SessionKey {
+    pub(crate) fn of(logon: &Message) -> Option<Self> {
+        Some(Self {
+            begin_string: std::str::from_utf8(logon.begin_string()).ok()?.to_owned(),
+            peer_comp_id: logon.text(tag::SENDER_COMP_ID)?.to_owned(),
+            our_comp_id: logon.text(tag::TARGET_COMP_ID)?.to_owned(),
+        })
+    }
+}
+
+/// Where connections for sessions go. Every session has an entry, a driver and a store of its own.
+#[derive(Debug, Clone, Default)]
+pub struct Directory {
+    sessions: Arc<Mutex<HashMap<SessionKey, mpsc::Sender<Attach>>>>,
+    /// For a directory that somebody keeps up to date: how to ask for that.
+    refresh: Option<Arc<Refresh>>,
+}
+
+#[derive(Debug, Default)]
+struct Refresh {
+    asked: Notify,
+    done: Notify,
+}
+
+impl Directory {
+    /// Announces a session; connections for it come through the receiver.
+    pub fn announce(&self, key: SessionKey) -> mpsc::Receiver<Attach> {
+        let (sender, receiver) = mpsc::channel(1);
+        self.lock().insert(key, sender);
+        receiver
+    }
+
+    /// No connection is handed to this session any more.
+    pub fn withdraw(&self, key: &SessionKey) {
+        self.lock().remove(key);
+    }
+
+    /// A directory whose keeper calls [`Directory::refresh_asked`] and [`Directory::refreshed`].
+    pub fn kept_up_to_date() -> Self {
+        Self { refresh: Some(Arc::default()), ..Self::default() }
+    }
+
+    /// Waits until a connection came for a session that is not here.
+    pub async fn refresh_asked(&self) {
+        match &self.refresh {
+            Some(refresh) => refresh.asked.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Everything that can be here is here.
+    pub fn refreshed(&self) {
+        if let Some(refresh) = &self.refresh {
+            refresh.done.notify_waiters();
+        }
+    }
+
+    pub(crate) async fn find(&self, key: &SessionKey) -> Option<mpsc::Sender<Attach>> {
+        let known = self.lock().get(key).cloned();
+        let (None, Some(refresh)) = (&known, &self.refresh) else { return known };
+        // A session may have been added a moment ago.
+        let done = refresh.done.notified();
+        refresh.asked.notify_one();
+        // Not refreshed in time is as good as not there.
+        let _ = tokio::time::timeout(REFRESH_WAIT, done).await;
+        self.lock().get(key).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, mpsc::Sender<Attach>>> {
+        // No code panics while it holds the map.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

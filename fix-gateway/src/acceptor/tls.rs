@@ -1,0 +1,231 @@
+//! TLS in front of FIX: our certificate, and the counterparty's when it shows one.
+//!
+//! Files are PEM. They are read again by [`Tls::reload`]; connections that are up keep what they were made with, and
+//! files that cannot be used change nothing.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use sha2::{Digest as _, Sha256};
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        self, RootCertStore, ServerConfig, SupportedProtocolVersion,
+        crypto::{CryptoProvider, ring},
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+        server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+        version::{TLS12, TLS13},
+    },
+    server::TlsStream,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// How often the files are looked at for a change.
+const WATCH: Duration = Duration::from_secs(10);
+
+/// The oldest version that is spoken. There is none below 1.2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsVersion {
+    #[default]
+    Tls12,
+    Tls13,
+}
+
+/// A name of no TLS version that is spoken here.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is none of the TLS versions \"1.2\" and \"1.3\"")]
+pub struct UnknownTlsVersion(String);
+
+impl FromStr for TlsVersion {
+    type Err = UnknownTlsVersion;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "1.2" => Ok(Self::Tls12),
+            "1.3" => Ok(Self::Tls13),
+            other => Err(UnknownTlsVersion(other.to_owned())),
+        }
+    }
+}
+
+/// What is asked of the counterparty's certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum ClientCertificates {
+    /// None is asked for.
+    #[default]
+    Ignored,
+    /// One may be shown, and must then be of an authority in this file. A session may demand one.
+    Optional(PathBuf),
+    /// One of an authority in this file must be shown.
+    Required(PathBuf),
+}
+
+/// Where the certificates are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Our certificate, and those between it and its authority, in this order.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    pub clients: ClientCertificates,
+    pub oldest: TlsVersion,
+}
+
+/// The files do not make a TLS server.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{path}")]
+    File { path: PathBuf, source: rustls::pki_types::pem::Error },
+    #[error("{0} has no certificate")]
+    Empty(PathBuf),
+    #[error("certificate and key")]
+    Unusable(#[from] rustls::Error),
+    #[error("authorities of client certificates")]
+    Authorities(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// A certificate the peer has shown, and proved to be its own, during the handshake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerCertificate {
+    /// SHA-256 of the certificate (DER): its fingerprint.
+    pub sha256: [u8; 32],
+    /// Its DNS names (RFC 9525 does not look at the subject's common name, and neither do we).
+    pub names: Vec<String>,
+}
+
+/// TLS for one listener.
+#[derive(Debug)]
+pub struct Tls {
+    files: TlsFiles,
+    current: RwLock<Arc<ServerConfig>>,
+}
+
+impl Tls {
+    /// Reads the files.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        let current = RwLock::new(Arc::new(server_config(&files)?));
+        Ok(Self { files, current })
+    }
+
+    /// Reads the files again. On an error everything stays as it was.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        let fresh = Arc::new(server_config(&self.files)?);
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    /// Reloads whenever a file has changed, until told to stop.
+    pub async fn watch(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut known = self.changed_at().await;
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(WATCH) => {}
+            }
+            let found = self.changed_at().await;
+            if found == known {
+                continue;
+            }
+            match self.reload() {
+                Ok(()) => {
+                    info!(certificate = %self.files.certificate.display(), "TLS files read again");
+                    known = found;
+                }
+                // They may be half written: tried again.
+                Err(error) => warn!(error = &error as &dyn std::error::Error, "TLS files stay as they were"),
+            }
+        }
+    }
+
+    async fn changed_at(&self) -> Vec<Option<std::time::SystemTime>> {
+        let mut times = Vec::new();
+        let authorities = match &self.files.clients {
+            ClientCertificates::Ignored => None,
+            ClientCertificates::Optional(path) | ClientCertificates::Required(path) => Some(path),
+        };
+        for path in [&self.files.certificate, &self.files.key].into_iter().chain(authorities) {
+            let metadata = tokio::fs::metadata(path).await;
+            times.push(metadata.and_then(|metadata| metadata.modified()).ok());
+        }
+        times
+    }
+
+    /// Shakes hands. The caller limits the time.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<(TlsStream<TcpStream>, Option<PeerCertificate>)> {
+        let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
+        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).map(peer_certificate);
+        Ok((stream, certificate))
+    }
+}
+
+fn peer_certificate(der: &CertificateDer<'_>) -> PeerCertificate {
+    let parsed = webpki::EndEntityCert::try_from(der);
+    let names = parsed.map(|cert| cert.valid_dns_names().map(str::to_owned).collect());
+    PeerCertificate { sha256: Sha256::digest(der).into(), names: names.unwrap_or_default() }
+}
+
+fn server_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
+    // Named, because a process may have more than one provider and then no default.
+    let provider = Arc::new(ring::default_provider());
+    let certificates = certificates(&files.certificate)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|source| TlsError::File { path: files.key.clone(), source })?;
+    let versions: &[&SupportedProtocolVersion] = match files.oldest {
+        TlsVersion::Tls12 => &[&TLS13, &TLS12],
+        TlsVersion::Tls13 => &[&TLS13],
+    };
+    let verifier = client_verifier(&files.clients, &provider)?;
+    Ok(ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates, key)?)
+}
+
+fn client_verifier(
+    clients: &ClientCertificates,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let (path, is_required) = match clients {
+        ClientCertificates::Ignored => return Ok(WebPkiClientVerifier::no_client_auth()),
+        ClientCertificates::Optional(path) => (path, false),
+        ClientCertificates::Required(path) => (path, true),
+    };
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots.add(authority)?;
+    }
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let builder = if is_required { builder } else { builder.allow_unauthenticated() };
+    Ok(builder.build()?)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |source| TlsError::File { path: path.to_owned(), source };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_file_iter(path).map_err(failed)?.collect();
+    let found = found.map_err(failed)?;
+    if found.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(found) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_version_is_refused_and_not_taken_for_the_default() {
+        assert_eq!("1.2".parse(), Ok(TlsVersion::Tls12));
+        assert_eq!("1.3".parse(), Ok(TlsVersion::Tls13));
+        for wrong in ["", "1.0", "1.1", "TLSv1.2", "tls1.3", "13"] {
+            assert!(wrong.parse::<TlsVersion>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How often something may happen: a bucket that fills at a steady pace, kept as one instant.
+//!
+//! The form is the "generic cell rate algorithm": instead of counting tokens, remember when the next one would be due
+//! if everything taken so far had kept the pace. It needs no timer and cannot overflow.
+
+use std::time::{Duration, Instant};
+
+/// A steady pace, and how far ahead of it one may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Pace {
+    interval: Duration,
+    /// How far ahead of the pace is still in order.
+    ahead_max: Duration,
+}
+
+impl Pace {
+    /// `count` in each `period`, and as many as `burst` at once. Neither is less than 1.
+    pub(crate) fn new(count: u32, period: Duration, burst: u32) -> Self {
+        let interval = period / count.max(1);
+        Self { interval, ahead_max: interval.saturating_mul(burst.max(1) - 1) }
+    }
+}
+
+/// What was taken so far.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bucket {
+    /// When the next one is due at the pace.
+    due: Instant,
+}
+
+impl Bucket {
+    /// A full bucket.
+    pub(crate) const fn new(now: Instant) -> Self {
+        Self { due: now }
+    }
+
+    /// Takes one, if it is not too early for it.
+    pub(crate) fn take(&mut self, pace: Pace, now: Instant) -> bool {
+        let due = self.due.max(now);
+        if due - now > pace.ahead_max {
+            return false;
+        }
+        self.due = due + pace.interval;
+        true
+    }
+
+    /// Is it as good as new?
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        self.due <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_taken_at_once_and_then_the_pace_holds() {
+        let pace = Pace::new(10, Duration::from_secs(1), 5);
+        let start = Instant::now();
+        let mut bucket = Bucket::new(start);
+        let taken = (0..20).filter(|_| bucket.take(pace, start)).count();
+        assert_eq!(taken, 5);
+        let later = start + Duration::from_millis(250);
+        let taken = (0..20).filter(|_| bucket.take(pace, later)).count();
+        assert_eq!(taken, 2);
+        assert!(bucket.is_full(start + Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_long_silence_earns_no_more_than_the_burst() {
+        let pace = Pace::new(10, Duration::from_secs(1), 5);
+        let start = Instant::now();
+        let mut bucket = Bucket::new(start);
+        let much_later = start + Duration::from_secs(3600);
+        assert_eq!((0..20).filter(|_| bucket.take(pace, much_later)).count(), 5);
+    }
+}
