@@ -21,18 +21,23 @@ pub(crate) enum Scope {
     IntentsWrite,
     ExecutionsRead,
     EventsRead,
+    ReportsRead,
 }
 
 impl Scope {
-    const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::QuotesWrite => "quotes:write",
             Self::IntentsWrite => "intents:write",
             Self::ExecutionsRead => "executions:read",
             Self::EventsRead => "events:read",
+            Self::ReportsRead => "reports:read",
         }
     }
 }
+
+/// Any one of these lets a key in.
+pub(crate) type Scopes = &'static [Scope];
 
 /// The authenticated caller of a request.
 #[derive(Clone)]
@@ -48,7 +53,7 @@ impl Deref for Caller {
 
 /// The layer of every route but the health check.
 pub(crate) async fn require(
-    State((api, scope)): State<(Api, Scope)>,
+    State((api, scopes)): State<(Api, Scopes)>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -57,9 +62,10 @@ pub(crate) async fn require(
         Err(refused) => return refused.into_response(),
     };
     let limit = u64::try_from(key.limit_per_minute).unwrap_or(0);
-    let may = key.scopes.iter().any(|held| held == scope.as_str());
+    let may = scopes.iter().any(|scope| key.scopes.iter().any(|held| held == scope.as_str()));
     if !may {
-        let mut response = ApiError::InsufficientScope(scope.as_str()).into_response();
+        let wanted = scopes.first().map_or("", |scope| scope.as_str());
+        let mut response = ApiError::InsufficientScope(wanted).into_response();
         api.limiter.peek(&key.tenant, limit, Instant::now()).write(response.headers_mut());
         return response;
     }

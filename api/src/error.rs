@@ -43,6 +43,7 @@ codes! {
     IdempotencyKeyConflict "IDEMPOTENCY_KEY_CONFLICT" CONFLICT
     IdempotencyKeyProcessing "IDEMPOTENCY_KEY_PROCESSING" CONFLICT
     PayloadTooLarge "PAYLOAD_TOO_LARGE" PAYLOAD_TOO_LARGE
+    UnsupportedMediaType "UNSUPPORTED_MEDIA_TYPE" UNSUPPORTED_MEDIA_TYPE
     InvalidParameter "INVALID_PARAMETER" BAD_REQUEST
     InvalidPermit "INVALID_PERMIT" BAD_REQUEST
     AlreadyExists "ALREADY_EXISTS" CONFLICT
@@ -54,6 +55,7 @@ codes! {
     ReceiptCorrupt "receipt_corrupt" INTERNAL_SERVER_ERROR
     InvalidCursor "INVALID_CURSOR" BAD_REQUEST
     InvalidType "INVALID_TYPE" BAD_REQUEST
+    IntentNotFound "INTENT_NOT_FOUND" NOT_FOUND
     NotFound "NOT_FOUND" NOT_FOUND
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
     InternalError "INTERNAL_ERROR" INTERNAL_SERVER_ERROR
@@ -77,6 +79,7 @@ pub(crate) enum ApiError {
     IdempotencyKeyConflict,
     IdempotencyKeyProcessing,
     PayloadTooLarge,
+    UnsupportedMediaType,
     /// The whole message: the path of the field first.
     InvalidParameter(String),
     InvalidPermit(&'static str),
@@ -90,6 +93,7 @@ pub(crate) enum ApiError {
     ReceiptCorrupt,
     InvalidCursor,
     InvalidType,
+    IntentNotFound,
     NotFound,
     MethodNotAllowed,
     /// For the log.
@@ -131,6 +135,7 @@ impl ApiError {
             Self::IdempotencyKeyConflict => Code::IdempotencyKeyConflict,
             Self::IdempotencyKeyProcessing => Code::IdempotencyKeyProcessing,
             Self::PayloadTooLarge => Code::PayloadTooLarge,
+            Self::UnsupportedMediaType => Code::UnsupportedMediaType,
             Self::InvalidParameter(_) => Code::InvalidParameter,
             Self::InvalidPermit(_) => Code::InvalidPermit,
             Self::AlreadyExists(_) => Code::AlreadyExists,
@@ -142,6 +147,7 @@ impl ApiError {
             Self::ReceiptCorrupt => Code::ReceiptCorrupt,
             Self::InvalidCursor => Code::InvalidCursor,
             Self::InvalidType => Code::InvalidType,
+            Self::IntentNotFound => Code::IntentNotFound,
             Self::NotFound => Code::NotFound,
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::Internal(_) => Code::InternalError,
@@ -169,6 +175,7 @@ impl ApiError {
             Self::IdempotencyKeyProcessing => {
                 "the request with this idempotency key is still being worked on"
             }
+            Self::UnsupportedMediaType => "Content-Type must be application/json",
             Self::PayloadTooLarge => "the body is larger than 65536 bytes",
             Self::InsufficientLiquidity => "no provider can lock this exchange right now",
             Self::InvalidRefType => "refType: must be clientReference or executionId",
@@ -176,8 +183,9 @@ impl ApiError {
             Self::ReceiptNotFound => "no execution has this reference",
             Self::ReceiptNotIssued => "the execution has not completed, so there is no receipt",
             Self::ReceiptCorrupt => "the stored receipt cannot be read",
-            Self::InvalidCursor => "since: is not a cursor of this feed; list again without it",
+            Self::InvalidCursor => "the cursor is not one of this list; ask again without it",
             Self::InvalidType => "type: is not an event type",
+            Self::IntentNotFound => "no intent has this id",
             Self::NotFound => "there is nothing at this path",
             Self::MethodNotAllowed => "this path does not take this method",
             Self::Internal(_) => "something went wrong on our side",

@@ -19,7 +19,6 @@ use crate::fields::{fault, is_id};
 use crate::query::Params;
 
 const LIMIT_DEFAULT: i64 = 20;
-const LIMIT_MAX: i64 = 100;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -78,7 +77,7 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let params = Params::of(&uri)?;
-    let limit = limit(&params)?;
+    let limit = params.limit(LIMIT_DEFAULT)?;
     let kind = params.get("type")?.map(asked_type).transpose()?;
     let intent_id = params.get("intentId")?.map(str::to_owned);
     if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
@@ -128,13 +127,4 @@ fn asked_type(text: &str) -> Result<AskedType, ApiError> {
         return Ok(AskedType::Ping);
     }
     EventType::parse(text).map(AskedType::Of).ok_or(ApiError::InvalidType)
-}
-
-fn limit(params: &Params) -> Result<i64, ApiError> {
-    let Some(text) = params.get("limit")? else { return Ok(LIMIT_DEFAULT) };
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    text.parse()
-        .ok()
-        .filter(|limit| digits && (1..=LIMIT_MAX).contains(limit))
-        .ok_or_else(|| fault("limit", "must be a whole number from 1 to 100"))
 }

@@ -1,6 +1,8 @@
-//! `GET /v1/executions/{reference}` and its receipt (contract section 4, rules 1 and 2).
+//! `GET /v1/executions/{reference}`, its receipt, and several at once (contract section 4, rules 1, 2 and 8).
 //!
 //! A reference of another tenant, one that never existed and one that could not exist get the same answer.
+
+use std::collections::HashSet;
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
@@ -8,11 +10,13 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use dvp_core::engine::ReceiptLookup;
 use dvp_core::store::executions::RefType;
+use dvp_domain::status::ExecutionView;
+use serde::Serialize;
 
 use crate::app::Api;
 use crate::auth::Caller;
 use crate::error::{ApiError, json, text};
-use crate::fields::is_id;
+use crate::fields::{fault, is_id};
 use crate::query::Params;
 
 pub(crate) async fn show(
@@ -41,6 +45,41 @@ pub(crate) async fn receipt(
         ReceiptLookup::NotIssued => Err(ApiError::ReceiptNotIssued),
         ReceiptLookup::Unreadable => Err(ApiError::ReceiptCorrupt),
     }
+}
+
+/// How many references one lookup takes.
+const REFERENCES_MAX: usize = 100;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Found {
+    data: Vec<ExecutionView>,
+    not_found: Vec<String>,
+}
+
+/// Answers in the order of asking; a reference named twice is answered once.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let named = ref_type(&uri)?;
+    let params = Params::of(&uri)?;
+    let mut seen = HashSet::new();
+    let asked: Vec<&str> = params.all("reference").into_iter().filter(|name| seen.insert(*name)).collect();
+    if !(1..=REFERENCES_MAX).contains(&asked.len()) {
+        return Err(fault("reference", format_args!("must be given 1 to {REFERENCES_MAX} times")));
+    }
+    let possible: Vec<&str> = asked.iter().copied().filter(|name| is_id(name)).collect();
+    let mut found = api.engine.executions(&caller.tenant, named, &possible).await?;
+    let mut answer = Found { data: Vec::new(), not_found: Vec::new() };
+    for name in asked {
+        match found.remove(name) {
+            Some(view) => answer.data.push(view),
+            None => answer.not_found.push(name.to_owned()),
+        }
+    }
+    Ok(json(StatusCode::OK, text(&answer)))
 }
 
 fn ref_type(uri: &Uri) -> Result<RefType, ApiError> {

@@ -20,6 +20,7 @@ mod executions;
 mod fields;
 mod firm_quotes;
 mod health;
+mod intent_status;
 mod intents;
 mod keys;
 mod limit;
@@ -27,7 +28,9 @@ mod nonces;
 mod once;
 mod query;
 mod quotes;
+mod reconciliation;
 mod request;
+mod routes;
 mod server;
 mod signature;
 

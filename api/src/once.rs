@@ -59,9 +59,7 @@ impl FromRequest<Api> for Once {
             .map_err(|error| ApiError::Internal(error.to_string()))?;
         let key = parse_key(&parts.headers)?;
         let bytes = read_body(body).await?;
-        if !is_json(&parts.headers) {
-            return Err(ApiError::IdempotencyKeyInvalid("Content-Type must be application/json").into());
-        }
+        check_media(&parts.headers)?;
         let body = serde_json::from_slice(&bytes)
             .map_err(|_| ApiError::IdempotencyKeyInvalid("the body is not valid JSON"))?;
         let method = parts.method.as_str();
@@ -146,9 +144,17 @@ fn canonical_uuid(text: &[u8]) -> Option<Uuid> {
     (versioned && uuid.get_variant() == Variant::RFC4122).then_some(uuid)
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    kind.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("application/json"))
+/// Without a type the body cannot be read as anything; another type is one we do not take.
+fn check_media(headers: &HeaderMap) -> Result<(), ApiError> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else {
+        return Err(ApiError::IdempotencyKeyInvalid("Content-Type is missing"));
+    };
+    let media = kind.to_str().ok().and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    if media.trim().eq_ignore_ascii_case("application/json") {
+        Ok(())
+    } else {
+        Err(ApiError::UnsupportedMediaType)
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,10 @@ use axum::extract::Query;
 use axum::http::Uri;
 
 use crate::error::ApiError;
+use crate::fields::fault;
+
+/// The longest page.
+const LIMIT_MAX: i64 = 100;
 
 pub(crate) struct Params(Vec<(String, String)>);
 
@@ -22,5 +26,23 @@ impl Params {
             return Err(ApiError::InvalidParameter(format!("{name}: must be given once")));
         }
         Ok(value)
+    }
+
+    /// Every value of a name, in the order given.
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+        self.0.iter().filter(|pair| pair.0 == name).map(|pair| pair.1.as_str()).collect()
+    }
+
+    /// `limit`: how many items a page has, from 1 to 100.
+    pub(crate) fn limit(&self, default: i64) -> Result<i64, ApiError> {
+        Ok(self.whole("limit", LIMIT_MAX)?.unwrap_or(default))
+    }
+
+    /// A whole number from 1 to `max`.
+    pub(crate) fn whole(&self, name: &str, max: i64) -> Result<Option<i64>, ApiError> {
+        let Some(text) = self.get(name)? else { return Ok(None) };
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let number = text.parse().ok().filter(|number| digits && (1..=max).contains(number));
+        number.map(Some).ok_or_else(|| fault(name, format_args!("must be a whole number from 1 to {max}")))
     }
 }

@@ -1,46 +1,40 @@
-//! The routes, and the server that carries them.
+//! The router, and the server that carries it.
 
 use std::io;
 use std::time::Duration;
 
 use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::app::Api;
-use crate::auth::{self, Scope};
 use crate::error::ApiError;
-use crate::{events, executions, firm_quotes, health, intents, quotes, request, signature};
+use crate::routes::{self, Access, Route};
+use crate::{auth, request, signature};
 
 /// How long requests in hand may take after the stop.
 const DRAIN: Duration = Duration::from_secs(15);
 
 /// All routes. What is not among them is answered with the envelope too.
 pub fn router(api: Api) -> Router {
-    let key_for = |scope: Scope| from_fn_with_state((api.clone(), scope), auth::require);
-    let signed = from_fn_with_state(api.clone(), signature::require);
-    // Of several layers the last one is the outermost.
-    Router::new()
-        .route("/v1/quotes", post(quotes::create).route_layer(key_for(Scope::QuotesWrite)))
-        .route("/v1/quotes/firm", post(firm_quotes::create).route_layer(key_for(Scope::QuotesWrite)))
-        .route(
-            "/v1/intents",
-            post(intents::create).route_layer(signed).route_layer(key_for(Scope::IntentsWrite)),
-        )
-        .route(
-            "/v1/executions/{reference}",
-            get(executions::show).route_layer(key_for(Scope::ExecutionsRead)),
-        )
-        .route(
-            "/v1/executions/{reference}/receipt",
-            get(executions::receipt).route_layer(key_for(Scope::ExecutionsRead)),
-        )
-        .route("/v1/events", get(events::list).route_layer(key_for(Scope::EventsRead)))
-        .route("/healthz", get(health::show))
+    let mut router = Router::new();
+    for Route { path, access, handler, .. } in routes::all() {
+        // Of several layers the last one is the outermost.
+        let guarded = match access {
+            Access::Open => handler,
+            Access::Key(scopes) => {
+                handler.route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
+            }
+            Access::Signed(scopes) => handler
+                .route_layer(from_fn_with_state(api.clone(), signature::require))
+                .route_layer(from_fn_with_state((api.clone(), scopes), auth::require)),
+        };
+        router = router.route(path, guarded);
+    }
+    router
         .fallback(|| async { ApiError::NotFound })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
         .layer(from_fn(request::wrap))

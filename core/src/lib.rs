@@ -16,6 +16,7 @@ pub mod fix;
 pub mod keys;
 pub mod permit;
 pub mod rails;
+pub mod reads;
 pub mod secrets;
 pub mod store;
 pub mod workflow;

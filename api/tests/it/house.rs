@@ -17,6 +17,7 @@ use dvp_core::chain::{ChainFact, ChainUnavailable, PermitNonces};
 use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::TestDatabase;
 use dvp_core::engine::Engine;
+use dvp_core::keys::SCOPES;
 use dvp_core::permit::PermitDomain;
 use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::{Vault, mac};
@@ -40,7 +41,6 @@ pub(crate) const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
 pub(crate) const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
 const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
-const ALL_SCOPES: [&str; 4] = ["quotes:write", "intents:write", "executions:read", "events:read"];
 
 /// Stands for the chain: the next permit nonce of every wallet.
 #[derive(Default)]
@@ -240,9 +240,9 @@ impl House {
             acme_live: blank.clone(),
             globex: blank,
         };
-        house.acme = house.issue("acme", 100_000, "test", &ALL_SCOPES).await;
-        house.acme_live = house.issue("acme", 100_000, "live", &ALL_SCOPES).await;
-        house.globex = house.issue("globex", 100_000, "test", &ALL_SCOPES).await;
+        house.acme = house.issue("acme", 100_000, "test", &SCOPES).await;
+        house.acme_live = house.issue("acme", 100_000, "live", &SCOPES).await;
+        house.globex = house.issue("globex", 100_000, "test", &SCOPES).await;
         house
     }
 

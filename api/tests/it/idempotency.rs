@@ -117,7 +117,7 @@ async fn what_cannot_be_fingerprinted_is_refused_and_leaves_the_key_free() {
     house.send(&deep).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
     house.send(&call.clone().without("Content-Type")).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
     for media in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "json"] {
-        house.send(&call.clone().with("Content-Type", media)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+        house.send(&call.clone().with("Content-Type", media)).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
     }
     house.send(&call.clone().body("{}")).await.refused(400, "INVALID_PARAMETER");
     house.send(&call.with("Content-Type", "Application/JSON; charset=utf-8")).await.ok(200);

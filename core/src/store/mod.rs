@@ -19,6 +19,7 @@ pub mod ledger;
 pub mod partners;
 pub mod quotes;
 pub mod receipts;
+pub mod reports;
 
 pub use sqlx::PgPool;
 use sqlx::migrate::Migrator;

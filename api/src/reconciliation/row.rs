@@ -1,0 +1,117 @@
+//! One execution of a report, as known at the report's position.
+
+use dvp_core::store::reports::ReportedExecution;
+use dvp_domain::canonical::hex32;
+use dvp_domain::event::EventType;
+use dvp_domain::money::Minor;
+use dvp_domain::pricing::FeeItem;
+use dvp_domain::settlement::AssetAmount;
+use dvp_domain::time::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Row {
+    pub(super) client_reference: Option<String>,
+    pub(super) reference: String,
+    pub(super) intent_id: String,
+    pub(super) status: &'static str,
+    pub(super) input: Money,
+    pub(super) output: Money,
+    /// Of a completed execution; nothing is charged before.
+    pub(super) fees: Vec<FeeItem>,
+    pub(super) lock_tx_hash: Option<String>,
+    pub(super) settle_tx_hash: Option<String>,
+    pub(super) receipt_hash: Option<String>,
+    pub(super) anchor_tx_hash: Option<String>,
+    pub(super) accepted_at: String,
+    pub(super) terminal_at: Option<String>,
+    /// `Created`, `Filled`, `Settled`, `Cancelled` or `Refunded`; null while the chain knows nothing of it.
+    pub(super) chain_state: Option<String>,
+    /// Where our books and the chain's differ.
+    pub(super) breaks: Vec<&'static str>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Money {
+    pub(super) amount_minor: Minor,
+    pub(super) currency: String,
+    pub(super) exponent: u8,
+}
+
+impl From<AssetAmount> for Money {
+    fn from(amount: AssetAmount) -> Self {
+        Self { amount_minor: amount.amount, currency: amount.asset, exponent: amount.exponent }
+    }
+}
+
+/// What the settler and the escrow say, in the order of a settlement's life.
+const CHAIN_STATES: [&str; 5] = ["Created", "Filled", "Settled", "Cancelled", "Refunded"];
+
+impl From<ReportedExecution> for Row {
+    fn from(told: ReportedExecution) -> Self {
+        let breaks = breaks(&told);
+        let completed = told.last == EventType::PayoutCompleted;
+        let state = serde_json::to_value(&told.state).unwrap_or(Value::Null);
+        let at =
+            |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let if_completed = |pointer: &str| at(&state, pointer).filter(|_| completed);
+        let chain_state = told.chain_events.iter().rev().find(|event| CHAIN_STATES.contains(&event.as_str()));
+        let hash = told.receipt_hash.as_deref().filter(|_| completed);
+        let hash = hash.and_then(|hash| <&[u8; 32]>::try_from(hash).ok());
+        Self {
+            client_reference: told.terms.request.client_reference.clone(),
+            reference: told.terms.reference.to_string(),
+            intent_id: told.terms.request.intent_id.clone(),
+            status: status(told.last),
+            fees: if completed { told.terms.plan.priced.fees.clone() } else { Vec::new() },
+            lock_tx_hash: at(&told.snapshot, "/lock/txHash"),
+            settle_tx_hash: if_completed("/settle_tx"),
+            receipt_hash: hash.map(hex32),
+            anchor_tx_hash: if_completed("/finality/txHash"),
+            accepted_at: told.terms.accepted_at.iso8601(),
+            terminal_at: told.last.is_terminal().then(|| Timestamp::from(told.last_observed_at).iso8601()),
+            chain_state: chain_state.cloned(),
+            breaks,
+            input: told.terms.input.into(),
+            output: told.terms.output.into(),
+        }
+    }
+}
+
+const fn status(last: EventType) -> &'static str {
+    match last {
+        EventType::PayoutCompleted => "completed",
+        EventType::OfframpFailed
+        | EventType::PayoutFailed
+        | EventType::IntentCancelled
+        | EventType::IntentExpired
+        | EventType::IntentFailed => "failed",
+        EventType::IntentAccepted
+        | EventType::OfframpInitiated
+        | EventType::OfframpInProgress
+        | EventType::OfframpCompleted
+        | EventType::PayoutInitiated
+        | EventType::PayoutInProgress => "in_progress",
+    }
+}
+
+/// What can be seen from the rows alone. The chain's rows are newer than the report's position, never older, so a
+/// difference is none of reading them at another time.
+fn breaks(told: &ReportedExecution) -> Vec<&'static str> {
+    let completed = told.last == EventType::PayoutCompleted;
+    let on_chain = told.terms.input.chain.is_some();
+    let seen = |event: &str| told.chain_events.iter().any(|seen| seen == event);
+    let locked = told.snapshot.pointer("/lock/txHash").is_some_and(Value::is_string);
+    let amount = told.terms.input.amount.to_string();
+    let found = [
+        (completed && told.receipt_hash.is_none(), "receipt_missing"),
+        (on_chain && locked && !seen("Created"), "lock_not_on_chain"),
+        (on_chain && completed && !seen("Settled"), "settlement_not_on_chain"),
+        (told.locked_amount.as_ref().is_some_and(|locked| *locked != amount), "locked_amount_differs"),
+        (completed && (seen("Cancelled") || seen("Refunded")), "refunded_though_completed"),
+    ];
+    found.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect()
+}

@@ -1,0 +1,213 @@
+//! Reports: rows over pages, totals that they add up to, a snapshot that does not move.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::house::{Call, House, order};
+
+fn today(house: &House) -> String {
+    house.now.iso8601()[..10].to_owned()
+}
+
+type Sums = BTreeMap<(String, String), (u128, u128, u128, u128)>;
+
+fn number(value: &Value) -> u128 {
+    value.as_str().unwrap().parse().unwrap()
+}
+
+/// What the rows say, by currency and status: input, output, fees deducted and absorbed.
+fn add_up(rows: &[Value]) -> Sums {
+    let mut sums = Sums::new();
+    for row in rows {
+        let status = row["status"].as_str().unwrap();
+        let key = |currency: &Value| (currency.as_str().unwrap().to_owned(), status.to_owned());
+        sums.entry(key(&row["input"]["currency"])).or_default().0 += number(&row["input"]["amountMinor"]);
+        sums.entry(key(&row["output"]["currency"])).or_default().1 += number(&row["output"]["amountMinor"]);
+        for fee in row["fees"].as_array().unwrap() {
+            let sum = sums.entry(key(&fee["currency"])).or_default();
+            let amount = number(&fee["amountMinor"]);
+            if fee["collection"] == "deducted" { sum.2 += amount } else { sum.3 += amount }
+        }
+    }
+    sums
+}
+
+fn totals(report: &Value) -> Sums {
+    let one = |total: &Value| {
+        let key =
+            (total["currency"].as_str().unwrap().to_owned(), total["status"].as_str().unwrap().to_owned());
+        let (input, output) =
+            (number(&total["inputs"]["amountMinor"]), number(&total["outputs"]["amountMinor"]));
+        (key, (input, output, number(&total["feesDeductedMinor"]), number(&total["feesAbsorbedMinor"])))
+    };
+    report["totals"].as_array().unwrap().iter().map(one).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rows_of_all_pages_add_up_to_the_totals_of_each_while_new_orders_arrive() {
+    let house = House::new().await;
+    house.work();
+    let mut references = Vec::new();
+    for n in 0..7_u32 {
+        let mut body = order();
+        body["beneficiary"]["account"] = json!(if n == 3 { "000123450008" } else { "000123456789" });
+        references.push(house.submit(&house.acme, &body).await.ok(202)["reference"].clone());
+    }
+    for reference in &references[..3] {
+        house.play_chain(reference.as_str().unwrap()).await;
+    }
+    let day = today(&house);
+    let first_path = format!("/v1/reconciliation?from={day}&to={day}&limit=3");
+    let settled = async || {
+        let page = house.send(&Call::get(&house.acme, &first_path)).await.ok(200);
+        let all = page["rows"].as_array().unwrap().iter().all(|row| !row["anchorTxHash"].is_null());
+        all.then_some(page)
+    };
+    let first = house.wait_for("the first three to be anchored", settled).await;
+    let (mut rows, mut page) = (first["rows"].as_array().unwrap().clone(), first.clone());
+    while page["hasMore"] == true {
+        // Orders that arrive between the pages, and steps of those already told.
+        house.submit(&house.acme, &order()).await.ok(202);
+        if rows.len() == 3 {
+            house.play_chain(references[4].as_str().unwrap()).await;
+        }
+        let path = format!("{first_path}&cursor={}", page["nextCursor"].as_str().unwrap());
+        page = house.send(&Call::get(&house.acme, &path)).await.ok(200);
+        assert_eq!(page["totals"], first["totals"]);
+        rows.extend(page["rows"].as_array().unwrap().clone());
+    }
+    assert_eq!(page["nextCursor"], Value::Null);
+    let told: Vec<&Value> = rows.iter().map(|row| &row["reference"]).collect();
+    assert_eq!(told, references.iter().collect::<Vec<_>>());
+    assert_eq!(add_up(&rows), totals(&first));
+    let statuses: Vec<&str> = rows.iter().map(|row| row["status"].as_str().unwrap()).collect();
+    assert_eq!(statuses[..3], ["completed"; 3]);
+    assert_eq!(statuses[4], "in_progress", "what happened after the first page is not told");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_tells_the_whole_execution_and_csv_tells_the_same() {
+    let house = House::new().await;
+    house.work();
+    let mut body = order();
+    body["clientReference"] = json!("desk \"7\", ü");
+    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    let reference = accepted["reference"].as_str().unwrap();
+    house.play_chain(reference).await;
+    let day = today(&house);
+    let path = format!("/v1/reconciliation?from={day}&to={day}");
+    let anchored = async || {
+        let page = house.send(&Call::get(&house.acme, &path)).await.ok(200);
+        (!page["rows"][0]["anchorTxHash"].is_null()).then_some(page)
+    };
+    let report = house.wait_for("the anchor", anchored).await;
+    let row = &report["rows"][0];
+    let receipt = house
+        .send(&Call::get(&house.acme, &format!("/v1/executions/{reference}/receipt?refType=executionId")))
+        .await
+        .ok(200);
+    assert_eq!(row["clientReference"], body["clientReference"]);
+    assert_eq!((&row["intentId"], &row["status"]), (&body["intentId"], &json!("completed")));
+    assert_eq!(row["input"], json!({"amountMinor": "100000000", "currency": "USDC", "exponent": 6}));
+    assert_eq!(row["output"]["amountMinor"], receipt["payout"]["amountMinor"]);
+    assert_eq!(row["fees"], receipt["fees"]);
+    assert_eq!(row["receiptHash"], dvp_domain::receipt::hash(&receipt));
+    assert_eq!(row["anchorTxHash"], receipt["txHash"]);
+    for field in ["lockTxHash", "settleTxHash", "acceptedAt", "terminalAt"] {
+        assert!(row[field].is_string(), "{field}");
+    }
+    // This house's chain is told, not read: the indexer's tables are empty, and that is a difference.
+    assert_eq!(row["chainState"], Value::Null);
+    assert_eq!(row["breaks"], json!(["lock_not_on_chain", "settlement_not_on_chain"]));
+
+    let call = Call::get(&house.acme, &path).with("Accept", "text/csv");
+    let csv = house.send(&call).await;
+    assert_eq!(csv.status, 200);
+    assert!(csv.header("content-type").unwrap().starts_with("text/csv"));
+    let lines: Vec<&str> = csv.text.split_terminator("\r\n").collect();
+    assert_eq!(lines.len(), 2);
+    assert!(lines[0].starts_with("clientReference,reference,intentId,status,"));
+    let text = |field: &str| row[field].as_str().unwrap();
+    assert!(lines[1].starts_with(&format!(
+        "\"desk \"\"7\"\", ü\",{reference},{},completed,100000000,USDC,6,",
+        text("intentId")
+    )));
+    assert!(lines[1].contains(";payout_fee:deducted:50:USD;"));
+    assert!(lines[1].ends_with(",lock_not_on_chain;settlement_not_on_chain"));
+}
+
+#[tokio::test]
+async fn csv_pages_carry_the_cursor_in_a_header() {
+    let house = House::new().await;
+    for _ in 0..3 {
+        house.submit(&house.acme, &order()).await.ok(202);
+    }
+    let day = today(&house);
+    let path = format!("/v1/reconciliation?from={day}&to={day}&limit=2");
+    let first = house.send(&Call::get(&house.acme, &path).with("Accept", "text/csv;q=0.9, */*")).await;
+    let cursor = first.header("x-next-cursor").unwrap().to_owned();
+    let next = format!("{path}&cursor={cursor}");
+    let second = house.send(&Call::get(&house.acme, &next).with("Accept", "text/csv")).await;
+    assert_eq!((first.text.lines().count(), second.text.lines().count()), (3, 2));
+    assert_eq!(second.header("x-next-cursor"), None);
+}
+
+#[tokio::test]
+async fn a_days_report_is_final_a_minute_after_its_cutoff_and_later_days_are_empty() {
+    let house = House::new().await;
+    house.submit(&house.acme, &order()).await.ok(202);
+    let ask = async |date: &str| {
+        let path = format!("/v1/reports/reconciliation/daily?date={date}");
+        house.send(&Call::get(&house.acme, &path)).await.ok(200)
+    };
+    let day = today(&house);
+    let report = ask(&day).await;
+    assert_eq!((&report["date"], &report["final"]), (&json!(day), &json!(false)));
+    assert!(report["cutoff"].as_str().unwrap().ends_with("T00:00:00.000Z"));
+    assert_eq!(report["rows"].as_array().unwrap().len(), 1);
+    house.pass(86_400 + 61);
+    let settled = ask(&day).await;
+    assert_eq!(settled["final"], true);
+    assert_eq!((&settled["rows"], &settled["totals"]), (&report["rows"], &report["totals"]));
+    let empty = ask("2020-02-29").await;
+    assert_eq!(
+        (&empty["rows"], &empty["final"], &empty["hasMore"]),
+        (&json!([]), &json!(true), &json!(false))
+    );
+}
+
+#[tokio::test]
+async fn bad_dates_ranges_and_cursors_are_refused() {
+    let house = House::new().await;
+    for _ in 0..2 {
+        house.submit(&house.acme, &order()).await.ok(202);
+    }
+    let ask =
+        async |query: &str| house.send(&Call::get(&house.acme, &format!("/v1/reconciliation?{query}"))).await;
+    for (query, field) in [
+        ("", "from"),
+        ("from=2026-01-01", "to"),
+        ("from=2026-1-1&to=2026-01-02", "from"),
+        ("from=2026-02-30&to=2026-03-01", "from"),
+        ("from=2026-01-01T00:00:00Z&to=2026-01-02", "from"),
+        ("from=2026-01-02&to=2026-01-01", "to"),
+        ("from=2026-01-01&to=2026-04-03", "to"),
+        ("from=2026-01-01&to=2026-01-02&limit=0", "limit"),
+        ("from=2026-01-01&to=2026-01-02&limit=101", "limit"),
+    ] {
+        let message = ask(query).await.refused(400, "INVALID_PARAMETER");
+        assert!(message.starts_with(&format!("{field}: ")), "{query}: {message}");
+    }
+    let day = today(&house);
+    let range = format!("from={day}&to={day}&limit=1");
+    let cursor = ask(&range).await.ok(200)["nextCursor"].as_str().unwrap().to_owned();
+    ask(&format!("from=2026-01-01&to={day}&limit=1")).await.refused(400, "INVALID_PARAMETER");
+    ask(&format!("{range}&cursor=00")).await.refused(400, "INVALID_CURSOR");
+    let other = format!("/v1/reports/reconciliation/daily?date={day}&cursor={cursor}");
+    house.send(&Call::get(&house.acme, &other)).await.refused(400, "INVALID_CURSOR");
+    let foreign = format!("/v1/reconciliation?{range}&cursor={cursor}");
+    house.send(&Call::get(&house.globex, &foreign)).await.refused(400, "INVALID_CURSOR");
+    ask(&format!("{range}&cursor={cursor}")).await.ok(200);
+}

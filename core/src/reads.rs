@@ -1,0 +1,97 @@
+//! Reads of the engine that take more than one row: batch lookups, an intent's status, reports.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::status::{self, ExecutionView};
+use dvp_domain::time::Timestamp;
+
+use crate::engine::{Engine, EngineError};
+use crate::store::executions::{self, RefType};
+use crate::store::intents::Tenant;
+use crate::store::reports::{self, CurrencyTotal, Range, ReportedExecution};
+
+/// State and events of one read agree with each other.
+const SNAPSHOT: &str = "begin isolation level repeatable read read only";
+
+/// An accepted intent without its events.
+#[derive(Debug, Clone)]
+pub struct IntentStatus {
+    pub intent_id: String,
+    pub view: ExecutionView,
+    /// When the last event was recorded.
+    pub updated_at: Timestamp,
+}
+
+impl Engine {
+    /// The statuses of a tenant's executions, by the names they were asked for. What is not there is not a tenant's.
+    pub async fn executions(
+        &self,
+        tenant: &Tenant,
+        named: RefType,
+        names: &[&str],
+    ) -> Result<HashMap<String, ExecutionView>, EngineError> {
+        let mut tx = self.pool().begin_with(SNAPSHOT).await?;
+        let found = reports::list_named(&mut tx, tenant, named, names).await?;
+        let references: Vec<&str> = found.iter().map(|one| one.terms.reference.as_str()).collect();
+        let recorded = reports::list_recorded(&mut tx, &references).await?;
+        tx.commit().await?;
+        let view = |one: &reports::Named| {
+            let events = recorded.get(one.terms.reference.as_str()).map_or(&[][..], Vec::as_slice);
+            (one.name.clone(), status::view(&one.terms, &one.state, events))
+        };
+        Ok(found.iter().map(view).collect())
+    }
+
+    /// The status of a tenant's accepted intent.
+    pub async fn intent_status(
+        &self,
+        tenant: &Tenant,
+        intent_id: &str,
+    ) -> Result<Option<IntentStatus>, EngineError> {
+        let mut tx = self.pool().begin_with(SNAPSHOT).await?;
+        let Some(reference) = reports::find_reference(&mut tx, tenant, intent_id).await? else {
+            return Ok(None);
+        };
+        let named = RefType::ExecutionId;
+        let Some(found) = executions::find_for_tenant(&mut tx, tenant, named, &reference).await? else {
+            return Ok(None);
+        };
+        let mut recorded = reports::list_recorded(&mut tx, &[&reference]).await?;
+        tx.commit().await?;
+        let recorded = recorded.remove(&reference).unwrap_or_default();
+        let updated_at = recorded.last().map_or(found.terms.accepted_at, |last| last.observed_at);
+        let view = status::view(&found.terms, &found.state, &recorded);
+        Ok(Some(IntentStatus { intent_id: found.terms.request.intent_id, view, updated_at }))
+    }
+
+    /// The feed's position that a report reads at: now, or the newest recorded before `cutoff`.
+    pub async fn report_position(
+        &self,
+        tenant: &Tenant,
+        cutoff: Option<DateTime<Utc>>,
+    ) -> Result<i64, EngineError> {
+        let mut conn = self.pool().acquire().await?;
+        Ok(match cutoff {
+            Some(cutoff) => reports::load_position_at(&mut conn, tenant, cutoff).await?,
+            None => reports::load_position(&mut conn).await?,
+        })
+    }
+
+    /// A page of a report.
+    pub async fn report_page(
+        &self,
+        range: &Range,
+        after: Option<&(DateTime<Utc>, String)>,
+        limit: i64,
+    ) -> Result<Vec<ReportedExecution>, EngineError> {
+        let mut conn = self.pool().acquire().await?;
+        Ok(reports::list_range(&mut conn, range, after, limit).await?)
+    }
+
+    /// A report's totals over all its pages.
+    pub async fn report_totals(&self, range: &Range) -> Result<Vec<CurrencyTotal>, EngineError> {
+        let mut conn = self.pool().acquire().await?;
+        Ok(reports::list_totals(&mut conn, range).await?)
+    }
+}
