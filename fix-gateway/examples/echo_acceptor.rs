@@ -13,7 +13,7 @@ use dvp_fix::{
     SeqNum,
     codec::{Body, Field, MessageRef, MsgType},
     dictionary::{Rules, Section},
-    session::{Credentials, SessionConfig, Stored, business_reject},
+    session::{SessionConfig, Stored, business_reject},
     tag,
 };
 use dvp_fix_gateway::{
@@ -153,10 +153,6 @@ impl Application for Echo {
         Ok((self.next_in, self.next_out))
     }
 
-    async fn authenticate(&mut self, _: Credentials) -> bool {
-        true
-    }
-
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
         Ok(self.count(numbers))
     }
@@ -168,6 +164,17 @@ impl Application for Echo {
             self.stored.insert(seq, Stored { seq, msg_type, body: body.clone(), sending_time, resend: true });
             turn.transmit(seq, msg_type, body);
         }
+        Ok(self.count(turn.numbers()))
+    }
+
+    async fn refuse(
+        &mut self,
+        message: MessageRef<'_>,
+        text: &str,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let seq = turn.reserve();
+        turn.transmit(seq, MsgType::BUSINESS_MESSAGE_REJECT, business_reject(message, 0, text));
         Ok(self.count(turn.numbers()))
     }
 

@@ -18,7 +18,7 @@ use dvp_fix::codec::Message;
 use ipnet::IpNet;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::JoinSet,
     time::Instant,
 };
@@ -27,15 +27,21 @@ use tracing::{debug, error, info, warn};
 
 pub use directory::{Directory, SessionKey};
 pub use sources::Budget;
+pub(crate) use sources::source_of;
 pub use tls::{ClientCertificates, PeerCertificate, Tls, TlsError, TlsFiles, TlsVersion, UnknownTlsVersion};
 
-use crate::connection::{Attach, Connection, Stream};
+use crate::{
+    connection::{Attach, Connection, Pass, Stream},
+    gate::{NotAdmitted, Origin},
+};
 use sources::{Sources, Visit};
 
 /// After a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long the next connection waits for a place when all are taken; meanwhile the kernel's queue takes a burst.
 const PLACE_WAIT: Duration = Duration::from_millis(250);
+/// How long an admitted peer waits for its session's driver.
+const ATTACH_WAIT: Duration = Duration::from_secs(5);
 
 /// How one listener receives strangers.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +54,20 @@ pub struct DoorConfig {
     /// Who may connect at all; everybody when empty.
     pub allow: Vec<IpNet>,
     pub budget: Budget,
+    /// When a Logon is refused, counted from when it came: guessing takes time, and how long a check took shows nothing.
+    pub refusal_delay: Duration,
+    /// What a peer hears whose Logon is refused.
+    pub refusal: Refusal,
+}
+
+/// What is said to a peer whose Logon is refused, always the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Refusal {
+    /// Nothing: the connection ends.
+    #[default]
+    Silent,
+    /// A Logout that gives no reason and uses up no number of the session.
+    Logout,
 }
 
 /// A stranger's place; free again when dropped.
@@ -82,6 +102,8 @@ enum Refused {
     NoLogon,
     #[error("logon for no session here")]
     NoSession,
+    #[error("{0}")]
+    NotAdmitted(#[from] NotAdmitted),
     #[error("session is busy")]
     Busy,
 }
@@ -150,16 +172,35 @@ impl Door {
         // A report should not wait for the next one. Without the option it merely does.
         let _ = stream.set_nodelay(true);
         let opened = tokio::time::timeout_at(began + budget.handshake, self.open(stream, addr));
-        let (stream, peer, visit) = opened.await.map_err(|_| Refused::TooSlow)??;
+        let (stream, origin, visit) = opened.await.map_err(|_| Refused::TooSlow)??;
         let place = Place { _permit: permit, _visit: visit };
-        let mut connection = Connection::new(stream, peer, budget.logon_bytes_max, place);
+        let mut connection = Connection::new(stream, origin.addr, budget.logon_bytes_max, place);
         let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
         let logon = logon.await.map_err(|_| Refused::TooSlow)?.ok_or(Refused::NoLogon)?;
-        let key = SessionKey::of(&logon).ok_or(Refused::NoSession)?;
-        let session = self.directory.find(&key).await.ok_or(Refused::NoSession)?;
-        debug!(%peer, session = key.peer_comp_id, "logon");
-        // A driver that is busy with another connection for the same session refuses this one anyway.
-        session.try_send(Attach { connection, logon }).map_err(|_| Refused::Busy)
+        let logon_came = Instant::now();
+        match self.find(&logon, &origin).await {
+            Ok((session, pass)) => {
+                let attach = Attach { connection, logon, pass };
+                // The driver has other connections to look at, or is gone. Nobody waits for long.
+                session.send_timeout(attach, ATTACH_WAIT).await.map_err(|_| Refused::Busy)
+            }
+            Err(refused) => {
+                tokio::time::sleep_until(logon_came + self.config.refusal_delay).await;
+                if self.config.refusal == Refusal::Logout {
+                    connection.refuse(&logon).await;
+                }
+                Err(refused)
+            }
+        }
+    }
+
+    /// The session that a Logon names, if the peer may use it.
+    async fn find(&self, logon: &Message, origin: &Origin) -> Result<(mpsc::Sender<Attach>, Pass), Refused> {
+        let key = SessionKey::of(logon).ok_or(Refused::NoSession)?;
+        let entry = self.directory.find(&key).await.ok_or(Refused::NoSession)?;
+        let admission = entry.gatekeeper.admit(logon, origin).await?;
+        debug!(peer = %origin.addr, session = key.peer_comp_id, "admitted");
+        Ok((entry.sender, Pass { gatekeeper: entry.gatekeeper, origin: origin.clone(), admission }))
     }
 
     /// Everything before the first FIX byte.
@@ -167,15 +208,17 @@ impl Door {
         &self,
         mut stream: TcpStream,
         addr: SocketAddr,
-    ) -> Result<(Box<dyn Stream>, SocketAddr, Visit), Refused> {
+    ) -> Result<(Box<dyn Stream>, Origin, Visit), Refused> {
         let peer = self.who_is_there(&mut stream, addr).await?;
         let visit = self.sources.enter(peer.ip(), std::time::Instant::now())?;
         if !self.config.allow.is_empty() && !contains(&self.config.allow, peer) {
             return Err(Refused::Address);
         }
-        let Some(tls) = &self.config.tls else { return Ok((Box::new(stream), peer, visit)) };
-        let (stream, _certificate) = tls.accept(stream).await.map_err(Refused::Tls)?;
-        Ok((Box::new(stream), peer, visit))
+        let Some(tls) = &self.config.tls else {
+            return Ok((Box::new(stream), Origin { addr: peer, certificate: None }, visit));
+        };
+        let (stream, certificate) = tls.accept(stream).await.map_err(Refused::Tls)?;
+        Ok((Box::new(stream), Origin { addr: peer, certificate }, visit))
     }
 
     async fn who_is_there(&self, stream: &mut TcpStream, addr: SocketAddr) -> Result<SocketAddr, Refused> {

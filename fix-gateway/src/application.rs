@@ -5,7 +5,7 @@ use std::{future::Future, pin::Pin};
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, MessageRef, MsgType},
-    session::{Credentials, Now, Session, Stored, Transmit},
+    session::{Now, Session, Stored, Transmit},
 };
 
 /// The store could not do it. The connection ends; what was not acknowledged comes again.
@@ -47,9 +47,6 @@ pub trait Application: Send + 'static {
     /// Where the session left off: next inbound and next outbound number.
     fn load(&mut self) -> impl Future<Output = Result<(SeqNum, SeqNum), Unavailable>> + Send;
 
-    /// Is this peer who it says?
-    fn authenticate(&mut self, credentials: Credentials) -> impl Future<Output = bool> + Send;
-
     /// Makes numbers durable that no application message comes with.
     fn persist(&mut self, numbers: Numbers) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
 
@@ -58,6 +55,14 @@ pub trait Application: Send + 'static {
     fn deliver(
         &mut self,
         message: MessageRef<'_>,
+        turn: &mut Turn<'_>,
+    ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
+
+    /// Answers an application message with a BusinessMessageReject (throttled) instead of acting upon it.
+    fn refuse(
+        &mut self,
+        message: MessageRef<'_>,
+        text: &str,
         turn: &mut Turn<'_>,
     ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
 

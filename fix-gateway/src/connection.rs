@@ -1,11 +1,19 @@
 //! A connection: frames in, bytes out, with bounds on both.
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use dvp_fix::codec::{Framed, Framer, Garbled, Message, MessageRef, Parser};
+use dvp_fix::{
+    SeqNum,
+    codec::{Body, Framed, Framer, Garbled, Head, Message, MessageRef, MsgType, Parser, encode},
+    tag,
+};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use crate::acceptor::Place;
+use crate::{
+    acceptor::Place,
+    clock,
+    gate::{Admission, Gatekeeper, NotAdmitted, Origin},
+};
 
 /// Whatever carries bytes both ways.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
@@ -40,10 +48,33 @@ pub(crate) struct Inbound {
     parser: Parser,
 }
 
-/// A connection whose first message says which session it is for.
+/// A connection whose first message says which session it is for, and whose peer may use that session.
+#[derive(Debug)]
 pub struct Attach {
     pub(crate) connection: Connection,
     pub(crate) logon: Message,
+    pub(crate) pass: Pass,
+}
+
+/// How a peer was let in.
+#[derive(Debug)]
+pub(crate) struct Pass {
+    pub(crate) gatekeeper: Arc<dyn Gatekeeper>,
+    pub(crate) origin: Origin,
+    pub(crate) admission: Admission,
+}
+
+impl Pass {
+    /// May the peer log on again, within its session?
+    pub(crate) async fn admits(&self, logon: &Message) -> Result<Admission, NotAdmitted> {
+        self.gatekeeper.admit(logon, &self.origin).await
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("peer", &self.peer).finish_non_exhaustive()
+    }
 }
 
 impl Inbound {
@@ -99,6 +130,25 @@ impl Connection {
             self.stream.flush().await
         };
         tokio::time::timeout(WRITE_MAX, write).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+    }
+
+    /// Tells a peer that its Logon is refused, and nothing else. The number 1 is no number of the session.
+    pub(crate) async fn refuse(&mut self, logon: &Message) {
+        let text = |tag| logon.text(tag).unwrap_or_default();
+        let head = Head {
+            begin_string: text(tag::BEGIN_STRING),
+            msg_type: MsgType::LOGOUT,
+            seq: SeqNum::FIRST,
+            sender_comp_id: text(tag::TARGET_COMP_ID),
+            target_comp_id: text(tag::SENDER_COMP_ID),
+            sending_time: clock::now().utc,
+            orig_sending_time: None,
+            last_processed: None,
+        };
+        let mut bytes = Vec::new();
+        encode(&head, &Body::new().field(tag::TEXT, "logon refused"), &mut bytes);
+        // Whether it arrives makes no difference to us.
+        let _ = self.write(&bytes).await;
     }
 
     /// Closes our side, so that the peer reads everything before the end.

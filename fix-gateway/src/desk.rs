@@ -22,7 +22,7 @@ use dvp_domain::event::EventType;
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{MessageRef, MsgType},
-    session::{Credentials, Stored, business_reject},
+    session::{Stored, business_reject},
 };
 use tokio::sync::watch;
 use tracing::{Instrument as _, info, info_span, warn};
@@ -470,22 +470,6 @@ impl Application for Desk {
         Ok(numbers)
     }
 
-    /// By the credentials as they are now. FIX 4.2 has no Username(553) of its own, so there the password may do.
-    async fn authenticate(&mut self, credentials: Credentials) -> bool {
-        let Ok(mut conn) = self.connection().await else { return false };
-        let Ok(Some(session)) = store::find_session(&mut conn, &self.session.session_id).await else {
-            return false;
-        };
-        let password = credentials.password.unwrap_or_default();
-        let hash = self.engine.context().vault.fix_password_hash(&session.session_id, &password);
-        let is_named = match credentials.username {
-            Some(username) => username == session.username,
-            None => self.version == Version::Fix42,
-        };
-        // Two keyed hashes: how long the comparison takes tells nothing about the password.
-        session.enabled && is_named && hash[..] == session.password_hash[..]
-    }
-
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
         self.write(numbers, FixRows::default()).await
     }
@@ -495,11 +479,25 @@ impl Application for Desk {
             b"D" => self.new_order(message, turn).await,
             b"F" => self.cancel(message, turn).await,
             b"H" => self.status(message, turn).await,
+            // Never a reject of a reject.
+            b"j" => self.write(turn.numbers(), FixRows::default()).await,
             _ => {
                 let (slot, numbers) = Slot::take(turn);
                 self.refuse_message(message, slot, numbers, 3, "Unsupported Message Type").await
             }
         }
+    }
+
+    async fn refuse(
+        &mut self,
+        message: MessageRef<'_>,
+        text: &str,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let (slot, numbers) = Slot::take(turn);
+        // FIX 5.0 SP2 knows a reason for this; before, it would be outside the peer's enumeration.
+        let reason = if self.session.begin_string == "FIXT.1.1" { 8 } else { 0 };
+        self.refuse_message(message, slot, numbers, reason, text).await
     }
 
     fn is_about_earlier(&self, message: MessageRef<'_>) -> bool {

@@ -8,12 +8,14 @@
 //! peer's TCP window fills. Everything leaves in the order of `pending`, so numbers leave in order. A commit that
 //! fails ends the connection and the numbers are loaded anew: what the peer was not told, it asks for.
 
+mod limiter;
+
 use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 
 use dvp_fix::{
     SeqNum,
     codec::{Garbled, MessageRef},
-    session::{Output, Session, SessionConfig, Stored, Transmit},
+    session::{Now, Output, Session, SessionConfig, Stored, Transmit},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -22,13 +24,17 @@ use tracing::{debug, info, warn};
 use crate::{
     application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay},
     clock,
-    connection::{Attach, Connection, Inbound},
+    connection::{Attach, Connection, Inbound, Pass},
+    limits::MessageLimits,
 };
+use limiter::Limiter;
 
 /// Commits in flight at most; beyond that the socket is not read.
 const IN_FLIGHT_MAX: usize = 256;
 /// Bytes encoded before they are written, though more frames wait to be read.
 const OUT_MAX: usize = 64 * 1024;
+/// What a peer hears that sends more than it may.
+const RATE_TEXT: &str = "message rate exceeded";
 /// Between attempts to load a session's numbers.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -37,6 +43,13 @@ pub struct Driver<A> {
     app: A,
     session: Session,
     connection: Option<Connection>,
+    /// How the connection's peer was let in.
+    pass: Option<Pass>,
+    /// Is the Logon that comes next the one that was let in?
+    is_admitted: bool,
+    limiter: Limiter,
+    /// The peer has been told to go, and what it still sends is not looked at, but for its Logout.
+    is_cut_off: bool,
     attach: mpsc::Receiver<Attach>,
     pending: VecDeque<Pending>,
     /// Session messages of this turn, which follow the commit of their numbers.
@@ -77,7 +90,7 @@ impl From<Unavailable> for Broken {
 
 /// What woke the driver.
 enum Event {
-    Attached(Attach),
+    Attached(Box<Attach>),
     Readable(std::io::Result<()>),
     Committed(Result<Vec<Stored>, Unavailable>),
     Timer,
@@ -94,6 +107,10 @@ impl<A: Application> Driver<A> {
             app,
             session,
             connection: None,
+            pass: None,
+            is_admitted: false,
+            limiter: Limiter::new(MessageLimits::default(), clock::now().mono),
+            is_cut_off: false,
             attach,
             pending: VecDeque::new(),
             batch: Vec::new(),
@@ -137,14 +154,14 @@ impl<A: Application> Driver<A> {
             done = wait(commit) => Event::Committed(done),
             read = fill(reading) => Event::Readable(read),
             () = sleep_until(timer) => Event::Timer,
-            attached = self.attach.recv() => attached.map_or(Event::Shutdown, Event::Attached),
+            attached = self.attach.recv() => attached.map_or(Event::Shutdown, |attach| Event::Attached(Box::new(attach))),
             () = self.app.wait_for_reports(), if may_read => Event::Reports,
         }
     }
 
     async fn handle(&mut self, event: Event) -> Result<(), Broken> {
         match event {
-            Event::Attached(attach) => self.attached(attach).await?,
+            Event::Attached(attach) => self.attached(*attach).await?,
             Event::Readable(Ok(())) => {}
             Event::Readable(Err(error)) => {
                 debug!(session = self.name, %error, "connection ended");
@@ -204,7 +221,14 @@ impl<A: Application> Driver<A> {
     async fn frame(&mut self, frame: Result<MessageRef<'_>, Garbled>) -> Result<(), Broken> {
         match frame {
             Ok(message) => {
-                self.session.handle_message(clock::now(), message);
+                let now = clock::now();
+                if self.is_cut_off && message.msg_type() != b"5" {
+                    return Ok(());
+                }
+                if !self.limiter.count(message.msg_type(), now.mono) {
+                    return self.cut_off(now).await;
+                }
+                self.session.handle_message(now, message);
                 self.drain(Some(message)).await
             }
             Err(error) => {
@@ -216,7 +240,7 @@ impl<A: Application> Driver<A> {
     }
 
     async fn attached(&mut self, attach: Attach) -> Result<(), Broken> {
-        let Attach { connection, logon } = attach;
+        let Attach { connection, logon, pass } = attach;
         if self.session.is_connected() || self.connection.is_some() {
             // The session that is up stays up.
             info!(session = self.name, peer = %connection.peer, "second connection refused");
@@ -226,9 +250,14 @@ impl<A: Application> Driver<A> {
         self.generation += 1;
         self.connection = Some(connection);
         let now = clock::now();
+        self.limiter = Limiter::new(pass.admission.limits, now.mono);
+        self.pass = Some(pass);
+        (self.is_admitted, self.is_cut_off) = (true, false);
         self.session.connect(now);
         self.session.handle_message(now, logon.view());
-        self.drain(Some(logon.view())).await
+        let done = self.drain(Some(logon.view())).await;
+        self.is_admitted = false;
+        done
     }
 
     /// Carries out the session's outputs, in order. `handed_in` is the message they are about.
@@ -241,11 +270,8 @@ impl<A: Application> Driver<A> {
 
     async fn carry_out(&mut self, output: Output, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
         match output {
-            Output::Authenticate(credentials) => {
-                let is_genuine = self.app.authenticate(credentials).await;
-                if !is_genuine {
-                    warn!(session = self.name, "logon refused");
-                }
+            Output::Authenticate(_) => {
+                let is_genuine = self.may_log_on(handed_in).await;
                 self.session.handle_authentication(clock::now(), is_genuine);
             }
             Output::Persist { .. } => self.dirty = true,
@@ -280,16 +306,48 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
+    /// The first Logon of a connection was looked at by the gatekeeper before it came here; one inside a session (it
+    /// asks for a reset) is looked at now.
+    async fn may_log_on(&mut self, logon: Option<MessageRef<'_>>) -> bool {
+        let (Some(logon), Some(pass)) = (logon, &mut self.pass) else { return false };
+        if std::mem::replace(&mut self.is_admitted, false) {
+            return true;
+        }
+        match pass.admits(&logon.to_owned()).await {
+            Ok(_) => true,
+            Err(reason) => {
+                warn!(session = self.name, %reason, "logon inside the session refused");
+                false
+            }
+        }
+    }
+
     async fn deliver(&mut self, message: MessageRef<'_>) -> Result<(), Broken> {
         if self.app.is_about_earlier(message) {
             self.settle().await?;
         }
         self.flush_batch().await?;
+        let may_act = self.limiter.may_act(|| clock::now().mono);
         let (app, mut turn) = self.turn();
-        let commit = app.deliver(message, &mut turn).await?;
+        let commit = if may_act || is_refusal(message) {
+            app.deliver(message, &mut turn).await?
+        } else {
+            app.refuse(message, RATE_TEXT, &mut turn).await?
+        };
         self.dirty = false;
         self.push_commit(commit);
         Ok(())
+    }
+
+    /// The peer sends more than it may: it is told so and has to go. Its Logout is still waited for.
+    async fn cut_off(&mut self, now: Now) -> Result<(), Broken> {
+        warn!(session = self.name, "too many messages a second, logging out");
+        self.is_cut_off = true;
+        if self.session.log_out(now, RATE_TEXT).is_err() {
+            // Not logged on, or logging out already.
+            return Err(Broken::Connection);
+        }
+        self.drain(None).await
     }
 
     fn turn(&mut self) -> (&mut A, Turn<'_>) {
@@ -397,6 +455,7 @@ impl<A: Application> Driver<A> {
         self.pending.retain(|pending| matches!(pending, Pending::Commit { .. }));
         self.session.disconnected();
         self.app.connected(false);
+        self.pass = None;
         if let Some(connection) = self.connection.take() {
             info!(session = self.name, peer = %connection.peer, "disconnected");
             connection.close().await;
@@ -448,6 +507,11 @@ impl<A: Application> Driver<A> {
         }
         self.hang_up().await;
     }
+}
+
+/// A BusinessMessageReject is never answered with another.
+fn is_refusal(message: MessageRef<'_>) -> bool {
+    message.msg_type() == b"j"
 }
 
 async fn wait(commit: Option<&mut UnderWay>) -> Result<Vec<Stored>, Unavailable> {

@@ -3,7 +3,7 @@
 //! A session has one owner among all processes, by a lease in the database. The owner's driver runs whether or not the
 //! peer is connected, because reports are written for a peer that is away, too.
 
-use std::{collections::HashMap, net::SocketAddr, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 
 use dvp_core::{
     engine::Engine,
@@ -24,11 +24,14 @@ use crate::{
     acceptor::{self, Directory, DoorConfig, SessionKey},
     desk::Desk,
     driver::Driver,
+    gate::{Lockouts, SessionGate},
     orders::tags,
 };
 
 /// Sessions read at once.
 const PAGE: i64 = 500;
+/// Before sessions are looked up because somebody named one that is not here: strangers may do so all the time.
+const REFRESH_PAUSE: Duration = Duration::from_millis(20);
 /// The channel that the writer notifies when the feed grows.
 const FEED_CHANNEL: &str = "dvp_feed";
 
@@ -39,11 +42,17 @@ pub struct GatewayConfig {
     pub lease_ttl: Duration,
     /// How often new sessions, and sessions whose owner has died, are looked for.
     pub refresh: Duration,
+    /// After which a refused Logon on the plain listener is answered.
+    pub refusal_delay: Duration,
 }
 
 impl Default for GatewayConfig {
     fn default() -> Self {
-        Self { lease_ttl: Duration::from_secs(10), refresh: Duration::from_secs(2) }
+        Self {
+            lease_ttl: Duration::from_secs(10),
+            refresh: Duration::from_secs(2),
+            refusal_delay: Duration::from_secs(1),
+        }
     }
 }
 
@@ -68,7 +77,8 @@ impl FixGateway {
         let directory = Directory::kept_up_to_date();
         let doors = Vec::new();
         let mut gateway = Self { doors, engine, pool, config, directory, owner: Uuid::new_v4() };
-        let local = gateway.listen(addr, DoorConfig::default()).await?;
+        let door = DoorConfig { refusal_delay: gateway.config.refusal_delay, ..DoorConfig::default() };
+        let local = gateway.listen(addr, door).await?;
         Ok((gateway, local))
     }
 
@@ -87,7 +97,8 @@ impl FixGateway {
         // Dropping this future ends everything it started.
         let follower =
             AbortOnDropHandle::new(tokio::spawn(follow_feed(pool.clone(), grown, shutdown.clone())));
-        let keeper = Keeper { engine, pool, config, directory: directory.clone(), owner, feed };
+        let lockouts = Arc::default();
+        let keeper = Keeper { engine, pool, config, directory: directory.clone(), owner, feed, lockouts };
         let mut tasks = vec![follower];
         for (listener, door) in doors {
             if let Some(tls) = door.tls.clone() {
@@ -144,6 +155,7 @@ struct Keeper {
     directory: Directory,
     owner: Uuid,
     feed: watch::Receiver<u64>,
+    lockouts: Arc<Lockouts>,
 }
 
 impl Keeper {
@@ -158,7 +170,7 @@ impl Keeper {
             tokio::select! {
                 () = shutdown.cancelled() => break,
                 () = tokio::time::sleep(self.config.refresh) => {}
-                () = self.directory.refresh_asked() => {}
+                () = self.directory.refresh_asked() => tokio::time::sleep(REFRESH_PAUSE).await,
                 Some(ended) = tasks.join_next() => match ended {
                     Ok(session_id) => { running.remove(&session_id); }
                     Err(error) => {
@@ -222,7 +234,8 @@ impl Keeper {
             our_comp_id: session.service_comp_id.clone(),
         };
         info!(session_id, "session taken");
-        let attach = self.directory.announce(key.clone());
+        let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
+        let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
         let desk = Desk::new(self.engine.clone(), session, self.feed.clone());
         let driver = Driver::new(desk, config, attach);
         let (pool, directory, ttl) = (self.pool.clone(), self.directory.clone(), self.config.lease_ttl);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// A steady pace, and how far ahead of it one may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Pace {
+pub struct Pace {
     interval: Duration,
     /// How far ahead of the pace is still in order.
     ahead_max: Duration,
@@ -15,9 +15,28 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// `count` in each `period`, and as many as `burst` at once. Neither is less than 1.
-    pub(crate) fn new(count: u32, period: Duration, burst: u32) -> Self {
+    pub fn new(count: u32, period: Duration, burst: u32) -> Self {
         let interval = period / count.max(1);
         Self { interval, ahead_max: interval.saturating_mul(burst.max(1) - 1) }
+    }
+}
+
+/// How many messages a connection may send. `None` is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MessageLimits {
+    /// Application messages beyond this are refused one by one.
+    pub soft: Option<Pace>,
+    /// Application messages beyond this end the session.
+    pub hard: Option<Pace>,
+    /// Session messages beyond this end the session.
+    pub admin: Option<Pace>,
+}
+
+impl MessageLimits {
+    /// So many a second, and twice as many at once.
+    pub fn per_second(soft: Option<u32>, hard: Option<u32>, admin: Option<u32>) -> Self {
+        let pace = |rate: u32| Pace::new(rate, Duration::from_secs(1), rate.saturating_mul(2));
+        Self { soft: soft.map(pace), hard: hard.map(pace), admin: admin.map(pace) }
     }
 }
 

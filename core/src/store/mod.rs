@@ -11,6 +11,7 @@ pub mod events;
 pub mod executions;
 pub mod fix;
 pub mod fix_admin;
+pub mod fix_settings;
 pub mod health;
 pub mod idempotency;
 pub mod intents;

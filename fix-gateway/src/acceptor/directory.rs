@@ -9,7 +9,10 @@ use std::{
 use dvp_fix::{codec::Message, tag};
 use tokio::sync::{Notify, mpsc};
 
-use crate::connection::Attach;
+use crate::{
+    connection::Attach,
+    gate::{Anyone, Gatekeeper},
+};
 
 /// How long a Logon waits for sessions to be looked up anew.
 const REFRESH_WAIT: Duration = Duration::from_secs(2);
@@ -37,9 +40,16 @@ impl SessionKey {
 /// Where connections for sessions go. Every session has an entry, a driver and a store of its own.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
-    sessions: Arc<Mutex<HashMap<SessionKey, mpsc::Sender<Attach>>>>,
+    sessions: Arc<Mutex<HashMap<SessionKey, Entry>>>,
     /// For a directory that somebody keeps up to date: how to ask for that.
     refresh: Option<Arc<Refresh>>,
+}
+
+/// A session here: who decides about its peers, and where they go then.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) gatekeeper: Arc<dyn Gatekeeper>,
+    pub(crate) sender: mpsc::Sender<Attach>,
 }
 
 #[derive(Debug, Default)]
@@ -49,10 +59,19 @@ struct Refresh {
 }
 
 impl Directory {
-    /// Announces a session; connections for it come through the receiver.
+    /// Announces a session that anybody may use; connections for it come through the receiver.
     pub fn announce(&self, key: SessionKey) -> mpsc::Receiver<Attach> {
+        self.announce_guarded(key, Arc::new(Anyone))
+    }
+
+    /// Announces a session; connections that its gatekeeper admits come through the receiver.
+    pub fn announce_guarded(
+        &self,
+        key: SessionKey,
+        gatekeeper: Arc<dyn Gatekeeper>,
+    ) -> mpsc::Receiver<Attach> {
         let (sender, receiver) = mpsc::channel(1);
-        self.lock().insert(key, sender);
+        self.lock().insert(key, Entry { gatekeeper, sender });
         receiver
     }
 
@@ -81,7 +100,7 @@ impl Directory {
         }
     }
 
-    pub(crate) async fn find(&self, key: &SessionKey) -> Option<mpsc::Sender<Attach>> {
+    pub(crate) async fn find(&self, key: &SessionKey) -> Option<Entry> {
         let known = self.lock().get(key).cloned();
         let (None, Some(refresh)) = (&known, &self.refresh) else { return known };
         // A session may have been added a moment ago.
@@ -92,7 +111,7 @@ impl Directory {
         self.lock().get(key).cloned()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, mpsc::Sender<Attach>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Entry>> {
         // No code panics while it holds the map.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -83,6 +83,18 @@ impl Client {
         let _ = self.stream.write_all(&bytes).await;
     }
 
+    /// A Logon with number 1, `body` and a signature over what is documented.
+    pub(crate) fn signed_logon(&self, body: &str, sign: impl FnOnce(&[u8]) -> String) -> Vec<u8> {
+        let at = Self::utc();
+        let prehash = format!("{}\u{1}A\u{1}1\u{1}{}\u{1}DVP", at.to_millis_text(), self.comp_id);
+        let signature = sign(prehash.as_bytes());
+        self.encoded_at(at, 1, None, "A", &format!("{body}|95={}|96={signature}", signature.len()))
+    }
+
+    pub(crate) async fn send_raw(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).await.unwrap();
+    }
+
     pub(crate) fn into_stream(self) -> Box<dyn Stream> {
         self.stream
     }
@@ -94,13 +106,24 @@ impl Client {
     }
 
     fn encoded(&self, seq: u64, orig: Option<UtcNanos>, msg_type: &str, body: &str) -> Vec<u8> {
+        self.encoded_at(Self::utc(), seq, orig, msg_type, body)
+    }
+
+    fn encoded_at(
+        &self,
+        sending_time: UtcNanos,
+        seq: u64,
+        orig: Option<UtcNanos>,
+        msg_type: &str,
+        body: &str,
+    ) -> Vec<u8> {
         let head = Head {
             begin_string: self.begin_string,
             msg_type: MsgType::new(msg_type).unwrap(),
             seq: SeqNum(seq),
             sender_comp_id: self.comp_id,
             target_comp_id: "DVP",
-            sending_time: Self::utc(),
+            sending_time,
             orig_sending_time: orig,
             last_processed: None,
         };

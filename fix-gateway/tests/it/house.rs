@@ -21,6 +21,7 @@ use dvp_core::{
     store::{
         balances,
         fix::{NewFixSession, upsert_session},
+        fix_settings::{FixSessionSettings, find_settings, update_settings},
         partners,
     },
     workflow,
@@ -42,6 +43,9 @@ const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
 const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
 const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
+
+/// The session whose settings tests change.
+pub(crate) const SESSION: &str = "FIX.4.4:DVP->ACME";
 
 /// Stands for the chain: every wallet's next nonce is zero.
 struct NoncesOfNewWallets;
@@ -162,7 +166,11 @@ impl House {
 
     /// A gateway with more doors than the plain one. `addrs` has them in this order.
     pub(crate) async fn gateway_with(&self, doors: Vec<DoorConfig>) -> Gateway {
-        let config = GatewayConfig { lease_ttl: Duration::from_secs(3), refresh: Duration::from_millis(100) };
+        let config = GatewayConfig {
+            lease_ttl: Duration::from_secs(3),
+            refresh: Duration::from_millis(100),
+            refusal_delay: Duration::from_millis(20),
+        };
         let any = "127.0.0.1:0".parse().unwrap();
         let pool = self.pool().clone();
         let (mut gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();
@@ -187,6 +195,20 @@ impl House {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
+    }
+
+    /// Changes the settings of `FIX.4.4:DVP->ACME`; they hold from its next connection on.
+    pub(crate) async fn change_settings(&self, change: impl FnOnce(&mut FixSessionSettings)) {
+        let mut settings = FixSessionSettings::default();
+        change(&mut settings);
+        let mut conn = self.pool().acquire().await.unwrap();
+        update_settings(&mut conn, SESSION, &settings).await.unwrap();
+        assert_eq!(find_settings(&mut conn, SESSION).await.unwrap(), Some(settings));
+    }
+
+    /// A secret as it is kept for `FIX.4.4:DVP->ACME`.
+    pub(crate) fn sealed(&self, secret: &[u8]) -> Vec<u8> {
+        self.engine.context().vault.seal(SESSION, secret).unwrap()
     }
 
     pub(crate) async fn count(&self, sql: &'static str) -> i64 {

@@ -2,9 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail the test they are called from")]
 
+mod admission;
 mod client;
 mod door;
 mod house;
+mod limits;
 mod orders;
 mod sessions;
 mod tls;

@@ -1,0 +1,66 @@
+//! Holds a connection to the messages a second that its session allows.
+
+use std::time::Instant;
+
+use crate::limits::{Bucket, MessageLimits};
+
+/// What was received on one connection.
+#[derive(Debug)]
+pub(super) struct Limiter {
+    limits: MessageLimits,
+    soft: Bucket,
+    hard: Bucket,
+    admin: Bucket,
+}
+
+impl Limiter {
+    pub(super) const fn new(limits: MessageLimits, now: Instant) -> Self {
+        let full = Bucket::new(now);
+        Self { limits, soft: full, hard: full, admin: full }
+    }
+
+    /// Counts a message as it comes. `false`: the session is to end.
+    ///
+    /// Session messages are counted apart, so that a peer at its limit can still answer and log out.
+    pub(super) fn count(&mut self, msg_type: &[u8], now: Instant) -> bool {
+        let (pace, bucket) = if is_session_message(msg_type) {
+            (self.limits.admin, &mut self.admin)
+        } else {
+            (self.limits.hard, &mut self.hard)
+        };
+        pace.is_none_or(|pace| bucket.take(pace, now))
+    }
+
+    /// Counts an application message whose turn has come. `false`: it is refused.
+    pub(super) fn may_act(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        self.limits.soft.is_none_or(|pace| self.soft.take(pace, now()))
+    }
+}
+
+fn is_session_message(msg_type: &[u8]) -> bool {
+    matches!(msg_type, b"0" | b"1" | b"2" | b"3" | b"4" | b"5" | b"A")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn session_messages_and_orders_do_not_use_up_each_others_allowance() {
+        let now = Instant::now();
+        let limits = MessageLimits::per_second(Some(1), Some(3), Some(2));
+        let mut limiter = Limiter::new(limits, now);
+        let mut counted =
+            |msg_type: &[u8], count: usize| (0..count).filter(|_| limiter.count(msg_type, now)).count();
+        assert_eq!(counted(b"D", 100), 6);
+        assert_eq!(counted(b"0", 100), 4);
+        assert_eq!((0..10).filter(|_| limiter.may_act(|| now)).count(), 2);
+    }
+
+    #[test]
+    fn without_limits_everything_passes() {
+        let now = Instant::now();
+        let mut limiter = Limiter::new(MessageLimits::default(), now);
+        assert!((0..100_000).all(|_| limiter.count(b"D", now) && limiter.may_act(|| now)));
+    }
+}

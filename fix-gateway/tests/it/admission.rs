@@ -1,0 +1,202 @@
+//! Who is let in, and that a refused Logon changes nothing.
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dvp_fix_gateway::{
+    DoorConfig,
+    acceptor::{ClientCertificates, Refusal, TlsVersion},
+    gate,
+};
+use sha2::{Digest as _, Sha256};
+use tokio_rustls::rustls::{
+    pki_types::{CertificateDer, pem::PemObject as _},
+    version::TLS13,
+};
+
+use super::{
+    client::Client,
+    house::House,
+    tls::{self, Files},
+};
+
+const LOGON: &str = "553=acme|554=secret";
+const STATE: &str = "select next_in * 1000000 + next_out * 1000 + (select count(*) from fix_outbound) \
+                     from fix_session where client_comp_id = 'ACME'";
+
+async fn is_let_in(client: &mut Client, logon: &str) -> bool {
+    client.try_send("A", &format!("98=0|108=30|{logon}")).await;
+    client.next().await.is_some_and(|answer| answer.text(35) == Some("A"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_by_somebody_who_is_not_let_in_resets_nothing() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", "11=x").await;
+    client.expect("3").await;
+    client.send("H", "11=unknown|55=USDC/USD|54=1").await;
+    client.expect("8").await;
+    client.send("5", "").await;
+    client.expect("5").await;
+    while client.next().await.is_some() {}
+    let before = house.count(STATE).await;
+    assert!(before > 2_002_001);
+    for wrong in ["553=acme|554=wrong|141=Y", "554=secret|141=Y", "141=Y", "95=6|96=secret|141=Y"] {
+        let mut stranger = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        assert!(!is_let_in(&mut stranger, wrong).await, "{wrong}");
+        assert_eq!(house.count(STATE).await, before, "{wrong}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_inside_a_session_needs_the_credentials_again() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send_as(1, None, "A", &format!("98=0|108=30|141=Y|{LOGON}")).await;
+    let answer = client.expect("A").await;
+    assert!(answer.is_yes(141), "{answer:?}");
+    client.send_as(1, None, "A", "98=0|108=30|141=Y|553=acme|554=wrong").await;
+    assert!(client.next().await.is_none());
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_signed_logon_opens_once_and_a_password_no_more() {
+    let house = House::new().await;
+    let secret = b"a secret of this session";
+    let sealed = house.sealed(secret);
+    house.change_settings(|settings| settings.logon_secret = Some(sealed)).await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    assert!(!is_let_in(&mut client, LOGON).await, "by password");
+    assert!(!is_let_in(&mut client, "95=4|96=AAAA").await, "by nonsense");
+
+    let signed = client.signed_logon("98=0|108=30|553=acme", |prehash| gate::signature(secret, prehash));
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.send_raw(&signed).await;
+    client.expect("A").await;
+    client.send_as(2, None, "5", "").await;
+    client.expect("5").await;
+    let mut overheard = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    overheard.send_raw(&signed).await;
+    assert!(overheard.next().await.is_none(), "used before");
+
+    let forged = client.signed_logon("98=0|108=30|553=acme", |prehash| gate::signature(b"guessed", prehash));
+    let mut stranger = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    stranger.send_raw(&forged).await;
+    assert!(stranger.next().await.is_none(), "another secret");
+    assert!(STANDARD.decode(gate::signature(secret, b"")).unwrap().len() == 32);
+    // Not even another gateway takes it again.
+    gateway.stop().await;
+    let gateway = house.gateway().await;
+    let mut overheard = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    overheard.send_raw(&signed).await;
+    assert!(overheard.next().await.is_none(), "used before, elsewhere");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_may_demand_a_certificate_of_its_own() {
+    let (house, files) = (House::new().await, Files::new());
+    let tls = files.tls(ClientCertificates::Optional(files.path("clients.pem")), TlsVersion::Tls12);
+    let gateway = house.gateway_with(vec![tls::door(tls)]).await;
+    let addr = gateway.doors_at[0];
+    let [ours, other] = ["acme.example", "globex.example"].map(|name| tls::identity(&files.clients, name));
+    let der = CertificateDer::from_pem_slice(ours.certificate.as_bytes()).unwrap();
+    let fingerprint = Sha256::digest(&der).to_vec();
+    for by_name in [true, false] {
+        let fingerprint = fingerprint.clone();
+        house
+            .change_settings(|settings| {
+                if by_name {
+                    settings.client_cert_names = Some(vec!["acme.example".into()]);
+                } else {
+                    settings.client_cert_sha256 = Some(vec![vec![0; 32], fingerprint]);
+                }
+            })
+            .await;
+        for shown in [None, Some(&other)] {
+            let stream = tls::connect(addr, &files.servers, &[&TLS13], shown).await.unwrap();
+            assert!(!is_let_in(&mut Client::over(stream, "FIX.4.4", "ACME"), LOGON).await);
+        }
+        let mut plain = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        assert!(!is_let_in(&mut plain, LOGON).await, "no TLS, no certificate");
+        let stream = tls::connect(addr, &files.servers, &[&TLS13], Some(&ours)).await.unwrap();
+        let mut client = Client::over(stream, "FIX.4.4", "ACME");
+        assert!(is_let_in(&mut client, &format!("{LOGON}|141=Y")).await);
+        client.send("5", "").await;
+        client.expect("5").await;
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_may_be_bound_to_addresses() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    for (allowed, expected) in [
+        (vec!["203.0.113.0/24", "2001:db8::/32"], false),
+        (vec![], false),
+        (vec!["10.0.0.0/8", "127.0.0.0/8"], true),
+    ] {
+        let networks = allowed.iter().map(|network| (*network).to_owned()).collect();
+        house.change_settings(|settings| settings.allowed_sources = Some(networks)).await;
+        let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        assert_eq!(is_let_in(&mut client, LOGON).await, expected, "{allowed:?}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
+    let house = House::new().await;
+    let door = DoorConfig {
+        proxies: vec!["127.0.0.0/8".parse().unwrap()],
+        refusal: Refusal::Logout,
+        ..DoorConfig::default()
+    };
+    let gateway = house.gateway_with(vec![door]).await;
+    let from = async |source: &str, comp_id: &'static str| {
+        let mut stream = tokio::net::TcpStream::connect(gateway.doors_at[0]).await.unwrap();
+        let header = format!("PROXY TCP4 {source} 192.0.2.1 1000 9880\r\n");
+        tokio::io::AsyncWriteExt::write_all(&mut stream, header.as_bytes()).await.unwrap();
+        Client::over(stream, "FIX.4.4", comp_id)
+    };
+    for n in 0..10 {
+        let mut guess = from("203.0.113.66", "ACME").await;
+        guess.send("A", &format!("98=0|108=30|553=acme|554=guess{n}")).await;
+        let refused = guess.expect("5").await;
+        assert_eq!((refused.text(58), refused.text(34)), (Some("logon refused"), Some("1")));
+        assert!(guess.next().await.is_none());
+    }
+    // Now not even the right password helps there.
+    assert!(!is_let_in(&mut from("203.0.113.66", "ACME").await, LOGON).await);
+    assert!(is_let_in(&mut from("203.0.113.7", "ACME").await, LOGON).await);
+    // What is heard about a session that does not exist is the same.
+    let mut nobody = from("203.0.113.8", "NOBODY").await;
+    nobody.send("A", &format!("98=0|108=30|{LOGON}")).await;
+    let refused = nobody.expect("5").await;
+    assert_eq!((refused.text(58), refused.text(34)), (Some("logon refused"), Some("1")));
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disabled_session_is_for_nobody() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("5", "").await;
+    client.expect("5").await;
+    sqlx::query("update fix_session set enabled = false where client_comp_id = 'ACME'")
+        .execute(house.pool())
+        .await
+        .unwrap();
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    assert!(!is_let_in(&mut client, LOGON).await);
+    gateway.stop().await;
+}
