@@ -281,7 +281,10 @@ fn offramp(terms: &Terms, state: &State, _kind: EventType) -> Option<SnapshotOff
         State::Paying { offramp, .. }
         | State::Releasing { offramp, .. }
         | State::Completed { offramp, .. }
-        | State::PayoutFailed { offramp, .. } => (PhaseState::Completed, Some(offramp)),
+        | State::PayoutFailed { offramp, .. } => {
+            // Money for money has no such leg.
+            (PhaseState::Completed, Some(offramp.as_ref()?))
+        }
     };
     let priced = &terms.plan.priced;
     Some(SnapshotOfframp {
@@ -325,6 +328,7 @@ fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayou
     })
 }
 
+/// Prefunded money is in nobody else's hands before it is released.
 fn funds(state: &State) -> FundsState {
     let location = match state {
         State::Accepted | State::Locking | State::Cancelled | State::Expired | State::Failed { .. } => {
@@ -335,9 +339,15 @@ fn funds(state: &State) -> FundsState {
         | State::Paying { .. }
         | State::Releasing { .. }
         | State::ConversionFailed { .. }
-        | State::PayoutFailed { .. } => FundsLocation::Locked,
+        | State::PayoutFailed { .. } => {
+            if state.lock().is_some() {
+                FundsLocation::Locked
+            } else {
+                FundsLocation::NoneMoved
+            }
+        }
     };
-    let held = state.lock().filter(|_| matches!(location, FundsLocation::Locked));
+    let held = state.lock().filter(|lock| matches!(location, FundsLocation::Locked) && !lock.refunded);
     FundsState {
         location,
         lock_tx_hash: held.map(|lock| lock.tx_hash.clone()),
@@ -349,12 +359,12 @@ impl State {
     /// The lock, once it exists.
     pub const fn lock(&self) -> Option<&Lock> {
         match self {
+            Self::Releasing { lock, .. } => Some(lock),
             Self::Converting { lock, .. }
             | Self::Paying { lock, .. }
-            | Self::Releasing { lock, .. }
             | Self::Completed { lock, .. }
             | Self::ConversionFailed { lock, .. }
-            | Self::PayoutFailed { lock, .. } => Some(lock),
+            | Self::PayoutFailed { lock, .. } => lock.as_ref(),
             Self::Accepted | Self::Locking | Self::Cancelled | Self::Expired | Self::Failed { .. } => None,
         }
     }

@@ -1,33 +1,97 @@
-//! Double entry: every movement is a transaction whose entries sum to zero per asset.
+//! Double entry: every posting is a list of moves, and a move takes from one account what it gives to another, so a
+//! posting sums to zero per asset by construction; the database checks it once more.
+//!
+//! What each step of an order posts, for a provider that fills all of it (several share it slice by slice):
+//!
+//! ```text
+//! reserve   provider available  -> provider reserved      output           (a promise)
+//!           partner available   -> partner reserved       input, if prefunded
+//! release   the same, backwards                                            (cancelled, expired, failed)
+//! lock      the user's wallet   -> escrow                 input, if on the chain
+//! convert   provider reserved   -> clearing               output           (the payout begins)
+//! pay       clearing            -> the recipient; clearing -> fees         output
+//!           provider owed       -> residual               what the floor cut off
+//! settle    escrow or partner reserved -> provider available; -> fees      input
+//!           house               -> the network            fees the service bears
+//! return    clearing            -> provider available; partner reserved -> available   (a payout that failed)
+//! refund    escrow              -> the user's wallet      input
+//! ```
 
-use serde::{Deserialize, Serialize};
-
+use crate::decision::{InputFunding, Slice};
+use crate::intent::IntentRequest;
 use crate::money::Minor;
+use crate::pricing::Collection;
 use crate::settlement::Terms;
 
-/// Who holds or owes. The text form is the account's name in the ledger.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// The two halves of a limited balance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Part {
+    /// Free to be promised.
+    Available,
+    /// Promised to accepted intents.
+    Reserved,
+}
+
+/// Whose limited balance: never below zero, available and reserved apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Owner {
+    /// A partner's prefunded money. Test and live money never meet.
+    Partner { id: String, livemode: bool },
+    /// A liquidity provider's inventory.
+    Provider(String),
+}
+
+impl Owner {
+    /// The owner's kind in the ledger.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Partner { .. } => "partner",
+            Self::Provider(_) => "provider",
+        }
+    }
+
+    /// The owner's name in the ledger: a partner's carries its environment.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Partner { id, livemode } => format!("{id}:{}", if *livemode { "live" } else { "test" }),
+            Self::Provider(id) => id.clone(),
+        }
+    }
+}
+
+/// Who holds or owes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Account {
+    Balance(Owner, Part),
+    /// Fractions of a minor unit that a provider owes for the floors it gained by.
+    Owed(String),
     /// A wallet or bank outside the service.
     External(String),
     /// Funds locked on the chain.
     Escrow,
-    /// A liquidity provider's position.
-    Provider(String),
+    /// Output handed over by providers, on its way to recipients.
+    Clearing,
     /// Fees earned.
     Fees,
     /// What floors cut off.
     Residual,
+    /// The service's own money.
+    House,
 }
 
-impl std::fmt::Display for Account {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Account {
+    /// Owner's kind, owner and part, as the ledger has them.
+    pub fn columns(&self) -> (&'static str, String, &'static str) {
         match self {
-            Self::External(who) => write!(f, "external:{who}"),
-            Self::Escrow => f.write_str("escrow"),
-            Self::Provider(id) => write!(f, "provider:{id}"),
-            Self::Fees => f.write_str("fees"),
-            Self::Residual => f.write_str("residual"),
+            Self::Balance(owner, Part::Available) => (owner.kind(), owner.name(), "available"),
+            Self::Balance(owner, Part::Reserved) => (owner.kind(), owner.name(), "reserved"),
+            Self::Owed(provider) => ("provider", provider.clone(), "owed"),
+            Self::External(who) => ("external", who.clone(), "total"),
+            Self::Escrow => ("escrow", String::new(), "total"),
+            Self::Clearing => ("clearing", String::new(), "total"),
+            Self::Fees => ("fees", String::new(), "total"),
+            Self::Residual => ("residual", String::new(), "total"),
+            Self::House => ("house", String::new(), "total"),
         }
     }
 }
@@ -42,7 +106,11 @@ pub struct Precise {
 impl Precise {
     /// `minor.fraction`, eighteen places, for a NUMERIC column.
     pub fn to_numeric(self) -> String {
-        format!("{}.{:018}", self.minor, self.e18)
+        if self.e18 == 0 { self.minor.to_string() } else { format!("{}.{:018}", self.minor, self.e18) }
+    }
+
+    const fn is_zero(self) -> bool {
+        self.minor.is_zero() && self.e18 == 0
     }
 }
 
@@ -52,7 +120,7 @@ impl From<Minor> for Precise {
     }
 }
 
-/// `amount` of `asset` leaves `from` and reaches `to`. A list of moves balances by construction.
+/// `amount` of `asset` leaves `from` and reaches `to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Move {
     pub asset: String,
@@ -61,53 +129,203 @@ pub struct Move {
     pub amount: Precise,
 }
 
-/// The funds were pulled into the escrow.
-pub fn locked(terms: &Terms) -> Vec<Move> {
-    vec![token_move(
-        terms,
-        Account::External(terms.request.user.clone()),
-        Account::Escrow,
-        terms.plan.priced.input,
-    )]
+/// Why something is posted. The text is kept with each entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    Deposit,
+    Reserve,
+    Release,
+    Lock,
+    Convert,
+    Pay,
+    Settle,
+    Return,
+    Refund,
 }
 
-/// The escrow paid out to the provider, which owes the service its fee.
-pub fn released(terms: &Terms) -> Vec<Move> {
-    let provider = Account::Provider(terms.plan.solver_id.clone());
-    let priced = &terms.plan.priced;
-    let mut moves = vec![token_move(terms, Account::Escrow, provider.clone(), priced.input)];
-    if !priced.protocol_fee.is_zero() {
-        moves.push(token_move(terms, provider, Account::Fees, priced.protocol_fee));
+impl Reason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deposit => "deposit",
+            Self::Reserve => "reserve",
+            Self::Release => "release",
+            Self::Lock => "lock",
+            Self::Convert => "convert",
+            Self::Pay => "pay",
+            Self::Settle => "settle",
+            Self::Return => "return",
+            Self::Refund => "refund",
+        }
     }
-    moves
+}
+
+/// Moves that belong together. Moves of nothing are left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Posting {
+    pub reason: Reason,
+    pub moves: Vec<Move>,
+}
+
+impl Posting {
+    const fn new(reason: Reason) -> Self {
+        Self { reason, moves: Vec::new() }
+    }
+
+    fn add(&mut self, asset: &str, from: Account, to: Account, amount: impl Into<Precise>) {
+        let amount = amount.into();
+        if !amount.is_zero() {
+            self.moves.push(Move { asset: asset.to_owned(), from, to, amount });
+        }
+    }
+
+    /// The limited balances it touches, with their assets.
+    pub fn balances(&self) -> impl Iterator<Item = (Owner, String)> {
+        self.moves.iter().flat_map(|one| {
+            [&one.from, &one.to].into_iter().filter_map(|account| match account {
+                Account::Balance(owner, _) => Some((owner.clone(), one.asset.clone())),
+                Account::Owed(_)
+                | Account::External(_)
+                | Account::Escrow
+                | Account::Clearing
+                | Account::Fees
+                | Account::Residual
+                | Account::House => None,
+            })
+        })
+    }
+
+    fn backwards(mut self, reason: Reason) -> Self {
+        for one in &mut self.moves {
+            std::mem::swap(&mut one.from, &mut one.to);
+        }
+        Self { reason, ..self }
+    }
+}
+
+/// Money from outside becomes an owner's.
+pub fn deposited(owner: Owner, asset: &str, amount: Minor) -> Posting {
+    let mut posting = Posting::new(Reason::Deposit);
+    let outside = Account::External(format!("{}:{}", owner.kind(), owner.name()));
+    posting.add(asset, outside, Account::Balance(owner, Part::Available), amount);
+    posting
+}
+
+/// The promises of an accepted intent: each provider's output, and a prefunded input.
+pub fn reserved(terms: &Terms) -> Posting {
+    promised(Reason::Reserve, terms, Part::Available, Part::Reserved)
+}
+
+/// The promises are taken back.
+pub fn released(terms: &Terms) -> Posting {
+    reserved(terms).backwards(Reason::Release)
+}
+
+fn promised(reason: Reason, terms: &Terms, from: Part, to: Part) -> Posting {
+    let mut posting = Posting::new(reason);
+    for slice in &terms.plan.slices {
+        posting.add(&terms.output.asset, provider(slice, from), provider(slice, to), slice.output);
+    }
+    if let Some(owner) = funder(terms) {
+        let half = |part| Account::Balance(owner.clone(), part);
+        posting.add(&terms.input.asset, half(from), half(to), terms.plan.priced.input);
+    }
+    posting
+}
+
+/// The funds were pulled into the escrow.
+pub fn locked(terms: &Terms) -> Posting {
+    let mut posting = Posting::new(Reason::Lock);
+    posting.add(&terms.input.asset, user(&terms.request), Account::Escrow, terms.plan.priced.input);
+    posting
+}
+
+/// The payout begins: the providers hand over what they promised.
+pub fn converted(terms: &Terms) -> Posting {
+    let mut posting = Posting::new(Reason::Convert);
+    for slice in &terms.plan.slices {
+        posting.add(&terms.output.asset, provider(slice, Part::Reserved), Account::Clearing, slice.output);
+    }
+    posting
+}
+
+/// The payout failed: the providers have back what they handed over, the partner what it prefunded.
+pub fn returned(terms: &Terms) -> Posting {
+    let mut posting = Posting::new(Reason::Return);
+    for slice in &terms.plan.slices {
+        posting.add(&terms.output.asset, Account::Clearing, provider(slice, Part::Available), slice.output);
+    }
+    if let Some(owner) = funder(terms) {
+        let half = |part| Account::Balance(owner.clone(), part);
+        let input = terms.plan.priced.input;
+        posting.add(&terms.input.asset, half(Part::Reserved), half(Part::Available), input);
+    }
+    posting
+}
+
+/// The recipient has the output; fees taken from it are earned; what the floor cut off is accounted for.
+pub fn paid(terms: &Terms) -> Posting {
+    let (asset, priced) = (&terms.output.asset, &terms.plan.priced);
+    let mut posting = Posting::new(Reason::Pay);
+    let recipient = Account::External(terms.reference.to_string());
+    posting.add(asset, Account::Clearing, recipient, priced.output);
+    let earned = priced.gross_output.checked_sub(priced.output).unwrap_or_default();
+    posting.add(asset, Account::Clearing, Account::Fees, earned);
+    for slice in &terms.plan.slices {
+        let residual = Precise { minor: Minor::ZERO, e18: slice.residual_e18 };
+        posting.add(asset, Account::Owed(slice.provider_id.clone()), Account::Residual, residual);
+    }
+    posting
+}
+
+/// The providers have the input, less the fees taken from it.
+pub fn settled(terms: &Terms) -> Posting {
+    let held = funder(terms).map_or(Account::Escrow, |owner| Account::Balance(owner, Part::Reserved));
+    settled_from(terms, &held)
+}
+
+/// The same when the funds are gone from the escrow though the recipient was paid: the service bears it.
+pub fn settled_by_house(terms: &Terms) -> Posting {
+    settled_from(terms, &Account::House)
+}
+
+fn settled_from(terms: &Terms, held: &Account) -> Posting {
+    let (asset, priced) = (&terms.input.asset, &terms.plan.priced);
+    let mut posting = Posting::new(Reason::Settle);
+    let mut fee = priced.input;
+    for slice in &terms.plan.slices {
+        fee = fee.checked_sub(slice.input).unwrap_or_default();
+        posting.add(asset, held.clone(), provider(slice, Part::Available), slice.input);
+    }
+    posting.add(asset, held.clone(), Account::Fees, fee);
+    for item in priced.fees.iter().filter(|item| item.collection == Collection::Absorbed) {
+        let network = Account::External("network".to_owned());
+        posting.add(&item.currency, Account::House, network, item.amount_minor);
+    }
+    posting
 }
 
 /// The escrow gave the funds back.
-pub fn refunded(terms: &Terms) -> Vec<Move> {
-    vec![token_move(
-        terms,
-        Account::Escrow,
-        Account::External(terms.request.user.clone()),
-        terms.plan.priced.input,
-    )]
+pub fn refunded(terms: &Terms) -> Posting {
+    locked(terms).backwards(Reason::Refund)
 }
 
-/// The beneficiary was paid by the provider, which also bears the payout fee and the residual of the floor.
-pub fn paid(terms: &Terms) -> Vec<Move> {
-    let provider = Account::Provider(terms.plan.solver_id.clone());
-    let priced = &terms.plan.priced;
-    let fiat =
-        |to, amount: Precise| Move { asset: terms.output.asset.clone(), from: provider.clone(), to, amount };
-    let mut moves = vec![fiat(Account::External(terms.reference.to_string()), priced.output.into())];
-    if !priced.payout_fee.is_zero() {
-        moves.push(fiat(Account::Fees, priced.payout_fee.into()));
-    }
-    if priced.residual_e18 > 0 {
-        moves.push(fiat(Account::Residual, Precise { minor: Minor::ZERO, e18: priced.residual_e18 }));
-    }
-    moves
+fn user(request: &IntentRequest) -> Account {
+    Account::External(request.user.to_lowercase())
 }
 
-fn token_move(terms: &Terms, from: Account, to: Account, amount: Minor) -> Move {
-    Move { asset: terms.input.asset.clone(), from, to, amount: amount.into() }
+fn provider(slice: &Slice, part: Part) -> Account {
+    Account::Balance(Owner::Provider(slice.provider_id.clone()), part)
 }
+
+/// Who prefunded the input, if it is not locked on the chain.
+fn funder(terms: &Terms) -> Option<Owner> {
+    match terms.plan.funding {
+        InputFunding::Permit => None,
+        InputFunding::PartnerBalance { .. } => {
+            Some(Owner::Partner { id: terms.partner_id.to_string(), livemode: terms.livemode })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,8 @@ struct Body<'a> {
     schema_version: &'static str,
     client_reference: Option<&'a str>,
     provider: &'a str,
-    offramp: Value,
+    /// Null when money is paid for money.
+    offramp: Option<Value>,
     payout: Value,
     fees: &'a [FeeItem],
     issued_at: String,
@@ -32,20 +33,22 @@ pub struct Receipt {
 }
 
 /// Makes the one receipt of an execution.
-pub fn issue(terms: &Terms, offramp: &LegDone, payout: &LegDone, issued_at: Timestamp) -> Receipt {
+pub fn issue(terms: &Terms, offramp: Option<&LegDone>, payout: &LegDone, issued_at: Timestamp) -> Receipt {
     let priced = &terms.plan.priced;
     let body = Body {
         schema_version: SCHEMA_VERSION,
         client_reference: terms.request.client_reference.as_deref(),
         provider: terms.plan.path.steps.first().map_or("", |step| step.provider.as_str()),
-        offramp: json!({
-            "fromAsset": terms.input.asset,
-            "toAsset": terms.output.asset,
-            "fromAmountMinor": priced.input,
-            "toAmountMinor": priced.gross_output,
-            "fxRate": priced.rate.to_string(),
-            "roundingRule": "floor",
-            "occurredAt": offramp.occurred_at.iso8601(),
+        offramp: offramp.map(|offramp| {
+            json!({
+                "fromAsset": terms.input.asset,
+                "toAsset": terms.output.asset,
+                "fromAmountMinor": priced.input,
+                "toAmountMinor": priced.gross_output,
+                "fxRate": priced.rate.to_string(),
+                "roundingRule": "floor",
+                "occurredAt": offramp.occurred_at.iso8601(),
+            })
         }),
         payout: json!({
             "amountMinor": priced.output,

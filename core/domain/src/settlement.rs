@@ -1,14 +1,18 @@
-//! The settlement of one accepted intent: a token locked in escrow, converted, paid out, released, receipted.
+//! The settlement of one accepted intent, of any kind: tokens are locked in escrow and released, prefunded money is
+//! reserved and handed over; what needs converting is converted; a bank or the chain pays out; a receipt is issued.
 //!
 //! ```text
-//! Accepted ──lock due──> Locking ──locked──> Converting ──done──> Paying ──paid──> Releasing ──settled──> Completed
-//!    │ │ └─cancel─> Cancelled  │                 │                   │
-//!    │ └─deadline─> Expired    └─fails─> Failed  └─fails─> ConversionFailed   └─fails─> PayoutFailed
+//!              ┌─token in──> Locking ──locked──┐            ┌─token in──> Releasing ──settled──┐
+//! Accepted ─due┼─money to token ───────────────┴> Converting ─> Paying ──paid──┴─money in─────> Completed
+//!    │ │ │     └─money to money ────────────────────────────────^ │
+//!    │ │ └─cancel─> Cancelled  Locking ─> Failed   Converting ─> ConversionFailed   Paying ─> PayoutFailed
+//!    │ └─deadline─> Expired
 //! ```
 //!
 //! Invariants: a state owns exactly the data that exists in it; [`State::step`] is the only way a settlement changes;
 //! a terminal state is never left (an anchor or a refund only adds to it); effects are data, carried out by others
-//! after state and effects were committed together.
+//! after state and effects were committed together. There is a lock when, and only when, the input is a token, and an
+//! offramp leg unless money is paid for money.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +20,7 @@ use crate::decision::Plan;
 use crate::event::EventType;
 use crate::ids::{PartnerId, Reference};
 use crate::intent::IntentRequest;
-use crate::ledger::{self, Move};
+use crate::ledger::{self, Posting};
 use crate::money::Minor;
 use crate::time::Timestamp;
 
@@ -52,6 +56,9 @@ pub struct AssetAmount {
 pub struct Lock {
     pub tx_hash: String,
     pub timelock_expires_at: Timestamp,
+    /// The escrow gave the funds back while a leg was still under way.
+    #[serde(default)]
+    pub refunded: bool,
 }
 
 /// A leg that ended well.
@@ -99,15 +106,44 @@ pub struct Leg {
 pub enum State {
     Accepted,
     Locking,
-    Converting { lock: Lock, leg: Leg },
-    Paying { lock: Lock, offramp: LegDone, leg: Leg },
-    Releasing { lock: Lock, offramp: LegDone, payout: LegDone, filled: bool },
-    Completed { lock: Lock, offramp: LegDone, payout: LegDone, settle_tx: String, finality: Option<Finality> },
-    ConversionFailed { lock: Lock, failure: Failure, refunded: bool },
-    PayoutFailed { lock: Lock, offramp: LegDone, failure: Failure, refunded: bool },
+    Converting {
+        lock: Option<Lock>,
+        leg: Leg,
+    },
+    Paying {
+        lock: Option<Lock>,
+        offramp: Option<LegDone>,
+        leg: Leg,
+    },
+    Releasing {
+        lock: Lock,
+        offramp: Option<LegDone>,
+        payout: LegDone,
+        filled: bool,
+    },
+    Completed {
+        lock: Option<Lock>,
+        offramp: Option<LegDone>,
+        payout: LegDone,
+        settle_tx: Option<String>,
+        finality: Option<Finality>,
+    },
+    ConversionFailed {
+        lock: Option<Lock>,
+        failure: Failure,
+        refunded: bool,
+    },
+    PayoutFailed {
+        lock: Option<Lock>,
+        offramp: Option<LegDone>,
+        failure: Failure,
+        refunded: bool,
+    },
     Cancelled,
     Expired,
-    Failed { failure: Failure },
+    Failed {
+        failure: Failure,
+    },
 }
 
 /// What a rail said about a leg.
@@ -145,17 +181,15 @@ pub enum Effect {
     CreateOnChain,
     CallOfframp,
     CallPayout,
+    /// The relayer pays the recipient in tokens.
+    TransferOnChain,
     /// The relayer records the payout and releases the funds.
     FillAndSettle,
     /// The receipt exists: store it and anchor its hash.
     IssueReceipt,
     /// Timers of a state that was left.
     DropTimers,
-    /// The provider's reserved output goes back to its free balance.
-    ReleaseReservation,
-    /// The provider's reserved output is gone: it was delivered.
-    SpendReservation,
-    Post(Vec<Move>),
+    Post(Posting),
 }
 
 /// An event to append to the feed, with the state its snapshot shows.
@@ -186,6 +220,12 @@ impl Step {
         Self { next, events: Vec::new(), effects }
     }
 
+    /// With one effect more, first.
+    fn also(mut self, effect: Effect) -> Self {
+        self.effects.insert(0, effect);
+        self
+    }
+
     fn tell(next: State, kind: EventType, occurred_at: Timestamp, effects: Vec<Effect>) -> Self {
         let told = Emitted { kind, occurred_at, state: next.clone() };
         Self { next, events: vec![told], effects }
@@ -194,8 +234,30 @@ impl Step {
 
 /// How a settlement begins.
 pub fn accept(terms: &Terms) -> Step {
-    let effects = vec![Effect::LockAt(terms.lock_at), Effect::ExpireAt(terms.request.deadline)];
+    let effects = vec![
+        Effect::Post(ledger::reserved(terms)),
+        Effect::LockAt(terms.lock_at),
+        Effect::ExpireAt(terms.request.deadline),
+    ];
     Step::tell(State::Accepted, EventType::IntentAccepted, terms.accepted_at, effects)
+}
+
+/// Which legs an order has.
+impl Terms {
+    /// The input is a token, pulled into the escrow; otherwise it is prefunded.
+    pub const fn locks(&self) -> bool {
+        self.plan.kind.locks_input()
+    }
+
+    /// The output is a token, paid on the chain.
+    pub const fn pays_on_chain(&self) -> bool {
+        self.plan.kind.pays_on_chain()
+    }
+
+    /// There is an offramp leg: not for money against money.
+    pub const fn converts(&self) -> bool {
+        self.locks() || self.pays_on_chain()
+    }
 }
 
 impl State {
@@ -203,29 +265,33 @@ impl State {
     pub fn step(self, terms: &Terms, happened: Happened) -> Result<Step, IllegalTransition> {
         let illegal = IllegalTransition { state: self.name(), event: happened.name() };
         let step = match (self, happened) {
-            (Self::Accepted, Happened::LockDue) => Step::quiet(Self::Locking, vec![Effect::CreateOnChain]),
+            (Self::Accepted, Happened::LockDue) => start(terms),
             (Self::Accepted, Happened::CancelAsked) => {
-                close(Self::Cancelled, EventType::IntentCancelled, None)
+                close(terms, Self::Cancelled, EventType::IntentCancelled, WHEN_RECORDED)
             }
             (Self::Accepted, Happened::DeadlinePassed { at }) => {
-                close(Self::Expired, EventType::IntentExpired, Some(at))
+                close(terms, Self::Expired, EventType::IntentExpired, at)
             }
             (Self::Locking, Happened::Locked { lock, at }) => locked(terms, lock, at),
             (Self::Locking, Happened::LockFailed { code, message, at }) => {
                 let failure = Failure { stage: Stage::Intent, code, message, retryable: false };
-                close(Self::Failed { failure }, EventType::IntentFailed, Some(at))
+                close(terms, Self::Failed { failure }, EventType::IntentFailed, at)
             }
             (Self::Converting { lock, leg }, Happened::Offramp { answer, at }) => {
-                converting(lock, leg, answer, at)
+                converting(terms, lock, leg, answer, at)
             }
             (Self::Paying { lock, offramp, leg }, Happened::Payout { answer, at }) => {
-                paying(terms, lock, offramp, leg, answer, at)
+                paying(terms, Paying { lock, offramp, leg }, answer, at)
             }
             (Self::Releasing { lock, offramp, payout, .. }, Happened::Filled) => {
                 Step::quiet(Self::Releasing { lock, offramp, payout, filled: true }, Vec::new())
             }
             (Self::Releasing { lock, offramp, payout, .. }, Happened::Settled { tx_hash }) => {
-                settled(terms, lock, offramp, payout, tx_hash)
+                completed(Some(lock), offramp, payout, Some(tx_hash), ledger::settled(terms))
+            }
+            (Self::Releasing { lock, offramp, payout, .. }, Happened::Refunded) => {
+                completed(Some(gone(lock)), offramp, payout, None, ledger::settled_by_house(terms))
+                    .also(Effect::Post(ledger::refunded(terms)))
             }
             (
                 Self::Completed { lock, offramp, payout, settle_tx, finality: None },
@@ -234,16 +300,7 @@ impl State {
                 let finality = Some(seen);
                 Step::quiet(Self::Completed { lock, offramp, payout, settle_tx, finality }, Vec::new())
             }
-            (Self::ConversionFailed { lock, failure, refunded: false }, Happened::Refunded) => Step::quiet(
-                Self::ConversionFailed { lock, failure, refunded: true },
-                vec![Effect::Post(ledger::refunded(terms))],
-            ),
-            (Self::PayoutFailed { lock, offramp, failure, refunded: false }, Happened::Refunded) => {
-                Step::quiet(
-                    Self::PayoutFailed { lock, offramp, failure, refunded: true },
-                    vec![Effect::Post(ledger::refunded(terms))],
-                )
-            }
+            (state, Happened::Refunded) => refunded(terms, state).ok_or(illegal)?,
             (
                 _,
                 Happened::LockDue
@@ -255,7 +312,6 @@ impl State {
                 | Happened::Payout { .. }
                 | Happened::Filled
                 | Happened::Settled { .. }
-                | Happened::Refunded
                 | Happened::Anchored(_),
             ) => return Err(illegal),
         };
@@ -314,59 +370,123 @@ impl Happened {
     }
 }
 
-/// Ends before any funds moved. `None`: it occurred when it was recorded.
-fn close(next: State, kind: EventType, at: Option<Timestamp>) -> Step {
-    let at = at.unwrap_or(Timestamp::from_millis(i64::MAX));
-    Step::tell(next, kind, at, vec![Effect::DropTimers, Effect::ReleaseReservation])
+/// Nothing outside says when it occurred: it did when it was recorded.
+const WHEN_RECORDED: Timestamp = Timestamp::from_millis(i64::MAX);
+
+/// The first leg begins: the lock of a token, the conversion of money, the payout of money for money.
+fn start(terms: &Terms) -> Step {
+    if terms.locks() {
+        return Step::quiet(State::Locking, vec![Effect::CreateOnChain]);
+    }
+    if terms.converts() {
+        let next = State::Converting { lock: None, leg: Leg::default() };
+        let effects = vec![Effect::DropTimers, Effect::CallOfframp];
+        return Step::tell(next, EventType::OfframpInitiated, WHEN_RECORDED, effects);
+    }
+    let next = State::Paying { lock: None, offramp: None, leg: Leg::default() };
+    let effects = vec![Effect::DropTimers, Effect::Post(ledger::converted(terms)), Effect::CallPayout];
+    Step::tell(next, EventType::PayoutInitiated, WHEN_RECORDED, effects)
+}
+
+/// Ends before any funds moved.
+fn close(terms: &Terms, next: State, kind: EventType, at: Timestamp) -> Step {
+    Step::tell(next, kind, at, vec![Effect::DropTimers, Effect::Post(ledger::released(terms))])
 }
 
 fn locked(terms: &Terms, lock: Lock, at: Timestamp) -> Step {
-    let next = State::Converting { lock, leg: Leg::default() };
+    let next = State::Converting { lock: Some(lock), leg: Leg::default() };
     let effects = vec![Effect::DropTimers, Effect::Post(ledger::locked(terms)), Effect::CallOfframp];
     Step::tell(next, EventType::OfframpInitiated, at, effects)
 }
 
-fn converting(lock: Lock, leg: Leg, answer: RailAnswer, at: Timestamp) -> Step {
+fn is_gone(lock: Option<&Lock>) -> bool {
+    lock.is_some_and(|lock| lock.refunded)
+}
+
+fn gone(lock: Lock) -> Lock {
+    Lock { refunded: true, ..lock }
+}
+
+fn converting(terms: &Terms, lock: Option<Lock>, leg: Leg, answer: RailAnswer, at: Timestamp) -> Step {
     match answer {
         RailAnswer::InProgress { provider_reference } => {
             let told = leg.in_progress;
             let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
             progress(State::Converting { lock, leg }, told, EventType::OfframpInProgress, at)
         }
+        RailAnswer::Done(_) if is_gone(lock.as_ref()) => {
+            // Nobody is paid for funds that went back.
+            let message = "the funds went back to the wallet before the payout".to_owned();
+            conversion_failed(terms, lock, "lock_refunded".to_owned(), message, false, at)
+        }
         RailAnswer::Done(offramp) => {
-            let paid_in = offramp.occurred_at;
-            let next = State::Paying { lock, offramp, leg: Leg::default() };
+            let done_at = offramp.occurred_at;
+            let next = State::Paying { lock, offramp: Some(offramp), leg: Leg::default() };
             let converted =
-                Emitted { kind: EventType::OfframpCompleted, occurred_at: paid_in, state: next.clone() };
+                Emitted { kind: EventType::OfframpCompleted, occurred_at: done_at, state: next.clone() };
             let initiated =
                 Emitted { kind: EventType::PayoutInitiated, occurred_at: at, state: next.clone() };
-            Step { next, events: vec![converted, initiated], effects: vec![Effect::CallPayout] }
+            let pay = if terms.pays_on_chain() { Effect::TransferOnChain } else { Effect::CallPayout };
+            let effects = vec![Effect::Post(ledger::converted(terms)), pay];
+            Step { next, events: vec![converted, initiated], effects }
         }
         RailAnswer::Failed { code, message, retryable } => {
-            let failure = Failure { stage: Stage::Offramp, code, message, retryable };
-            let next = State::ConversionFailed { lock, failure, refunded: false };
-            Step::tell(next, EventType::OfframpFailed, at, vec![Effect::ReleaseReservation])
+            conversion_failed(terms, lock, code, message, retryable, at)
         }
     }
 }
 
-fn paying(terms: &Terms, lock: Lock, offramp: LegDone, leg: Leg, answer: RailAnswer, at: Timestamp) -> Step {
+fn conversion_failed(
+    terms: &Terms,
+    lock: Option<Lock>,
+    code: String,
+    message: String,
+    retryable: bool,
+    at: Timestamp,
+) -> Step {
+    let failure = Failure { stage: Stage::Offramp, code, message, retryable };
+    let refunded = is_gone(lock.as_ref());
+    let next = State::ConversionFailed { lock, failure, refunded };
+    Step::tell(next, EventType::OfframpFailed, at, vec![Effect::Post(ledger::released(terms))])
+}
+
+/// What [`State::Paying`] holds.
+struct Paying {
+    lock: Option<Lock>,
+    offramp: Option<LegDone>,
+    leg: Leg,
+}
+
+fn paying(terms: &Terms, Paying { lock, offramp, leg }: Paying, answer: RailAnswer, at: Timestamp) -> Step {
     match answer {
         RailAnswer::InProgress { provider_reference } => {
             let told = leg.in_progress;
             let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
             progress(State::Paying { lock, offramp, leg }, told, EventType::PayoutInProgress, at)
         }
-        RailAnswer::Done(payout) => {
-            let next = State::Releasing { lock, offramp, payout, filled: false };
-            let post = Effect::Post(ledger::paid(terms));
-            Step::quiet(next, vec![Effect::SpendReservation, post, Effect::FillAndSettle])
-        }
+        RailAnswer::Done(payout) => paid(terms, lock, offramp, payout),
         RailAnswer::Failed { code, message, retryable } => {
             let failure = Failure { stage: Stage::Payout, code, message, retryable };
-            let next = State::PayoutFailed { lock, offramp, failure, refunded: false };
-            Step::tell(next, EventType::PayoutFailed, at, vec![Effect::ReleaseReservation])
+            let refunded = is_gone(lock.as_ref());
+            let next = State::PayoutFailed { lock, offramp, failure, refunded };
+            Step::tell(next, EventType::PayoutFailed, at, vec![Effect::Post(ledger::returned(terms))])
         }
+    }
+}
+
+/// The recipient has been paid: locked funds are released next, prefunded ones change hands at once.
+fn paid(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, payout: LegDone) -> Step {
+    let post = Effect::Post(ledger::paid(terms));
+    match lock {
+        Some(lock) if !lock.refunded => {
+            let next = State::Releasing { lock, offramp, payout, filled: false };
+            Step::quiet(next, vec![post, Effect::FillAndSettle])
+        }
+        Some(lock) => {
+            let settled = ledger::settled_by_house(terms);
+            completed(Some(lock), offramp, payout, None, settled).also(post)
+        }
+        None => completed(None, offramp, payout, None, ledger::settled(terms)).also(post),
     }
 }
 
@@ -376,12 +496,48 @@ fn progress(next: State, told: bool, kind: EventType, at: Timestamp) -> Step {
 }
 
 /// `payout.completed` occurred when the beneficiary was paid, and is told once the funds are released.
-fn settled(terms: &Terms, lock: Lock, offramp: LegDone, payout: LegDone, settle_tx: String) -> Step {
+fn completed(
+    lock: Option<Lock>,
+    offramp: Option<LegDone>,
+    payout: LegDone,
+    settle_tx: Option<String>,
+    settled: Posting,
+) -> Step {
     let paid_at = payout.occurred_at;
     let next = State::Completed { lock, offramp, payout, settle_tx, finality: None };
-    let effects = vec![Effect::Post(ledger::released(terms)), Effect::IssueReceipt];
-    Step::tell(next, EventType::PayoutCompleted, paid_at, effects)
+    Step::tell(next, EventType::PayoutCompleted, paid_at, vec![Effect::Post(settled), Effect::IssueReceipt])
+}
+
+/// The escrow gave the funds back: after a failure as it should, and by anyone's hand once the fill deadline has
+/// passed, even while a leg is under way. `None`: there is nothing locked.
+fn refunded(terms: &Terms, state: State) -> Option<Step> {
+    let next = match state {
+        State::Converting { lock: Some(lock), leg } if !lock.refunded => {
+            State::Converting { lock: Some(gone(lock)), leg }
+        }
+        State::Paying { lock: Some(lock), offramp, leg } if !lock.refunded => {
+            State::Paying { lock: Some(gone(lock)), offramp, leg }
+        }
+        State::ConversionFailed { lock: Some(lock), failure, refunded: false } => {
+            State::ConversionFailed { lock: Some(gone(lock)), failure, refunded: true }
+        }
+        State::PayoutFailed { lock: Some(lock), offramp, failure, refunded: false } => {
+            State::PayoutFailed { lock: Some(gone(lock)), offramp, failure, refunded: true }
+        }
+        State::Accepted
+        | State::Locking
+        | State::Converting { .. }
+        | State::Paying { .. }
+        | State::Releasing { .. }
+        | State::Completed { .. }
+        | State::ConversionFailed { .. }
+        | State::PayoutFailed { .. }
+        | State::Cancelled
+        | State::Expired
+        | State::Failed { .. } => return None,
+    };
+    Some(Step::quiet(next, vec![Effect::Post(ledger::refunded(terms))]))
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,14 +1,18 @@
-//! What liquidity providers can still deliver.
+//! Limited balances: what providers and partners have free, and what of it is promised.
+//!
+//! Nothing here changes a balance: the database does, by what is posted to the ledger.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use dvp_domain::ledger::{self, Owner};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
 use super::StoreError;
+use super::ledger::{Deposited, NewPosting};
 
-/// Provider and asset.
-pub type BalanceKey = (String, String);
+/// Owner and asset.
+pub type BalanceKey = (Owner, String);
 
 /// Free and reserved minor units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,7 +22,23 @@ pub struct Balance {
 }
 
 fn minor(text: &str) -> Result<Minor, StoreError> {
-    Minor::parse(text).map_err(|error| StoreError::corrupt("provider_balance", error))
+    Minor::parse(text).map_err(|error| StoreError::corrupt("account_balance", error))
+}
+
+/// The balance of an owner in an asset, as last committed; zero where it has none.
+pub async fn find(conn: &mut PgConnection, owner: &Owner, asset: &str) -> Result<Balance, StoreError> {
+    let row: Option<(String, String)> = sqlx::query_as(
+        "select available::text, reserved::text from account_balance \
+         where owner_kind = $1 and owner = $2 and asset = $3",
+    )
+    .bind(owner.kind())
+    .bind(owner.name())
+    .bind(asset)
+    .fetch_optional(conn)
+    .await?;
+    row.map_or(Ok(Balance::default()), |(available, reserved)| {
+        Ok(Balance { available: minor(&available)?, reserved: minor(&reserved)? })
+    })
 }
 
 /// The free balance of a provider in an asset, as last committed; zero where it has none.
@@ -27,59 +47,51 @@ pub async fn find_available(
     provider: &str,
     asset: &str,
 ) -> Result<Minor, StoreError> {
-    let row: Option<(String,)> =
-        sqlx::query_as("select available::text from provider_balance where provider_id = $1 and asset = $2")
-            .bind(provider)
-            .bind(asset)
-            .fetch_optional(conn)
-            .await?;
-    row.map_or(Ok(Minor::ZERO), |(text,)| minor(&text))
+    Ok(find(conn, &Owner::Provider(provider.to_owned()), asset).await?.available)
 }
 
-/// Locks the rows of `keys` in key order, so that two writers never wait for each other.
+/// Locks the rows of `keys` in key order, so that two writers never wait for each other. A key without a row has
+/// nothing; its row comes into being with its first entry.
 pub async fn lock(
     conn: &mut PgConnection,
-    keys: impl IntoIterator<Item = BalanceKey>,
+    keys: &BTreeSet<BalanceKey>,
 ) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
-    let (providers, assets): (Vec<String>, Vec<String>) = keys.into_iter().unzip();
-    let rows: Vec<(String, String, String, String)> = sqlx::query_as(
-        "select provider_id, asset, available::text, reserved::text from provider_balance \
-         where (provider_id, asset) in (select * from unnest($1::text[], $2::text[])) \
-         order by provider_id, asset for update",
+    let kinds: Vec<&str> = keys.iter().map(|(owner, _)| owner.kind()).collect();
+    let names: Vec<String> = keys.iter().map(|(owner, _)| owner.name()).collect();
+    let assets: Vec<&str> = keys.iter().map(|(_, asset)| asset.as_str()).collect();
+    let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
+        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
+         where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
+         order by owner_kind, owner, asset for update",
     )
-    .bind(providers)
+    .bind(kinds)
+    .bind(&names)
     .bind(assets)
     .fetch_all(conn)
     .await?;
-    rows.into_iter()
-        .map(|(provider, asset, available, reserved)| {
-            Ok(((provider, asset), Balance { available: minor(&available)?, reserved: minor(&reserved)? }))
-        })
-        .collect()
+    let mut held: BTreeMap<BalanceKey, Balance> =
+        keys.iter().map(|key| (key.clone(), Balance::default())).collect();
+    for (kind, name, asset, available, reserved) in rows {
+        let balance = Balance { available: minor(&available)?, reserved: minor(&reserved)? };
+        let key = held.keys().find(|(owner, a)| owner.kind() == kind && owner.name() == name && *a == asset);
+        if let Some(key) = key.cloned() {
+            held.insert(key, balance);
+        }
+    }
+    Ok(held)
 }
 
-/// Writes the balances of rows locked before.
-pub async fn update(
+/// Posts money that came in from outside. The same id again changes nothing and says whether it stood for the same.
+pub async fn deposit(
     conn: &mut PgConnection,
-    balances: &BTreeMap<BalanceKey, Balance>,
-) -> Result<(), StoreError> {
-    let (keys, values): (Vec<&BalanceKey>, Vec<&Balance>) = balances.iter().unzip();
-    let (providers, assets): (Vec<&str>, Vec<&str>) =
-        keys.iter().map(|k| (k.0.as_str(), k.1.as_str())).unzip();
-    let available: Vec<String> = values.iter().map(|b| b.available.to_string()).collect();
-    let reserved: Vec<String> = values.iter().map(|b| b.reserved.to_string()).collect();
-    sqlx::query(
-        "update provider_balance b set available = n.available::numeric, reserved = n.reserved::numeric \
-         from unnest($1::text[], $2::text[], $3::text[], $4::text[]) as n (provider_id, asset, available, reserved) \
-         where b.provider_id = n.provider_id and b.asset = n.asset",
-    )
-    .bind(providers)
-    .bind(assets)
-    .bind(available)
-    .bind(reserved)
-    .execute(conn)
-    .await?;
-    Ok(())
+    deposit_id: &str,
+    owner: &Owner,
+    asset: &str,
+    amount: Minor,
+) -> Result<Deposited, StoreError> {
+    let posting = ledger::deposited(owner.clone(), asset, amount);
+    let new = NewPosting { reference: format!("deposit:{deposit_id}"), step: 1, posting };
+    super::ledger::insert_deposit(conn, &new).await
 }
 
 /// Gives a provider an opening balance; one it already has stays as it is.
@@ -89,14 +101,7 @@ pub async fn insert_opening(
     asset: &str,
     amount: Minor,
 ) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into provider_balance (provider_id, asset, available) values ($1, $2, $3::text::numeric) \
-         on conflict on constraint provider_balance_pkey do nothing",
-    )
-    .bind(provider)
-    .bind(asset)
-    .bind(amount.to_string())
-    .execute(conn)
-    .await?;
-    Ok(())
+    let posting = ledger::deposited(Owner::Provider(provider.to_owned()), asset, amount);
+    let new = NewPosting { reference: format!("opening:{provider}:{asset}"), step: 1, posting };
+    super::ledger::insert_deposit(conn, &new).await.map(|_| ())
 }

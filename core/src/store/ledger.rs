@@ -1,54 +1,179 @@
-//! Ledger entries. The database refuses a transaction that does not balance per asset.
+//! Ledger entries. The database refuses a posting that does not balance per asset, keeps the limited balances equal
+//! to their entries and above zero, and lets no entry be changed.
 
-use dvp_domain::ledger::{Account, Move};
+use std::collections::HashMap;
+
+use dvp_domain::ledger::{Account, Move, Posting};
 use sqlx::PgConnection;
 
 use super::StoreError;
 
-/// The moves of one step of an execution: one ledger transaction.
+/// A posting to write.
 #[derive(Debug, Clone)]
-pub struct Posting {
+pub struct NewPosting {
+    /// An execution, or a deposit's id.
     pub reference: String,
     /// The execution's version the step led to.
     pub step: i64,
-    pub moves: Vec<Move>,
+    pub posting: Posting,
 }
 
-struct Entry<'a> {
-    reference: &'a str,
-    step: i64,
-    account: String,
-    asset: &'a str,
-    amount: String,
+/// What became of a deposit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deposited {
+    Posted,
+    /// The same deposit was posted before.
+    Repeated,
+    /// The id stands for another deposit.
+    Conflict,
 }
 
-pub async fn insert(conn: &mut PgConnection, postings: &[Posting]) -> Result<(), StoreError> {
-    let mut rows: Vec<Entry<'_>> = Vec::new();
-    for Posting { reference, step, moves } in postings {
-        for Move { asset, from, to, amount } in moves {
-            let amount = amount.to_numeric();
-            let entry = |account: &Account, amount| Entry {
-                reference,
-                step: *step,
-                account: account.to_string(),
-                asset,
-                amount,
-            };
-            rows.push(entry(from, format!("-{amount}")));
-            rows.push(entry(to, amount));
+#[derive(Default)]
+struct Columns<'a> {
+    reference: Vec<&'a str>,
+    step: Vec<i64>,
+    line: Vec<i32>,
+    reason: Vec<&'static str>,
+    kind: Vec<&'static str>,
+    owner: Vec<String>,
+    part: Vec<&'static str>,
+    asset: Vec<&'a str>,
+    amount: Vec<String>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(postings: &'a [NewPosting]) -> Self {
+        let mut all = Self::default();
+        let mut lines: HashMap<(&str, i64), i32> = HashMap::new();
+        for NewPosting { reference, step, posting } in postings {
+            let line = lines.entry((reference, *step)).or_default();
+            for Move { asset, from, to, amount } in &posting.moves {
+                let amount = amount.to_numeric();
+                for (account, amount) in [(from, format!("-{amount}")), (to, amount)] {
+                    *line = line.saturating_add(1);
+                    all.push((reference, *step, *line), posting.reason.as_str(), account, asset, amount);
+                }
+            }
         }
+        all
     }
+
+    fn push(
+        &mut self,
+        (reference, step, line): (&'a str, i64, i32),
+        reason: &'static str,
+        account: &Account,
+        asset: &'a str,
+        amount: String,
+    ) {
+        let (kind, owner, part) = account.columns();
+        self.reference.push(reference);
+        self.step.push(step);
+        self.line.push(line);
+        self.reason.push(reason);
+        self.kind.push(kind);
+        self.owner.push(owner);
+        self.part.push(part);
+        self.asset.push(asset);
+        self.amount.push(amount);
+    }
+}
+
+/// Writes postings. A posting of the same reference and step again is an error: nothing is posted twice.
+pub async fn insert(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), StoreError> {
+    let all = Columns::of(postings);
     sqlx::query(
-        "insert into ledger_entry (reference, step, account, asset, amount) \
-         select r, s, c, a, m::numeric \
-         from unnest($1::text[], $2::int8[], $3::text[], $4::text[], $5::text[]) as u (r, s, c, a, m)",
+        "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
+         select r, s, l, w, k, o, p, a, m::numeric \
+         from unnest($1::text[], $2::int8[], $3::int4[], $4::text[], $5::text[], $6::text[], $7::text[], \
+                     $8::text[], $9::text[]) as u (r, s, l, w, k, o, p, a, m)",
     )
-    .bind(rows.iter().map(|row| row.reference).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.step).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.account.as_str()).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.asset).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.amount.as_str()).collect::<Vec<_>>())
+    .bind(all.reference)
+    .bind(all.step)
+    .bind(all.line)
+    .bind(all.reason)
+    .bind(all.kind)
+    .bind(all.owner)
+    .bind(all.part)
+    .bind(all.asset)
+    .bind(all.amount)
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Posts a deposit once per reference.
+pub(super) async fn insert_deposit(
+    conn: &mut PgConnection,
+    new: &NewPosting,
+) -> Result<Deposited, StoreError> {
+    let all = Columns::of(std::slice::from_ref(new));
+    let posted = sqlx::query(
+        "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
+         select $1, $2, l, 'deposit', k, o, p, a, m::numeric \
+         from unnest($3::int4[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) as u (l, k, o, p, a, m) \
+         on conflict on constraint ledger_entry_pkey do nothing",
+    )
+    .bind(&new.reference)
+    .bind(new.step)
+    .bind(&all.line)
+    .bind(&all.kind)
+    .bind(&all.owner)
+    .bind(&all.part)
+    .bind(&all.asset)
+    .bind(&all.amount)
+    .execute(&mut *conn)
+    .await?
+    .rows_affected();
+    if posted > 0 || all.line.is_empty() {
+        return Ok(Deposited::Posted);
+    }
+    let (same,): (i64,) = sqlx::query_as(
+        "select count(*) from ledger_entry e \
+         join unnest($3::int4[], $4::text[], $5::text[], $6::text[]) as u (line, owner, asset, amount) \
+           on e.line = u.line and e.owner = u.owner and e.asset = u.asset and e.amount = u.amount::numeric \
+         where e.reference = $1 and e.step = $2",
+    )
+    .bind(&new.reference)
+    .bind(new.step)
+    .bind(&all.line)
+    .bind(&all.owner)
+    .bind(&all.asset)
+    .bind(&all.amount)
+    .fetch_one(conn)
+    .await?;
+    let repeated = usize::try_from(same) == Ok(all.line.len());
+    Ok(if repeated { Deposited::Repeated } else { Deposited::Conflict })
+}
+
+/// An account whose kept balance is not the sum of its entries. There are none, unless somebody wrote past the
+/// database's own rules.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Disagreement {
+    pub owner_kind: String,
+    pub owner: String,
+    pub asset: String,
+    /// Available and reserved as kept, then as the entries sum up.
+    pub kept: String,
+    pub posted: String,
+}
+
+/// Compares every kept balance with its entries: reads the whole ledger.
+pub async fn list_disagreements(conn: &mut PgConnection) -> Result<Vec<Disagreement>, StoreError> {
+    Ok(sqlx::query_as(
+        "select owner_kind, owner, asset, \
+                coalesce(b.available, 0) || '/' || coalesce(b.reserved, 0) as kept, \
+                coalesce(l.available, 0)::numeric(39, 0) || '/' || coalesce(l.reserved, 0)::numeric(39, 0) as posted \
+         from account_balance b full join \
+              (select owner_kind, owner, asset, \
+                      sum(amount) filter (where part = 'available') as available, \
+                      sum(amount) filter (where part = 'reserved') as reserved \
+               from ledger_entry where part in ('available', 'reserved') group by owner_kind, owner, asset) l \
+              using (owner_kind, owner, asset) \
+         where coalesce(b.available, 0) <> coalesce(l.available, 0) \
+            or coalesce(b.reserved, 0) <> coalesce(l.reserved, 0) \
+         order by owner_kind, owner, asset limit 100",
+    )
+    .fetch_all(conn)
+    .await?)
 }

@@ -93,8 +93,11 @@ fn happened(engine: &Engine, fact: &OpenFact) -> Happened {
     match &fact.fact {
         ChainFact::Created { timelock, .. } => {
             let millis = i64::try_from(*timelock).unwrap_or(i64::MAX).saturating_mul(1000);
-            let lock =
-                Lock { tx_hash: fact.tx_hash.clone(), timelock_expires_at: Timestamp::from_millis(millis) };
+            let lock = Lock {
+                tx_hash: fact.tx_hash.clone(),
+                timelock_expires_at: Timestamp::from_millis(millis),
+                refunded: false,
+            };
             Happened::Locked { lock, at }
         }
         ChainFact::Filled { .. } => Happened::Filled,

@@ -40,7 +40,7 @@ pub(super) async fn commit(
     let mut rows = Rows { chain_id: context.chain.chain_id, ..Rows::default() };
     let keys = balance_keys(context, &asked, units);
     if !keys.is_empty() {
-        rows.balances = balances::lock(&mut tx, keys).await?;
+        rows.balances = balances::lock(&mut tx, &keys).await?;
     }
     let moved = change_executions(&mut tx, units).await?;
     let mut decided = Vec::new();
@@ -76,9 +76,10 @@ fn balance_keys(context: &Context, asked: &[&Submission], units: &[&Unit]) -> BT
     for unit in units {
         let Work::Step(change) = &unit.work else { continue };
         let Some(step) = &change.step else { continue };
-        if step.effects.iter().any(|e| matches!(e, Effect::ReleaseReservation | Effect::SpendReservation)) {
-            let slices = change.terms.plan.slices.iter();
-            keys.extend(slices.map(|slice| (slice.provider_id.clone(), change.terms.output.asset.clone())));
+        for effect in &step.effects {
+            if let Effect::Post(posting) = effect {
+                keys.extend(posting.balances());
+            }
         }
     }
     keys

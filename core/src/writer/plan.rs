@@ -1,24 +1,22 @@
 //! A settlement's step as rows: its events with their snapshots, its effects, its postings.
 
+use dvp_domain::asset::AssetKind;
 use dvp_domain::canonical::{canonical_sha256, hex32};
 use dvp_domain::event::{self, EventType};
 use dvp_domain::ids::EventId;
-use dvp_domain::money::Minor;
 use dvp_domain::receipt;
 use dvp_domain::settlement::{Effect, Emitted, State, Step, Terms};
 use dvp_domain::time::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::rows::{Rows, release, spend};
-use crate::chain::{ChainCommand, CreateCommand, PermitArgs};
+use super::rows::Rows;
+use crate::chain::{ChainCommand, CreateCommand, PermitArgs, TransferCommand};
 use crate::context::Context;
 use crate::store::StoreError;
-use crate::store::balances::Balance;
 use crate::store::effects::{EffectKind, NewEffect};
 use crate::store::events::NewEvent;
 use crate::store::intents::Tenant;
-use crate::store::ledger::Posting;
 
 /// Gathers the rows of a step that leads to `version`. Returns the sequence of its last event.
 pub(super) fn gather(
@@ -90,24 +88,10 @@ fn gather_effect(
         Effect::FillAndSettle => fill_and_settle(context, rows, terms, next),
         Effect::IssueReceipt => issue_receipt(rows, terms, next, now),
         Effect::DropTimers => rows.timers_dropped.push(reference),
-        Effect::ReleaseReservation => shift_slices(rows, terms, release)?,
-        Effect::SpendReservation => shift_slices(rows, terms, spend)?,
-        Effect::Post(moves) => {
-            rows.postings.push(Posting { reference, step: version, moves: moves.clone() });
+        Effect::TransferOnChain => {
+            rows.command(terms, terms.entity.clone(), transfer_command(context, terms)?);
         }
-    }
-    Ok(())
-}
-
-/// What each provider reserved is released or spent.
-fn shift_slices(
-    rows: &mut Rows,
-    terms: &Terms,
-    change: fn(Balance, Minor) -> Option<Balance>,
-) -> Result<(), StoreError> {
-    for slice in &terms.plan.slices {
-        let key = (slice.provider_id.clone(), terms.output.asset.clone());
-        rows.shift(&key, |held| change(held, slice.output))?;
+        Effect::Post(posting) => rows.post(&reference, version, posting)?,
     }
     Ok(())
 }
@@ -139,6 +123,23 @@ fn create_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<Ch
     })))
 }
 
+/// The recipient of tokens: the named one, else the owner of the intent.
+fn transfer_command(context: &Context, terms: &Terms) -> Result<ChainCommand, StoreError> {
+    let Some(AssetKind::Erc20 { address, .. }) =
+        context.registry.find(&terms.output.asset).map(|asset| &asset.kind)
+    else {
+        return Err(StoreError::corrupt("execution", "an on-chain output that is no token"));
+    };
+    let request = &terms.request;
+    Ok(ChainCommand::Transfer(Box::new(TransferCommand {
+        entity: terms.entity.clone(),
+        payer: terms.plan.solver_wallet.clone(),
+        receiver: request.output_recipient.clone().unwrap_or_else(|| request.user.clone()),
+        token: address.clone(),
+        amount: terms.output.amount.to_string(),
+    })))
+}
+
 fn fill_and_settle(context: &Context, rows: &mut Rows, terms: &Terms, next: &State) {
     let State::Releasing { payout, .. } = next else { return };
     let entity = || terms.entity.clone();
@@ -150,7 +151,7 @@ fn fill_and_settle(context: &Context, rows: &mut Rows, terms: &Terms, next: &Sta
 
 fn issue_receipt(rows: &mut Rows, terms: &Terms, next: &State, now: Timestamp) {
     let State::Completed { offramp, payout, .. } = next else { return };
-    let receipt = receipt::issue(terms, offramp, payout, now);
+    let receipt = receipt::issue(terms, offramp.as_ref(), payout, now);
     let content_hash = receipt.content_hash.clone();
     rows.command(terms, content_hash.clone(), ChainCommand::Anchor { content_hash });
     rows.receipts.push((terms.reference.to_string(), receipt, now));

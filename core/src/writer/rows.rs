@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use dvp_domain::ledger::{Account, Part, Posting};
 use dvp_domain::money::Minor;
 use dvp_domain::receipt::Receipt;
 use dvp_domain::settlement::{State, Terms};
@@ -9,12 +10,12 @@ use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
 use crate::chain::ChainCommand;
-use crate::store::balances::{self, Balance, BalanceKey};
+use crate::store::balances::{Balance, BalanceKey};
 use crate::store::commands::{self, NewCommand};
 use crate::store::effects::{self, EndedEffect, NewEffect};
 use crate::store::events::NewEvent;
 use crate::store::intents::{self, PermitKey};
-use crate::store::ledger::{self, Posting};
+use crate::store::ledger::{self, NewPosting};
 use crate::store::{StoreError, executions, receipts};
 
 /// Everything a batch writes beside the decided intents and the changed executions themselves.
@@ -28,7 +29,7 @@ pub(super) struct Rows {
     pub facts: Vec<i64>,
     pub timers_dropped: Vec<String>,
     pub commands: Vec<NewCommand>,
-    pub postings: Vec<Posting>,
+    pub postings: Vec<NewPosting>,
     pub receipts: Vec<(String, Receipt, Timestamp)>,
     pub balances: BTreeMap<BalanceKey, Balance>,
     pub chain_id: i64,
@@ -45,24 +46,36 @@ impl Rows {
         });
     }
 
-    /// Moves `amount` between the free and the reserved part of a balance that the batch has locked.
-    pub(super) fn shift(
+    /// Gathers a posting and carries it out on the balances the batch has locked, as the database will.
+    pub(super) fn post(&mut self, reference: &str, step: i64, posting: &Posting) -> Result<(), StoreError> {
+        for one in &posting.moves {
+            self.shift(&one.from, &one.asset, |held| held.checked_sub(one.amount.minor))?;
+            self.shift(&one.to, &one.asset, |held| held.checked_add(one.amount.minor))?;
+        }
+        let posting = NewPosting { reference: reference.to_owned(), step, posting: posting.clone() };
+        self.postings.push(posting);
+        Ok(())
+    }
+
+    fn shift(
         &mut self,
-        key: &BalanceKey,
-        change: impl FnOnce(Balance) -> Option<Balance>,
+        account: &Account,
+        asset: &str,
+        change: impl FnOnce(Minor) -> Option<Minor>,
     ) -> Result<(), StoreError> {
-        let held = self.balances.get(key).copied().unwrap_or_default();
-        let after = change(held)
-            .ok_or_else(|| StoreError::corrupt("provider_balance", "reservation is not covered"))?;
-        self.balances.insert(key.clone(), after);
+        let Account::Balance(owner, part) = account else { return Ok(()) };
+        let corrupt = || StoreError::corrupt("account_balance", format_args!("{owner:?} is not covered"));
+        let held = self.balances.get_mut(&(owner.clone(), asset.to_owned())).ok_or_else(corrupt)?;
+        let half = match part {
+            Part::Available => &mut held.available,
+            Part::Reserved => &mut held.reserved,
+        };
+        *half = change(*half).ok_or_else(corrupt)?;
         Ok(())
     }
 
     /// Writes everything but the feed, which goes last.
     pub(super) async fn write(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
-        if !self.balances.is_empty() {
-            balances::update(conn, &self.balances).await?;
-        }
         if !self.accepted.is_empty() {
             let rows: Vec<_> =
                 self.accepted.iter().map(|(terms, state, last)| (terms, state, *last)).collect();
@@ -95,25 +108,4 @@ impl Rows {
         }
         Ok(())
     }
-}
-
-/// `amount` becomes reserved.
-pub(super) fn reserve(held: Balance, amount: Minor) -> Option<Balance> {
-    Some(Balance {
-        available: held.available.checked_sub(amount)?,
-        reserved: held.reserved.checked_add(amount)?,
-    })
-}
-
-/// `amount` is free again.
-pub(super) fn release(held: Balance, amount: Minor) -> Option<Balance> {
-    Some(Balance {
-        available: held.available.checked_add(amount)?,
-        reserved: held.reserved.checked_sub(amount)?,
-    })
-}
-
-/// `amount` was delivered.
-pub(super) fn spend(held: Balance, amount: Minor) -> Option<Balance> {
-    Some(Balance { reserved: held.reserved.checked_sub(amount)?, ..held })
 }

@@ -8,6 +8,7 @@ use dvp_domain::canonical::hex32;
 use dvp_domain::decision::{Decision, Plan, QuoteLookup, Reason, decide};
 use dvp_domain::ids::{PartnerId, Reference};
 use dvp_domain::intent::{Bounds, IntentRequest};
+use dvp_domain::ledger::Owner;
 use dvp_domain::quote::Market;
 use dvp_domain::settlement::{AssetAmount, Terms, accept};
 use dvp_domain::time::Timestamp;
@@ -15,7 +16,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::plan;
-use super::rows::{Rows, reserve};
+use super::rows::Rows;
 use super::unit::{Accepted, Outcome, Submission};
 use crate::context::Context;
 use crate::store::StoreError;
@@ -43,7 +44,7 @@ pub(super) struct Decided<'a> {
 
 /// The balances that submissions may draw on.
 pub(super) fn balance_keys(context: &Context, submissions: &[&Submission]) -> BTreeSet<BalanceKey> {
-    let provider = &context.provider.id;
+    let provider = Owner::Provider(context.provider.id.clone());
     submissions.iter().map(|s| (provider.clone(), s.request.output_asset.symbol.clone())).collect()
 }
 
@@ -135,7 +136,7 @@ fn market_decision(
             }
         },
     };
-    let key = (context.provider.id.clone(), request.output_asset.symbol.clone());
+    let key = (Owner::Provider(context.provider.id.clone()), request.output_asset.symbol.clone());
     let available = rows.balances.get(&key).copied().unwrap_or_default().available;
     let market = Market { registry: &context.registry, provider: &context.provider, available };
     decide(request, &market, &lookup, &context.payout_provider, now)
@@ -151,10 +152,6 @@ fn gather_accepted(
 ) -> Result<Accepted, StoreError> {
     let request = &submission.request;
     let reference = Reference::from_unique(Uuid::now_v7().simple());
-    for slice in &plan.slices {
-        let key = (slice.provider_id.clone(), request.output_asset.symbol.clone());
-        rows.shift(&key, |held| reserve(held, slice.output))?;
-    }
     if let Some(quote) = &plan.quote_id {
         known.consumed.push((quote.clone(), reference.to_string()));
     }

@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod house;
+mod ledger;
 mod settling;
 mod writing;

@@ -62,8 +62,8 @@ async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
     let unbalanced = "select count(*) from (select asset from ledger_entry group by reference, step, asset \
                       having sum(amount) <> 0) u";
     assert_eq!(house.count(unbalanced).await, 0);
-    assert_eq!(house.count("select count(*) from ledger_entry").await, 12);
-    assert_eq!(house.count("select reserved::int8 from provider_balance").await, 0);
+    assert_eq!(house.count("select count(*) from ledger_entry where reference like 'exe_%'").await, 18);
+    assert_eq!(house.count("select sum(reserved)::int8 from account_balance").await, 0);
     assert_eq!(house.count("select count(*) from effect").await, 0);
 }
 
@@ -108,7 +108,7 @@ async fn a_failed_leg_ends_the_intent_with_the_funds_locked() {
             .await
             .unwrap();
     assert_eq!(object.0["fundsState"]["location"], "locked");
-    assert_eq!(payout.count("select reserved::int8 from provider_balance").await, 0);
+    assert_eq!(payout.count("select sum(reserved)::int8 from account_balance").await, 0);
     let lookup = payout.engine.receipt(&payout.tenant, RefType::ExecutionId, &pay).await.unwrap();
     assert_eq!(lookup, ReceiptLookup::NotIssued);
 }
@@ -188,7 +188,7 @@ async fn a_lock_that_can_never_succeed_fails_the_intent_and_frees_the_promise() 
     house.fact(&entity, &failed).await;
     house.wait_for_state(&reference, "failed").await;
     assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.failed"]);
-    assert_eq!(house.count("select reserved::int8 from provider_balance").await, 0);
+    assert_eq!(house.count("select sum(reserved)::int8 from account_balance").await, 0);
     let view =
         house.engine.execution(&house.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
     assert_eq!(view.failure.unwrap().code, "permit_expired");

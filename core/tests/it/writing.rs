@@ -43,7 +43,7 @@ async fn an_accepted_intent_is_there_whole_when_it_is_answered() {
     assert_eq!(house.count("select count(*) from intent where reference is not null").await, 1);
     assert_eq!(house.count("select count(*) from effect where kind in ('lock', 'expire')").await, 2);
     assert_eq!(house.count("select count(*) from permit_use").await, 1);
-    let reserved = "select reserved::int8 from provider_balance";
+    let reserved = "select sum(reserved)::int8 from account_balance";
     assert_eq!(house.count(reserved).await, 9_985);
     assert_eq!(house.count("select position from feed_counter").await, 1);
     assert_eq!(house.count("select count(*) from event where observed_at < occurred_at").await, 0);
@@ -144,7 +144,7 @@ async fn concurrent_orders_never_promise_more_than_the_provider_has() {
         .filter(|o| matches!(o, Outcome::Rejected { reason: Reason::NoLiquidity, .. }))
         .count();
     assert_eq!((accepted, refused), (5, 35));
-    assert_eq!(house.count("select available::int8 from provider_balance").await, 100);
+    assert_eq!(house.count("select available::int8 from account_balance where asset = 'USD'").await, 100);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,7 +220,7 @@ async fn cancelling_gives_everything_back_and_only_while_accepted() {
     assert_eq!(cancel().await.unwrap(), CancelOutcome::Cancelled);
     assert_eq!(cancel().await.unwrap(), CancelOutcome::TooLate);
     assert_eq!(house.events(&accepted.reference).await, ["intent.accepted", "intent.cancelled"]);
-    assert_eq!(house.count("select reserved::int8 from provider_balance").await, 0);
+    assert_eq!(house.count("select sum(reserved)::int8 from account_balance").await, 0);
     assert_eq!(house.count("select count(*) from effect").await, 0);
     assert_eq!(house.count("select count(*) from permit_use").await, 0);
     let stranger = Tenant { livemode: true, ..house.tenant.clone() };

@@ -1,7 +1,7 @@
 use expect_test::expect;
 
 use super::*;
-use crate::decision::{Decision, QuoteLookup, decide, tests};
+use crate::decision::{Decision, InputFunding, OrderKind, QuoteLookup, decide, tests};
 use crate::quote::Market;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -30,26 +30,74 @@ fn terms() -> Terms {
     }
 }
 
+const KINDS: [OrderKind; 4] =
+    [OrderKind::TokenToFiat, OrderKind::TokenToToken, OrderKind::FiatToFiat, OrderKind::FiatToToken];
+
+/// The same amounts as an order of any kind.
+pub(crate) fn terms_of(kind: OrderKind) -> Terms {
+    let mut terms = terms();
+    terms.plan.kind = kind;
+    if !kind.locks_input() {
+        let (asset, amount) = (terms.input.asset.clone(), terms.input.amount);
+        terms.plan.funding = InputFunding::PartnerBalance { asset, amount };
+    }
+    terms
+}
+
+fn lock() -> Lock {
+    Lock { tx_hash: "0xl".into(), timelock_expires_at: LATER, refunded: false }
+}
+
+/// The states an order of a kind can be in.
+fn states_of(kind: OrderKind) -> Vec<State> {
+    let converts = terms_of(kind).converts();
+    let mut states = states();
+    for state in &mut states {
+        match state {
+            State::Converting { lock, .. } | State::ConversionFailed { lock, .. } if !kind.locks_input() => {
+                *lock = None;
+            }
+            State::Paying { lock, offramp, .. }
+            | State::Completed { lock, offramp, .. }
+            | State::PayoutFailed { lock, offramp, .. } => {
+                lock.take_if(|_| !kind.locks_input());
+                offramp.take_if(|_| !converts);
+            }
+            _ => {}
+        }
+    }
+    states.retain(|state| match state {
+        State::Locking | State::Releasing { .. } | State::Failed { .. } => kind.locks_input(),
+        State::Converting { .. } | State::ConversionFailed { .. } => converts,
+        _ => true,
+    });
+    states
+}
+
 fn states() -> Vec<State> {
-    let lock = || Lock { tx_hash: "0xl".into(), timelock_expires_at: LATER };
     let done = || LegDone { provider_reference: "ref".into(), occurred_at: NOW };
     let failure =
         || Failure { stage: Stage::Payout, code: "c".into(), message: "m".into(), retryable: false };
     vec![
         State::Accepted,
         State::Locking,
-        State::Converting { lock: lock(), leg: Leg::default() },
-        State::Paying { lock: lock(), offramp: done(), leg: Leg::default() },
-        State::Releasing { lock: lock(), offramp: done(), payout: done(), filled: false },
+        State::Converting { lock: Some(lock()), leg: Leg::default() },
+        State::Paying { lock: Some(lock()), offramp: Some(done()), leg: Leg::default() },
+        State::Releasing { lock: lock(), offramp: Some(done()), payout: done(), filled: false },
         State::Completed {
-            lock: lock(),
-            offramp: done(),
+            lock: Some(lock()),
+            offramp: Some(done()),
             payout: done(),
-            settle_tx: "0xs".into(),
+            settle_tx: Some("0xs".into()),
             finality: None,
         },
-        State::ConversionFailed { lock: lock(), failure: failure(), refunded: false },
-        State::PayoutFailed { lock: lock(), offramp: done(), failure: failure(), refunded: false },
+        State::ConversionFailed { lock: Some(lock()), failure: failure(), refunded: false },
+        State::PayoutFailed {
+            lock: Some(lock()),
+            offramp: Some(done()),
+            failure: failure(),
+            refunded: false,
+        },
         State::Cancelled,
         State::Expired,
         State::Failed { failure: failure() },
@@ -65,10 +113,7 @@ fn everything() -> Vec<(&'static str, Happened)> {
         ("lock_due", Happened::LockDue),
         ("cancel_asked", Happened::CancelAsked),
         ("deadline_passed", Happened::DeadlinePassed { at: LATER }),
-        (
-            "locked",
-            Happened::Locked { lock: Lock { tx_hash: "0xl".into(), timelock_expires_at: LATER }, at: LATER },
-        ),
+        ("locked", Happened::Locked { lock: lock(), at: LATER }),
         ("lock_failed", Happened::LockFailed { code: "c".into(), message: "m".into(), at: LATER }),
         ("offramp in progress", Happened::Offramp { answer: waits(), at: LATER }),
         ("offramp done", Happened::Offramp { answer: done(), at: LATER }),
@@ -83,43 +128,128 @@ fn everything() -> Vec<(&'static str, Happened)> {
     ]
 }
 
-#[test]
-fn the_whole_table_of_states_and_events() {
-    let terms = terms();
+fn table(kind: OrderKind) -> String {
+    let terms = terms_of(kind);
     let mut table = String::new();
-    for state in states() {
+    let effects = |effects: &[Effect]| effects.iter().map(effect_name).collect::<Vec<_>>().join(", ");
+    let begun = accept(&terms);
+    table.push_str(&format!("-> accepted [intent.accepted] {{{}}}\n", effects(&begun.effects)));
+    let mut states = states_of(kind);
+    if kind.locks_input() {
+        let refunded = Some(Lock { refunded: true, ..lock() });
+        states.push(State::Converting { lock: refunded.clone(), leg: Leg::default() });
+        states.push(State::Paying { lock: refunded, offramp: None, leg: Leg::default() });
+    }
+    for state in states {
         for (name, happened) in everything() {
+            let gone = if is_gone(state.lock()) { " (refunded)" } else { "" };
             let Ok(step) = state.clone().step(&terms, happened) else { continue };
             let events: Vec<_> = step.events.iter().map(|told| told.kind.as_str()).collect();
-            let effects: Vec<_> = step.effects.iter().map(effect_name).collect();
-            table.push_str(&format!(
-                "{} + {name} -> {} [{}] {{{}}}\n",
-                state.name(),
-                step.next.name(),
-                events.join(", "),
-                effects.join(", ")
-            ));
+            let effects = effects(&step.effects);
+            let (from, to) = (state.name(), step.next.name());
+            table.push_str(&format!("{from}{gone} + {name} -> {to} [{}] {{{effects}}}\n", events.join(", ")));
         }
     }
+    table
+}
+
+#[test]
+fn the_whole_table_of_states_and_events_of_tokens_for_money() {
     expect![[r#"
+        -> accepted [intent.accepted] {reserve, lock at, expire at}
         accepted + lock_due -> locking [] {create}
-        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release reservation}
-        accepted + deadline_passed -> expired [intent.expired] {drop timers, release reservation}
-        locking + locked -> converting [offramp.initiated] {drop timers, post, call offramp}
-        locking + lock_failed -> failed [intent.failed] {drop timers, release reservation}
+        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
+        accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
+        locking + locked -> converting [offramp.initiated] {drop timers, lock, call offramp}
+        locking + lock_failed -> failed [intent.failed] {drop timers, release}
         converting + offramp in progress -> converting [offramp.in_progress] {}
-        converting + offramp done -> paying [offramp.completed, payout.initiated] {call payout}
-        converting + offramp failed -> conversion_failed [offramp.failed] {release reservation}
+        converting + offramp done -> paying [offramp.completed, payout.initiated] {convert, call payout}
+        converting + offramp failed -> conversion_failed [offramp.failed] {release}
+        converting + refunded -> converting [] {refund}
         paying + payout in progress -> paying [payout.in_progress] {}
-        paying + payout done -> releasing [] {spend reservation, post, fill and settle}
-        paying + payout failed -> payout_failed [payout.failed] {release reservation}
+        paying + payout done -> releasing [] {pay, fill and settle}
+        paying + payout failed -> payout_failed [payout.failed] {return}
+        paying + refunded -> paying [] {refund}
         releasing + filled -> releasing [] {}
-        releasing + settled -> completed [payout.completed] {post, issue receipt}
+        releasing + settled -> completed [payout.completed] {settle, issue receipt}
+        releasing + refunded -> completed [payout.completed] {refund, settle, issue receipt}
         completed + anchored -> completed [] {}
-        conversion_failed + refunded -> conversion_failed [] {post}
-        payout_failed + refunded -> payout_failed [] {post}
+        conversion_failed + refunded -> conversion_failed [] {refund}
+        payout_failed + refunded -> payout_failed [] {refund}
+        converting (refunded) + offramp in progress -> converting [offramp.in_progress] {}
+        converting (refunded) + offramp done -> conversion_failed [offramp.failed] {release}
+        converting (refunded) + offramp failed -> conversion_failed [offramp.failed] {release}
+        paying (refunded) + payout in progress -> paying [payout.in_progress] {}
+        paying (refunded) + payout done -> completed [payout.completed] {pay, settle, issue receipt}
+        paying (refunded) + payout failed -> payout_failed [payout.failed] {return}
     "#]]
-    .assert_eq(&table);
+    .assert_eq(&table(OrderKind::TokenToFiat));
+}
+
+#[test]
+fn the_whole_table_of_states_and_events_of_tokens_for_tokens() {
+    expect![[r#"
+        -> accepted [intent.accepted] {reserve, lock at, expire at}
+        accepted + lock_due -> locking [] {create}
+        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
+        accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
+        locking + locked -> converting [offramp.initiated] {drop timers, lock, call offramp}
+        locking + lock_failed -> failed [intent.failed] {drop timers, release}
+        converting + offramp in progress -> converting [offramp.in_progress] {}
+        converting + offramp done -> paying [offramp.completed, payout.initiated] {convert, transfer}
+        converting + offramp failed -> conversion_failed [offramp.failed] {release}
+        converting + refunded -> converting [] {refund}
+        paying + payout in progress -> paying [payout.in_progress] {}
+        paying + payout done -> releasing [] {pay, fill and settle}
+        paying + payout failed -> payout_failed [payout.failed] {return}
+        paying + refunded -> paying [] {refund}
+        releasing + filled -> releasing [] {}
+        releasing + settled -> completed [payout.completed] {settle, issue receipt}
+        releasing + refunded -> completed [payout.completed] {refund, settle, issue receipt}
+        completed + anchored -> completed [] {}
+        conversion_failed + refunded -> conversion_failed [] {refund}
+        payout_failed + refunded -> payout_failed [] {refund}
+        converting (refunded) + offramp in progress -> converting [offramp.in_progress] {}
+        converting (refunded) + offramp done -> conversion_failed [offramp.failed] {release}
+        converting (refunded) + offramp failed -> conversion_failed [offramp.failed] {release}
+        paying (refunded) + payout in progress -> paying [payout.in_progress] {}
+        paying (refunded) + payout done -> completed [payout.completed] {pay, settle, issue receipt}
+        paying (refunded) + payout failed -> payout_failed [payout.failed] {return}
+    "#]]
+    .assert_eq(&table(OrderKind::TokenToToken));
+}
+
+#[test]
+fn the_whole_table_of_states_and_events_of_money_for_money() {
+    expect![[r#"
+        -> accepted [intent.accepted] {reserve, lock at, expire at}
+        accepted + lock_due -> paying [payout.initiated] {drop timers, convert, call payout}
+        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
+        accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
+        paying + payout in progress -> paying [payout.in_progress] {}
+        paying + payout done -> completed [payout.completed] {pay, settle, issue receipt}
+        paying + payout failed -> payout_failed [payout.failed] {return}
+        completed + anchored -> completed [] {}
+    "#]]
+    .assert_eq(&table(OrderKind::FiatToFiat));
+}
+
+#[test]
+fn the_whole_table_of_states_and_events_of_money_for_tokens() {
+    expect![[r#"
+        -> accepted [intent.accepted] {reserve, lock at, expire at}
+        accepted + lock_due -> converting [offramp.initiated] {drop timers, call offramp}
+        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
+        accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
+        converting + offramp in progress -> converting [offramp.in_progress] {}
+        converting + offramp done -> paying [offramp.completed, payout.initiated] {convert, transfer}
+        converting + offramp failed -> conversion_failed [offramp.failed] {release}
+        paying + payout in progress -> paying [payout.in_progress] {}
+        paying + payout done -> completed [payout.completed] {pay, settle, issue receipt}
+        paying + payout failed -> payout_failed [payout.failed] {return}
+        completed + anchored -> completed [] {}
+    "#]]
+    .assert_eq(&table(OrderKind::FiatToToken));
 }
 
 fn effect_name(effect: &Effect) -> &'static str {
@@ -132,19 +262,19 @@ fn effect_name(effect: &Effect) -> &'static str {
         Effect::FillAndSettle => "fill and settle",
         Effect::IssueReceipt => "issue receipt",
         Effect::DropTimers => "drop timers",
-        Effect::ReleaseReservation => "release reservation",
-        Effect::SpendReservation => "spend reservation",
-        Effect::Post(_) => "post",
+        Effect::TransferOnChain => "transfer",
+        Effect::Post(posting) => posting.reason.as_str(),
     }
 }
 
 #[test]
 fn a_terminal_state_tells_nothing_more() {
-    let terms = terms();
-    for state in states().into_iter().filter(State::is_terminal) {
-        for (_, happened) in everything() {
-            if let Ok(step) = state.clone().step(&terms, happened) {
-                assert!(step.events.is_empty() && step.next.name() == state.name());
+    for kind in KINDS {
+        for state in states_of(kind).into_iter().filter(State::is_terminal) {
+            for (_, happened) in everything() {
+                if let Ok(step) = state.clone().step(&terms_of(kind), happened) {
+                    assert!(step.events.is_empty() && step.next.name() == state.name());
+                }
             }
         }
     }
@@ -162,12 +292,13 @@ fn progress_of_a_leg_is_told_once() {
 
 #[test]
 fn the_terminal_event_is_the_one_that_says_so() {
-    let terms = terms();
-    for state in states() {
-        for (_, happened) in everything() {
-            let Ok(step) = state.clone().step(&terms, happened) else { continue };
-            for told in &step.events {
-                assert_eq!(told.kind.is_terminal(), told.state.is_terminal(), "{:?}", told.kind);
+    for kind in KINDS {
+        for state in states_of(kind) {
+            for (_, happened) in everything() {
+                let Ok(step) = state.clone().step(&terms_of(kind), happened) else { continue };
+                for told in &step.events {
+                    assert_eq!(told.kind.is_terminal(), told.state.is_terminal(), "{:?}", told.kind);
+                }
             }
         }
     }
@@ -199,7 +330,7 @@ fn funds_are_said_to_be_where_the_contract_says() {
 #[test]
 fn the_receipt_hash_ignores_what_the_anchor_adds() {
     let done = LegDone { provider_reference: "bank".into(), occurred_at: NOW };
-    let receipt = crate::receipt::issue(&terms(), &done, &done, LATER);
+    let receipt = crate::receipt::issue(&terms(), Some(&done), &done, LATER);
     let finality = Finality { tx_hash: "0xa".into(), contract_address: "0xc".into(), chain_id: 1 };
     let shown = crate::receipt::with_finality(&receipt.body, Some(&finality));
     assert_eq!(shown["finality"]["chainId"], 1);
@@ -209,20 +340,16 @@ fn the_receipt_hash_ignores_what_the_anchor_adds() {
 }
 
 #[test]
-fn every_movement_balances_and_ends_where_it_should() {
-    let terms = terms();
-    let moves = [ledger::locked(&terms), ledger::paid(&terms), ledger::released(&terms)].concat();
-    let net = |account: &str, asset: &str| -> i128 {
-        let units = |m: &Move| i128::try_from(m.amount.minor.get()).unwrap();
-        let of = |m: &&Move| m.asset == asset;
-        let gained: i128 = moves.iter().filter(of).filter(|m| m.to.to_string() == account).map(units).sum();
-        let given: i128 = moves.iter().filter(of).filter(|m| m.from.to_string() == account).map(units).sum();
-        gained - given
-    };
-    assert_eq!(net("escrow", "USDC"), 0);
-    assert_eq!(net("external:0xAbc", "USDC"), -100_000_000);
-    assert_eq!(net("provider:north", "USDC"), 99_950_000);
-    assert_eq!(net("fees", "USDC"), 50_000);
-    assert_eq!(net("external:exe_1", "USD"), 9_935);
-    assert_eq!(net("provider:north", "USD"), -9_985);
+fn money_for_money_has_no_offramp_and_no_lock() {
+    let terms = terms_of(OrderKind::FiatToFiat);
+    let done = LegDone { provider_reference: "bank".into(), occurred_at: NOW };
+    let receipt = crate::receipt::issue(&terms, None, &done, LATER);
+    assert!(receipt.body["offramp"].is_null());
+    let started = State::Accepted.step(&terms, Happened::LockDue).unwrap();
+    assert_eq!(started.events[0].kind, EventType::PayoutInitiated);
+    let told = crate::event::snapshot(&terms, &started.next, EventType::PayoutInitiated, None);
+    let told = serde_json::to_value(told).unwrap();
+    assert!(told["lock"].is_null() && told["offramp"].is_null());
+    assert_eq!(told["payout"]["status"], "initiated");
+    assert_eq!(told["fundsState"], serde_json::json!({"location": "none_moved"}));
 }

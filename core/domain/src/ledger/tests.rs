@@ -1,0 +1,226 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::decision::{OrderKind, Slice};
+use crate::event::EventType;
+use crate::settlement::{
+    Effect, Finality, Happened, LegDone, Lock, RailAnswer, State, Step, accept, tests::terms_of,
+};
+use crate::time::Timestamp;
+
+const AT: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+const E18: i128 = 1_000_000_000_000_000_000;
+
+/// Balances by account and asset, in 10^-18 minor units.
+#[derive(Default)]
+struct Books(BTreeMap<(String, String), i128>);
+
+impl Books {
+    fn post(&mut self, posting: &Posting) {
+        for one in &posting.moves {
+            let amount = i128::try_from(one.amount.minor.get()).unwrap() * E18 + i128::from(one.amount.e18);
+            for (account, amount) in [(&one.from, -amount), (&one.to, amount)] {
+                let (kind, owner, part) = account.columns();
+                let name = format!("{kind}:{owner}:{part}");
+                *self.0.entry((name, one.asset.clone())).or_default() += amount;
+            }
+        }
+    }
+
+    fn minor(&self, account: &str, asset: &str) -> i128 {
+        let e18 = self.0.get(&(account.to_owned(), asset.to_owned())).copied().unwrap_or_default();
+        assert_eq!(e18 % E18, 0, "{account} holds a fraction");
+        e18 / E18
+    }
+
+    fn check(&self) {
+        let mut sums: BTreeMap<&str, i128> = BTreeMap::new();
+        for ((account, asset), amount) in &self.0 {
+            *sums.entry(asset).or_default() += amount;
+            if account.ends_with(":available")
+                || account.ends_with(":reserved")
+                || account.starts_with("escrow")
+            {
+                assert!(*amount >= 0, "{account} is overdrawn: {amount}");
+            }
+        }
+        assert!(sums.values().all(|sum| *sum == 0), "{sums:?}");
+    }
+
+    fn carry_out(&mut self, step: &Step) {
+        for effect in &step.effects {
+            if let Effect::Post(posting) = effect {
+                self.post(posting);
+                self.check();
+            }
+        }
+    }
+}
+
+/// Terms whose fill is shared by as many providers as there are cuts, plus one.
+fn shared(kind: OrderKind, cuts: &[u8]) -> Terms {
+    let mut terms = terms_of(kind);
+    let whole = terms.plan.slices.remove(0);
+    let (mut input, mut output) = (whole.input.get(), whole.output.get());
+    for (n, cut) in cuts.iter().enumerate() {
+        let part = |of: u128| of * u128::from(*cut) / 256;
+        let slice = Slice {
+            provider_id: format!("lp{n}"),
+            input: Minor::new(part(input)),
+            output: Minor::new(part(output)),
+            residual_e18: u64::from(*cut),
+            ..whole.clone()
+        };
+        input -= slice.input.get();
+        output -= slice.output.get();
+        terms.plan.slices.push(slice);
+    }
+    terms.plan.slices.push(Slice { input: Minor::new(input), output: Minor::new(output), ..whole });
+    terms
+}
+
+fn opening(terms: &Terms) -> Books {
+    let mut books = Books::default();
+    for slice in &terms.plan.slices {
+        let owner = Owner::Provider(slice.provider_id.clone());
+        books.post(&deposited(owner, &terms.output.asset, slice.output));
+    }
+    if let Some(owner) = funder(terms) {
+        books.post(&deposited(owner, &terms.input.asset, terms.plan.priced.input));
+    }
+    books
+}
+
+fn happened(choice: u8) -> Happened {
+    let done = RailAnswer::Done(LegDone { provider_reference: "r".into(), occurred_at: AT });
+    let fails = RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
+    let waits = RailAnswer::InProgress { provider_reference: "r".into() };
+    match choice % 16 {
+        0 => Happened::CancelAsked,
+        1 => Happened::DeadlinePassed { at: AT },
+        2 => Happened::LockFailed { code: "c".into(), message: "m".into(), at: AT },
+        3 => Happened::Offramp { answer: fails, at: AT },
+        4 => Happened::Payout { answer: fails, at: AT },
+        5 => Happened::Refunded,
+        6 => Happened::Offramp { answer: waits, at: AT },
+        7 => Happened::Filled,
+        8 => {
+            Happened::Anchored(Finality { tx_hash: "0x".into(), contract_address: "0x".into(), chain_id: 1 })
+        }
+        9 | 10 => Happened::LockDue,
+        11 => Happened::Locked {
+            lock: Lock { tx_hash: "0x".into(), timelock_expires_at: AT, refunded: false },
+            at: AT,
+        },
+        12 | 13 => Happened::Offramp { answer: done, at: AT },
+        14 => Happened::Payout { answer: done, at: AT },
+        _ => Happened::Settled { tx_hash: "0x".into() },
+    }
+}
+
+fn kinds() -> impl Strategy<Value = OrderKind> {
+    prop_oneof![
+        Just(OrderKind::TokenToFiat),
+        Just(OrderKind::TokenToToken),
+        Just(OrderKind::FiatToFiat),
+        Just(OrderKind::FiatToToken)
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4096))]
+
+    #[test]
+    fn books_balance_through_any_history_and_an_ended_order_leaves_nothing_promised_or_on_its_way(
+        kind in kinds(),
+        cuts in prop::collection::vec(any::<u8>(), 0..4),
+        history in prop::collection::vec(any::<u8>(), 0..60),
+    ) {
+        let terms = shared(kind, &cuts);
+        let mut books = opening(&terms);
+        let begun = accept(&terms);
+        books.carry_out(&begun);
+        let (mut state, mut told) = (begun.next, vec![EventType::IntentAccepted]);
+        for choice in history {
+            let before = state.clone();
+            state = match state.step(&terms, happened(choice)) {
+                Ok(step) => {
+                    books.carry_out(&step);
+                    told.extend(step.events.iter().map(|event| event.kind));
+                    step.next
+                }
+                Err(_) => before,
+            };
+        }
+        let ends = told.iter().filter(|kind| kind.is_terminal()).count();
+        prop_assert_eq!(ends, usize::from(state.is_terminal()));
+        if state.is_terminal() {
+            check_ended(&terms, &state, &books);
+        }
+    }
+}
+
+/// Nothing is reserved or on its way, and everybody has what the end of the order means.
+fn check_ended(terms: &Terms, state: &State, books: &Books) {
+    let (input, output) = (terms.input.asset.as_str(), terms.output.asset.as_str());
+    let priced = &terms.plan.priced;
+    let units = |amount: Minor| i128::try_from(amount.get()).unwrap();
+    assert_eq!(books.minor("clearing::total", output), 0);
+    let partner = format!("partner:{}:test", terms.partner_id);
+    assert_eq!(books.minor(&format!("{partner}:reserved"), input), 0);
+    let prefunded = if funder(terms).is_some() { units(priced.input) } else { 0 };
+    let completed = matches!(state, State::Completed { .. });
+    for slice in &terms.plan.slices {
+        let account = |part| format!("provider:{}:{part}", slice.provider_id);
+        assert_eq!(books.minor(&account("reserved"), output), 0);
+        let (gives, gets) = if completed { (units(slice.output), units(slice.input)) } else { (0, 0) };
+        assert_eq!(books.minor(&account("available"), output), units(slice.output) - gives);
+        assert_eq!(books.minor(&account("available"), input), gets);
+    }
+    let recipient = format!("external:{}:total", terms.reference);
+    let locked_still = match state {
+        State::ConversionFailed { lock: Some(_), refunded: false, .. }
+        | State::PayoutFailed { lock: Some(_), refunded: false, .. } => units(priced.input),
+        _ => 0,
+    };
+    assert_eq!(books.minor("escrow::total", input), locked_still);
+    if completed {
+        assert_eq!(books.minor(&recipient, output), units(priced.output));
+        assert_eq!(books.minor("fees::total", input), units(priced.protocol_fee));
+        assert_eq!(books.minor("fees::total", output), units(priced.payout_fee));
+        assert_eq!(books.minor(&format!("{partner}:available"), input), 0);
+    } else {
+        assert_eq!(books.minor(&recipient, output), 0);
+        assert_eq!(books.minor("fees::total", input) + books.minor("fees::total", output), 0);
+        assert_eq!(books.minor(&format!("{partner}:available"), input), prefunded);
+    }
+}
+
+#[test]
+fn what_a_floor_cut_off_is_owed_by_its_provider_and_kept_as_a_residual() {
+    let terms = shared(OrderKind::TokenToFiat, &[7]);
+    let mut books = Books::default();
+    books.post(&paid(&terms));
+    let of = |account: &str| books.0.get(&(account.to_owned(), terms.output.asset.clone())).copied();
+    let total: i128 = terms.plan.slices.iter().map(|slice| i128::from(slice.residual_e18)).sum();
+    assert_eq!(of("residual::total"), Some(total));
+    assert_eq!(of("provider:lp0:owed"), Some(-7));
+}
+
+#[test]
+fn every_fee_of_the_receipt_is_in_the_books() {
+    let terms = terms_of(OrderKind::TokenToFiat);
+    let mut books = Books::default();
+    for posting in [locked(&terms), reserved(&terms), converted(&terms), paid(&terms), settled(&terms)] {
+        books.post(&posting);
+    }
+    for item in &terms.plan.priced.fees {
+        let earned = i128::try_from(item.amount_minor.get()).unwrap();
+        match item.collection {
+            Collection::Deducted => assert_eq!(books.minor("fees::total", &item.currency), earned),
+            Collection::Absorbed => assert_eq!(books.minor("house::total", &item.currency), -earned),
+        }
+    }
+}
