@@ -19,5 +19,6 @@ pub mod rails;
 pub mod reads;
 pub mod secrets;
 pub mod store;
+pub mod webhooks;
 pub mod workflow;
 pub mod writer;

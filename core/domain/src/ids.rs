@@ -81,6 +81,11 @@ id!(
     "evt_"
 );
 id!(
+    /// A partner's webhook endpoint.
+    EndpointId,
+    "ep_"
+);
+id!(
     /// An API key's public handle.
     KeyId,
     "key_"

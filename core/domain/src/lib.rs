@@ -5,12 +5,13 @@
 //!
 //! Reading order: [`money`] and [`asset`] say what is exchanged; [`pricing`] and [`quote`] at what price;
 //! [`intent`] what a caller may ask; [`decision`] whether it is accepted; [`settlement`] what happens then;
-//! [`event`], [`status`] and [`receipt`] how it is told.
+//! [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again.
 
 pub mod asset;
 pub mod beneficiary;
 pub mod canonical;
 pub mod decision;
+pub mod envelope;
 pub mod event;
 pub mod ids;
 pub mod intent;
@@ -19,6 +20,8 @@ pub mod money;
 pub mod pricing;
 pub mod quote;
 pub mod receipt;
+pub mod sample;
 pub mod settlement;
 pub mod status;
 pub mod time;
+pub mod webhook;

@@ -74,7 +74,7 @@ pub async fn append(conn: &mut PgConnection, events: &[NewEvent]) -> Result<(), 
 }
 
 #[derive(sqlx::FromRow)]
-struct Row {
+pub(super) struct Row {
     position: i64,
     event_id: String,
     partner_id: String,
@@ -95,7 +95,7 @@ fn kind(text: &str) -> Result<EventType, StoreError> {
 }
 
 impl Row {
-    fn into_event(self) -> Result<StoredEvent, StoreError> {
+    pub(super) fn into_event(self) -> Result<StoredEvent, StoreError> {
         let kind = kind(&self.kind)?;
         let event = NewEvent {
             event_id: self.event_id,
@@ -113,26 +113,67 @@ impl Row {
     }
 }
 
-/// A page of a tenant's events after a position, ascending.
+/// How long an event is in the feed.
+pub const RETENTION_DAYS: i32 = 15;
+
+macro_rules! page {
+    ($filter:literal) => {
+        concat!(
+            "select * from event where partner_id = $1 and livemode = $2 and position > $3 \
+               and observed_at > now() - make_interval(days => $4) and ($5::text is null or true) \
+               and ($6::text is null or true) ",
+            $filter,
+            " order by position limit $7"
+        )
+    };
+}
+
+/// One text for each set of filters, so that each has a plan that reads its own index and nothing else.
+const fn page_query(filter: &Filter) -> &'static str {
+    match (&filter.kind, &filter.intent_id) {
+        (None, None) => page!(""),
+        (Some(_), None) => page!("and type = $5"),
+        (None, Some(_)) => page!("and intent_id = $6"),
+        (Some(_), Some(_)) => page!("and type = $5 and intent_id = $6"),
+    }
+}
+
+/// A page of a tenant's events after a position, ascending, as far back as the feed is kept.
 pub async fn list_for_tenant(
     conn: &mut PgConnection,
     tenant: &Tenant,
     filter: &Filter,
 ) -> Result<Vec<StoredEvent>, StoreError> {
-    let rows: Vec<Row> = sqlx::query_as(
-        "select * from event where partner_id = $1 and livemode = $2 and position > $3 \
-           and ($4::text is null or type = $4) and ($5::text is null or intent_id = $5) \
-         order by position limit $6",
+    let rows: Vec<Row> = sqlx::query_as(page_query(filter))
+        .bind(&tenant.partner_id)
+        .bind(tenant.livemode)
+        .bind(filter.after)
+        .bind(RETENTION_DAYS)
+        .bind(filter.kind.map(EventType::as_str))
+        .bind(filter.intent_id.as_deref())
+        .bind(filter.limit)
+        .fetch_all(conn)
+        .await?;
+    rows.into_iter().map(Row::into_event).collect()
+}
+
+/// A tenant's event by its id, unless it has left the feed.
+pub async fn find_for_tenant(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    event_id: &str,
+) -> Result<Option<StoredEvent>, StoreError> {
+    let row: Option<Row> = sqlx::query_as(
+        "select * from event where event_id = $1 and partner_id = $2 and livemode = $3 \
+           and observed_at > now() - make_interval(days => $4)",
     )
+    .bind(event_id)
     .bind(&tenant.partner_id)
     .bind(tenant.livemode)
-    .bind(filter.after)
-    .bind(filter.kind.map(EventType::as_str))
-    .bind(filter.intent_id.as_deref())
-    .bind(filter.limit)
-    .fetch_all(conn)
+    .bind(RETENTION_DAYS)
+    .fetch_optional(conn)
     .await?;
-    rows.into_iter().map(Row::into_event).collect()
+    row.map(Row::into_event).transpose()
 }
 
 /// A page of one partner's executions' events for a follower inside the service.
@@ -153,10 +194,10 @@ pub async fn list_after(
     rows.into_iter().map(Row::into_event).collect()
 }
 
-/// What happened to one execution, oldest first.
+/// What happened to one execution, oldest first: what has left the feed too.
 pub async fn list_recorded(conn: &mut PgConnection, reference: &str) -> Result<Vec<Recorded>, StoreError> {
     let rows: Vec<(String, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
-        "select type, occurred_at, observed_at from event where reference = $1 order by sequence",
+        "select type, occurred_at, observed_at from event_record where reference = $1 order by sequence",
     )
     .bind(reference)
     .fetch_all(conn)

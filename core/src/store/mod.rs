@@ -9,6 +9,7 @@ pub mod commands;
 pub mod effects;
 pub mod events;
 pub mod executions;
+pub mod feed;
 pub mod fix;
 pub mod fix_admin;
 pub mod fix_settings;
@@ -21,6 +22,9 @@ pub mod partners;
 pub mod quotes;
 pub mod receipts;
 pub mod reports;
+pub mod webhook_deliveries;
+pub mod webhook_replays;
+pub mod webhooks;
 
 pub use sqlx::PgPool;
 use sqlx::migrate::Migrator;

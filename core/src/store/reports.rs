@@ -69,7 +69,7 @@ pub async fn list_recorded(
     references: &[&str],
 ) -> Result<HashMap<String, Vec<Recorded>>, StoreError> {
     let rows: Vec<(String, String, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
-        "select reference, type, occurred_at, observed_at from event where reference = any($1::text[]) \
+        "select reference, type, occurred_at, observed_at from event_record where reference = any($1::text[]) \
          order by reference, sequence",
     )
     .bind(references)
@@ -118,7 +118,7 @@ pub async fn load_position_at(
     cutoff: DateTime<Utc>,
 ) -> Result<i64, StoreError> {
     let row: (i64,) = sqlx::query_as(
-        "select coalesce(max(position), 0) from event \
+        "select coalesce(max(position), 0) from event_record \
          where partner_id = $1 and livemode = $2 and observed_at < $3",
     )
     .bind(&tenant.partner_id)
@@ -182,7 +182,7 @@ pub async fn list_range(
                 (select l.fact ->> 'amount' from chain_log l \
                  where l.entity = e.entity and l.canonical and l.event = 'Created' limit 1) as locked_amount \
          from execution e \
-         join lateral (select v.type, v.observed_at, v.object from event v \
+         join lateral (select v.type, v.observed_at, v.object from event_record v \
                        where v.reference = e.reference and v.position <= $5 \
                        order by v.sequence desc limit 1) last on true \
          left join receipt r on r.reference = e.reference \
@@ -239,7 +239,7 @@ pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<C
                                                      'intent.expired', 'intent.failed') then 'failed' \
                                   else 'in_progress' end as status \
              from execution e \
-             join lateral (select v.type from event v \
+             join lateral (select v.type from event_record v \
                            where v.reference = e.reference and v.position <= $5 \
                            order by v.sequence desc limit 1) last on true \
              where e.partner_id = $1 and e.livemode = $2 and e.accepted_at >= $3 and e.accepted_at < $4), \

@@ -1,0 +1,399 @@
+//! What can be asked of webhook endpoints: register, change, rotate, test, resend, replay.
+//!
+//! One command is one transaction, and so is the answer kept under its Idempotency-Key: the same key twice does the
+//! work once, whichever process it meets. A command that is refused leaves nothing, no answer either.
+//!
+//! Invariant: a secret leaves this module in the one answer that shows it, and is sealed everywhere else.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chrono::{DateTime, Utc};
+use dvp_domain::envelope::{Envelope, Told};
+use dvp_domain::event::{API_VERSION, EventType};
+use dvp_domain::ids::{EndpointId, EventId};
+use dvp_domain::sample;
+use dvp_domain::time::Timestamp;
+use serde_json::json;
+use sqlx::{Acquire, PgConnection};
+use uuid::Uuid;
+
+use crate::context::now;
+use crate::secrets::{SealBroken, Vault};
+use crate::store::events::{self, StoredEvent};
+use crate::store::idempotency::StoredResponse;
+use crate::store::intents::Tenant;
+use crate::store::webhook_deliveries::{self as deliveries, NewDelivery, Origin};
+use crate::store::webhook_replays::{self as replays, Replay};
+use crate::store::webhooks::{self as endpoints, Endpoint, NewEndpoint, OnceAnswer, OnceId, SealedSecrets};
+use crate::store::{StoreError, feed};
+
+/// How long two secrets sign after a rotation.
+pub const GRACE_MILLIS: i64 = 24 * 3_600_000;
+/// Bytes drawn for a secret: 40 characters of base64, none of them padding.
+const SECRET_BYTES: usize = 30;
+/// How far the clocks of two processes may be apart.
+const CLOCKS_APART: chrono::TimeDelta = chrono::TimeDelta::seconds(60);
+
+/// Whose endpoint is meant.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    pub key_id: String,
+    pub tenant: Tenant,
+}
+
+/// What is asked. URLs and types have been checked.
+#[derive(Debug, Clone)]
+pub enum Command {
+    Register {
+        url: String,
+        subscribed_types: Vec<String>,
+    },
+    Update {
+        url: Option<String>,
+        subscribed_types: Option<Vec<String>>,
+        is_active: Option<bool>,
+    },
+    Rotate,
+    /// A `test.ping`, or a made-up event of a type.
+    Test {
+        kind: Option<EventType>,
+    },
+    Resend {
+        event_id: String,
+    },
+    /// Everything observed from a time on and before another.
+    Replay {
+        from: DateTime<Utc>,
+        to: DateTime<Utc>,
+        types: Option<Vec<String>>,
+    },
+}
+
+/// What was done.
+#[derive(Debug, Clone)]
+pub enum Outcome {
+    Registered { endpoint_id: String, secret: String },
+    Updated(Box<Endpoint>),
+    Rotated { next_secret: String, grace_expires_at: Timestamp },
+    Queued { event_id: String },
+    Replaying { replay_id: i64 },
+}
+
+/// Why nothing was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// The key has an endpoint.
+    AlreadyExists,
+    /// The key has none.
+    NoEndpoint,
+    /// The key's endpoint is switched off.
+    Inactive,
+    /// There is no such event, or it has left the feed.
+    NoEvent,
+}
+
+/// A command that was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    #[error("refused: {0:?}")]
+    Refused(Refusal),
+    /// The Idempotency-Key belongs to another request.
+    #[error("the key was used for a different request")]
+    KeyConflict,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Sealed(#[from] SealBroken),
+    #[error("the operating system gives no random bytes: {0}")]
+    Randomness(#[from] getrandom::Error),
+}
+
+impl From<sqlx::Error> for WebhookError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl From<Refusal> for WebhookError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// Under which key an answer is kept.
+#[derive(Debug, Clone)]
+pub struct OncePart {
+    /// Method and path.
+    pub operation: String,
+    pub key: String,
+    pub fingerprint: [u8; 32],
+}
+
+/// An answer, and whether it was given before.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    pub response: StoredResponse,
+    pub replayed: bool,
+}
+
+/// Carries a command out and renders its answer, or gives the answer kept under the same key.
+pub async fn carry_out(
+    conn: &mut PgConnection,
+    vault: &Vault,
+    owner: &Owner,
+    command: Command,
+    once: Option<&OncePart>,
+    render: fn(&Outcome) -> StoredResponse,
+) -> Result<Answer, WebhookError> {
+    let mut tx = conn.begin().await?;
+    let once = once.map(|part| {
+        let OncePart { operation, key, fingerprint } = part;
+        let id = OnceId { key_id: owner.key_id.clone(), operation: operation.clone(), once_key: key.clone() };
+        (id, fingerprint)
+    });
+    if let Some((id, fingerprint)) = &once
+        && let Some(kept) = endpoints::claim_once(&mut tx, id, fingerprint).await?
+    {
+        return kept_answer(vault, id, &kept, fingerprint);
+    }
+    let outcome = work(&mut tx, vault, owner, command).await?;
+    let response = render(&outcome);
+    if let Some((id, _)) = &once {
+        let sealed = vault.seal(&seal_owner(id), response.body.as_bytes())?;
+        endpoints::answer_once(&mut tx, id, response.status, &sealed).await?;
+    }
+    tx.commit().await?;
+    Ok(Answer { response, replayed: false })
+}
+
+/// A kept answer opens for its own key only.
+fn seal_owner(id: &OnceId) -> String {
+    format!("{}\u{1}{}\u{1}{}", id.key_id, id.operation, id.once_key)
+}
+
+fn kept_answer(
+    vault: &Vault,
+    id: &OnceId,
+    kept: &OnceAnswer,
+    fingerprint: &[u8; 32],
+) -> Result<Answer, WebhookError> {
+    if kept.fingerprint != *fingerprint {
+        return Err(WebhookError::KeyConflict);
+    }
+    let body = vault.open(&seal_owner(id), &kept.sealed_body)?;
+    let body = String::from_utf8(body).map_err(|error| StoreError::corrupt("webhook_once", error))?;
+    Ok(Answer { response: StoredResponse { status: kept.status, body }, replayed: true })
+}
+
+async fn work(
+    conn: &mut PgConnection,
+    vault: &Vault,
+    owner: &Owner,
+    command: Command,
+) -> Result<Outcome, WebhookError> {
+    match command {
+        Command::Register { url, subscribed_types } => {
+            register(conn, vault, owner, url, subscribed_types).await
+        }
+        Command::Update { url, subscribed_types, is_active } => {
+            let mut endpoint = lock(conn, owner).await?;
+            endpoint.url = url.unwrap_or(endpoint.url);
+            endpoint.subscribed_types = subscribed_types.unwrap_or(endpoint.subscribed_types);
+            endpoint.is_active = is_active.unwrap_or(endpoint.is_active);
+            endpoints::update(conn, &endpoint).await?;
+            Ok(Outcome::Updated(Box::new(endpoint)))
+        }
+        Command::Rotate => rotate(conn, vault, owner).await,
+        Command::Test { kind } => test(conn, owner, kind).await,
+        Command::Resend { event_id } => {
+            let endpoint = active(conn, owner).await?;
+            let found = events::find_for_tenant(conn, &owner.tenant, &event_id).await?;
+            let stored = found.ok_or(Refusal::NoEvent)?;
+            let body = body(&stored, &endpoint.api_version);
+            let kind = stored.event.kind.as_str();
+            queue(conn, &endpoint, &event_id, kind, Origin::Resend, body).await?;
+            Ok(Outcome::Queued { event_id })
+        }
+        Command::Replay { from, to, types } => replay(conn, owner, (from, to), types).await,
+    }
+}
+
+async fn lock(conn: &mut PgConnection, owner: &Owner) -> Result<Endpoint, WebhookError> {
+    let found = endpoints::lock_by_key(conn, &owner.key_id).await?;
+    Ok(found.ok_or(Refusal::NoEndpoint)?)
+}
+
+async fn active(conn: &mut PgConnection, owner: &Owner) -> Result<Endpoint, WebhookError> {
+    let endpoint = lock(conn, owner).await?;
+    if endpoint.is_active { Ok(endpoint) } else { Err(Refusal::Inactive.into()) }
+}
+
+/// `whsec_` and base64: the whole text is the key of `Svc-Signature`, its decoded part that of Standard Webhooks.
+fn new_secret() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; SECRET_BYTES];
+    getrandom::fill(&mut bytes)?;
+    Ok(format!("whsec_{}", STANDARD.encode(bytes)))
+}
+
+async fn register(
+    conn: &mut PgConnection,
+    vault: &Vault,
+    owner: &Owner,
+    url: String,
+    subscribed_types: Vec<String>,
+) -> Result<Outcome, WebhookError> {
+    let endpoint_id = String::from(EndpointId::from_unique(Uuid::now_v7().simple()));
+    let secret = new_secret()?;
+    let new = NewEndpoint {
+        sealed_secret: vault.seal(&endpoint_id, secret.as_bytes())?,
+        id: endpoint_id.clone(),
+        key_id: owner.key_id.clone(),
+        tenant: owner.tenant.clone(),
+        url,
+        subscribed_types,
+        api_version: API_VERSION,
+    };
+    match endpoints::insert(conn, &new).await {
+        Ok(()) => Ok(Outcome::Registered { endpoint_id, secret }),
+        Err(taken) if taken.constraint() == Some("webhook_endpoint_key_key") => {
+            Err(Refusal::AlreadyExists.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The old secret and the new one sign until the grace is over. Rotated again within it, the secret before stays and
+/// the one that was to follow is worth nothing any more.
+async fn rotate(conn: &mut PgConnection, vault: &Vault, owner: &Owner) -> Result<Outcome, WebhookError> {
+    let mut endpoint = lock(conn, owner).await?;
+    let at = now();
+    let next_secret = new_secret()?;
+    let grace_expires_at = at.plus_millis(GRACE_MILLIS);
+    let SealedSecrets { current, next } = endpoint.secrets;
+    let current = match next {
+        Some((next, expires)) if Timestamp::from(expires) <= at => next,
+        Some(_) | None => current,
+    };
+    let sealed = vault.seal(&endpoint.id, next_secret.as_bytes())?;
+    endpoint.secrets = SealedSecrets { current, next: Some((sealed, grace_expires_at.to_utc())) };
+    endpoint.rotated_at = Some(at.to_utc());
+    endpoints::update_secrets(conn, &endpoint).await?;
+    Ok(Outcome::Rotated { next_secret, grace_expires_at })
+}
+
+/// The secrets that sign at `at`: one, or two during a rotation.
+pub fn signing_secrets(
+    vault: &Vault,
+    endpoint_id: &str,
+    sealed: &SealedSecrets,
+    at: Timestamp,
+) -> Result<Vec<Vec<u8>>, SealBroken> {
+    let in_force: Vec<&[u8]> = match &sealed.next {
+        Some((next, expires)) if Timestamp::from(*expires) <= at => vec![next],
+        Some((next, _)) => vec![&sealed.current, next],
+        None => vec![&sealed.current],
+    };
+    in_force.into_iter().map(|secret| vault.open(endpoint_id, secret)).collect()
+}
+
+async fn test(
+    conn: &mut PgConnection,
+    owner: &Owner,
+    kind: Option<EventType>,
+) -> Result<Outcome, WebhookError> {
+    let endpoint = active(conn, owner).await?;
+    let event_id = String::from(EventId::from_unique(Uuid::now_v7()));
+    let (at, livemode, version) = (now(), owner.tenant.livemode, endpoint.api_version.as_str());
+    let (kind, body) = match kind {
+        None => {
+            let ping = json!({"ping": true});
+            let envelope = Envelope::ping(&event_id, at, livemode, version, &ping);
+            (dvp_domain::envelope::TEST_PING, to_text(&envelope))
+        }
+        Some(kind) => {
+            let intent_id = format!("sample_{}", Uuid::now_v7().simple());
+            let object = serde_json::to_value(sample::snapshot(&intent_id, kind, at))
+                .map_err(|error| StoreError::corrupt("webhook_delivery", error))?;
+            let told = Told {
+                id: &event_id,
+                kind,
+                occurred_at: at,
+                observed_at: at,
+                livemode,
+                api_version: version,
+                intent_id: &intent_id,
+                client_reference: Some(&intent_id),
+                sequence: sample::sequence(kind),
+                object: &object,
+            };
+            (kind.as_str(), to_text(&Envelope::of(told)))
+        }
+    };
+    queue(conn, &endpoint, &event_id, kind, Origin::Test, body).await?;
+    Ok(Outcome::Queued { event_id })
+}
+
+async fn queue(
+    conn: &mut PgConnection,
+    endpoint: &Endpoint,
+    event_id: &str,
+    kind: &str,
+    origin: Origin,
+    body: String,
+) -> Result<(), StoreError> {
+    let new = NewDelivery {
+        endpoint_id: endpoint.id.clone(),
+        partner_id: endpoint.tenant.partner_id.clone(),
+        event_id: event_id.to_owned(),
+        kind: kind.to_owned(),
+        origin,
+        body,
+    };
+    deliveries::insert(conn, &[new]).await
+}
+
+async fn replay(
+    conn: &mut PgConnection,
+    owner: &Owner,
+    (from, to): (DateTime<Utc>, DateTime<Utc>),
+    types: Option<Vec<String>>,
+) -> Result<Outcome, WebhookError> {
+    let endpoint = active(conn, owner).await?;
+    let replay = Replay {
+        id: 0,
+        endpoint_id: endpoint.id,
+        position: feed::find_position_before(conn, from - CLOCKS_APART).await?,
+        until: feed::find_position_before(conn, to + CLOCKS_APART).await?,
+        from_time: from,
+        to_time: to,
+        types,
+    };
+    let replay_id = replays::insert(conn, &replay).await?;
+    Ok(Outcome::Replaying { replay_id })
+}
+
+/// A stored event as an endpoint of a version is sent it: the same bytes each time.
+pub fn body(stored: &StoredEvent, api_version: &str) -> String {
+    to_text(&envelope(stored, api_version))
+}
+
+/// A stored event's envelope.
+pub fn envelope<'a>(stored: &'a StoredEvent, api_version: &'a str) -> Envelope<'a> {
+    let event = &stored.event;
+    Envelope::of(Told {
+        id: &event.event_id,
+        kind: event.kind,
+        occurred_at: event.occurred_at.into(),
+        observed_at: event.observed_at.into(),
+        livemode: event.tenant.livemode,
+        api_version,
+        intent_id: &event.intent_id,
+        client_reference: event.client_reference.as_deref(),
+        sequence: event.sequence,
+        object: &event.object,
+    })
+}
+
+fn to_text(envelope: &Envelope<'_>) -> String {
+    serde_json::to_string(envelope).expect("texts, numbers and a JSON value always have a JSON text")
+}
