@@ -10,13 +10,28 @@ pub struct ChainConfig {
     pub chain_id: u64,
     /// For people.
     pub name: String,
-    /// HTTP endpoint of a node.
+    /// HTTP endpoint of a node: the relayer's, and the indexer's first.
     pub rpc_url: String,
+    /// Further endpoints of the same chain for the indexer. With any, a final block counts once two endpoints agree
+    /// on its hash.
+    pub further_rpc_urls: Vec<String>,
+    /// Websocket endpoint: news of blocks from there end a wait early, nothing else depends on it.
+    pub ws_url: Option<String>,
     /// Depth at which an event is told: 1 as soon as its block is there.
     pub confirmations: u64,
     /// Blocks below the node's `finalized` that may still change. Zero on a real chain, where a change there is a
     /// reason to stop; more on a development node, which may lose its newest blocks when it is killed.
     pub finality_margin: u64,
+    /// For a node without a `finalized` tag: so far below its head a block counts as final. `None` trusts the tag
+    /// alone.
+    pub finality_depth: Option<u64>,
+    /// Ranges end so many blocks below the final one, the rest is read block by block: by so much the machines behind
+    /// one endpoint may lag behind each other without our noticing.
+    pub range_margin: u64,
+    /// Whether a header's logs bloom counts as evidence. Some chains leave it empty.
+    pub trust_bloom: bool,
+    /// Whether a header's receipts root counts as evidence. Some chains have receipts that are not in it.
+    pub trust_receipts: bool,
     /// How often the node is asked for a new head.
     pub poll_interval: Duration,
     /// A transaction that is not mined for so long is sent again with higher fees.
@@ -32,8 +47,14 @@ impl ChainConfig {
             chain_id: deployment.chain_id,
             name: "anvil".to_owned(),
             rpc_url: rpc_url.to_owned(),
+            further_rpc_urls: Vec::new(),
+            ws_url: None,
             confirmations: 1,
             finality_margin: 64,
+            finality_depth: None,
+            range_margin: 32,
+            trust_bloom: true,
+            trust_receipts: true,
             poll_interval: Duration::from_millis(200),
             bump_after: Duration::from_secs(15),
             deployment,

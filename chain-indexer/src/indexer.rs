@@ -1,66 +1,56 @@
 //! Follows the contracts' events and gives the engine facts.
 //!
-//! Two zones. Up to the chain's finalized block, ranges of blocks are read by number. Above it one block at a time
-//! is read by its hash, linked to its parent; when the link breaks we go back to the last block that is still
-//! there. Blocks, events, facts and the cursor are written in one transaction under the lease of the duty.
+//! Two zones. Up to some way below the chain's finalized block, ranges of blocks are read by number ([`ranges`]).
+//! Above it one block at a time is read, linked to its parent, with its events by its hash; when the link breaks we
+//! go back to the last block that is still there ([`reorg`]). Blocks, events, facts and the cursor are written in one
+//! transaction under the lease of the duty.
 //!
 //! Invariants:
-//! - the cursor never passes a block whose events are not proven complete: the header's own bloom excludes our
-//!   contracts, or the events' numbers are contiguous and end at the contract's `seq()` at that very block;
-//! - what is in doubt is read again, never skipped;
-//! - nothing at or below `final_number` is ever taken back: a chain that does is not followed any further.
+//! - the cursor never passes a hot block whose events are not proven complete ([`proof`]): the header's own bloom
+//!   excludes our contracts, or the events' numbers are contiguous and end at the contract's `seq()` at that very
+//!   block, or the header's own receipts root is that of the receipts the events are taken from;
+//! - what is in doubt is read again, from another endpoint if there is one, never skipped;
+//! - nothing at or below `final_number` is ever taken back: a chain that does is halted, over restarts too;
+//! - one step asks one endpoint; what the others are asked for is only whether they agree.
+//!
+//! A step may be dropped at any await: it has then committed all of something or nothing.
 
 mod decode;
-mod verify;
+mod error;
+mod follow;
+mod proof;
+mod ranges;
+mod reorg;
 
 use crate::config::ChainConfig;
-use crate::duty::{Backoff, Duty};
-use crate::rpc::{self, BlockHead};
+use crate::pool::Pool;
+use crate::reader::{ChainReader, HttpReader};
+use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256};
-use alloy::providers::{DynProvider, Provider};
-use alloy::transports::{RpcError, TransportError};
-use dvp_core::store::chain::{self as store, BlockRow, Cursor, Emitted, LogRow};
+use alloy::transports::RpcError;
+use dvp_core::store::PgPool;
+use dvp_core::store::chain::{
+    self as store, Backfill, BlockRow, Cursor, Emitted, HaltReason, Halted, LogRow,
+};
 use dvp_core::store::lease::Lease;
-use dvp_core::store::{PgPool, StoreError};
-use std::time::Duration;
-use tokio_util::sync::CancellationToken;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use decode::{DecodeError, Hole};
+pub use error::IndexError;
+pub use follow::{run_indexer, run_indexer_on};
 
-/// So far behind the final block, ranges are read.
+/// Shorter stretches of final blocks are read one by one.
 const RANGE_FROM: u64 = 16;
-const RANGE_MAX: u64 = 2_000;
+/// After so many ranges in a row that could not be read, a block is read by itself, where more can be proven.
+const RANGE_TRIES: u32 = 4;
 /// Canonical blocks remembered below the final one.
 const KEEP_BLOCKS: u64 = 1_024;
 const PRUNE_EVERY: u64 = 256;
-
-/// Why the indexer does not go on for now.
-#[derive(Debug, thiserror::Error)]
-pub enum IndexError {
-    #[error("chain call failed: {0}")]
-    Rpc(#[from] TransportError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    #[error(transparent)]
-    Hole(#[from] Hole),
-    #[error("contract {contract} has emitted {emitted} events at block {block_number}, we were given {seen}")]
-    Incomplete { contract: Address, block_number: u64, emitted: u64, seen: u64 },
-    #[error("the node gave logs of block {found:?} for block {asked}")]
-    OtherBlock { asked: B256, found: Option<B256> },
-    #[error("block {number} changed though it was final")]
-    FinalityViolated { number: u64 },
-    #[error("the node is on chain {found}, not {expected}")]
-    WrongChain { expected: u64, found: u64 },
-}
-
-impl From<sqlx::Error> for IndexError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Store(error.into())
-    }
-}
+/// So often in a row an endpoint must say that a final block has changed before we believe it: behind one endpoint
+/// may be machines of which some lag.
+const SURE_AFTER: u32 = 8;
 
 /// What one step came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,112 +59,121 @@ pub enum Step {
     Advanced,
     /// Blocks were taken back.
     Unwound,
-    /// We are at the head.
+    /// Events that a range had left out were added.
+    Repaired,
+    /// We are at the head, as far as the endpoint knows.
     Idle,
 }
 
-/// Runs until cancelled. Errors of the node and the database are logged and tried again.
-pub async fn run_indexer(
-    pool: PgPool,
-    config: ChainConfig,
-    shutdown: CancellationToken,
-) -> Result<(), IndexError> {
-    let name = format!("indexer:{}", config.chain_id);
-    let mut indexer = Indexer::new(pool.clone(), config)?;
-    while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
-        indexer.follow(&mut duty, &shutdown).await;
-        duty.release(&pool).await;
-    }
-    Ok(())
-}
-
 /// Reads one chain, step by step.
-pub struct Indexer {
+pub struct Indexer<R = HttpReader> {
     pool: PgPool,
-    provider: DynProvider,
     config: ChainConfig,
-    /// Whether the node was asked which chain it is on.
-    chain_checked: bool,
-    /// Whether the numbers read so far were compared with the contracts' own since we started.
-    tail_proven: bool,
-    range: u64,
+    endpoints: Pool<R>,
+    /// Whether every number up to the cursor is known to be the last of its contract there.
+    tail_proven: AtomicBool,
+    /// The last final block that endpoints agreed on.
+    agreed: Option<(u64, B256)>,
+    /// The backfill under way, for people.
+    backfill: Option<Backfill>,
+    range_failures: u32,
+    /// How often in a row an endpoint said that a final block had changed.
+    violations: u32,
+    /// Head and finalized block of the last step's endpoint.
+    node: (u64, u64),
 }
 
-impl Indexer {
+impl Indexer<HttpReader> {
     /// No traffic yet.
     pub fn new(pool: PgPool, config: ChainConfig) -> Result<Self, IndexError> {
-        let provider = rpc::connect(&config.rpc_url)?;
-        Ok(Self { pool, provider, config, chain_checked: false, tail_proven: false, range: RANGE_MAX })
+        let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
+        let readers = urls.map(|url| HttpReader::new(url)).collect::<Result<Vec<_>, _>>()?;
+        Self::over(pool, config, readers)
+    }
+}
+
+impl<R: ChainReader> Indexer<R> {
+    /// An indexer that asks these endpoints, the first one by preference.
+    pub fn over(pool: PgPool, config: ChainConfig, readers: Vec<R>) -> Result<Self, IndexError> {
+        let endpoints = Pool::new(readers).ok_or(IndexError::NoEndpoint)?;
+        Ok(Self {
+            pool,
+            config,
+            endpoints,
+            tail_proven: AtomicBool::new(false),
+            agreed: None,
+            backfill: None,
+            range_failures: 0,
+            violations: 0,
+            node: (0, 0),
+        })
     }
 
-    async fn follow(&mut self, duty: &mut Duty, shutdown: &CancellationToken) {
-        let mut backoff = Backoff::new();
-        while !shutdown.is_cancelled() {
-            let pause = match self.turn(duty).await {
-                Ok(None) => {
-                    tracing::warn!(chain = self.config.name, "the indexer's duty was lost");
-                    return;
-                }
-                Ok(Some(step)) => {
-                    backoff.reset();
-                    if step == Step::Idle { self.config.poll_interval } else { Duration::ZERO }
-                }
-                Err(error @ IndexError::FinalityViolated { .. }) => {
-                    tracing::error!(chain = self.config.name, %error, "chain halted: an operator must look");
-                    Duration::from_secs(5)
-                }
-                Err(error) => {
-                    tracing::error!(chain = self.config.name, %error, "the indexer holds");
-                    backoff.next()
-                }
-            };
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
-    }
-
-    async fn turn(&mut self, duty: &mut Duty) -> Result<Option<Step>, IndexError> {
-        if duty.keep(&self.pool).await? { self.step(&duty.lease).await.map(Some) } else { Ok(None) }
-    }
-
-    /// Reads the next block or range, or goes back, if there is reason to.
+    /// Reads the next block or ranges, or goes back, if there is reason to.
     pub async fn step(&mut self, lease: &Lease) -> Result<Step, IndexError> {
-        self.check_chain().await?;
-        let cursor = self.cursor().await?;
-        let head = rpc::head(&self.provider).await?;
-        if head.number <= cursor.head_number {
-            return self.compare_head(lease, &cursor, &head).await;
+        let at = self.endpoints.pick();
+        let node = Arc::clone(&self.endpoints.at(at).reader);
+        let result = self.step_at(at, &node, lease).await;
+        match &result {
+            Ok(_) => {
+                self.endpoints.praise(at);
+                self.violations = 0;
+            }
+            Err(error) if error.is_of_the_endpoint() => self.endpoints.strike(at),
+            Err(_) => {}
         }
-        let final_number = self.final_number(&head).await?;
-        if final_number > cursor.head_number + RANGE_FROM {
-            self.read_range(lease, &cursor, &head, final_number).await
-        } else {
-            self.read_next(lease, &cursor, head, final_number).await
-        }
+        result
     }
 
-    async fn check_chain(&mut self) -> Result<(), IndexError> {
-        if !self.chain_checked {
-            let (expected, found) = (self.config.chain_id, self.provider.get_chain_id().await?);
+    async fn step_at(&mut self, at: usize, node: &Arc<R>, lease: &Lease) -> Result<Step, IndexError> {
+        self.check_chain(at, node).await?;
+        let cursor = self.cursor(node).await?;
+        if let Some(halted) = cursor.halted {
+            return Err(IndexError::Halted(halted));
+        }
+        let head = node.block(BlockId::latest()).await?.ok_or(RpcError::NullResp)?;
+        let finalized = self.finalized(node, &head).await?;
+        let final_told = finalized.as_ref().map_or(0, |block| block.number);
+        self.node = (head.number, final_told);
+        if self.has_regressed(at, head.number, final_told) {
+            let detail = format!("finalized block {final_told} with head {} was higher before", head.number);
+            return Err(self.halt(lease, &cursor, HaltReason::FinalizedRegressed, detail).await);
+        }
+        if head.number <= cursor.head_number {
+            return self.compare_head(node, at, lease, &cursor, &head).await;
+        }
+        let finalized = self.agreed_on(at, finalized).await;
+        let keep_off = self.config.finality_margin.max(self.config.range_margin);
+        let range_end = finalized.as_ref().map_or(0, |block| block.number.saturating_sub(keep_off));
+        if range_end > cursor.head_number + RANGE_FROM && self.range_failures < RANGE_TRIES {
+            return self.read_ranges(at, node, lease, cursor, &head, range_end).await;
+        }
+        self.range_failures = 0;
+        self.backfill = None;
+        self.read_next(node, at, lease, &cursor, head, finalized).await
+    }
+
+    async fn check_chain(&mut self, at: usize, node: &R) -> Result<(), IndexError> {
+        if !self.endpoints.at(at).chain_checked {
+            let (expected, found) = (self.config.chain_id, node.chain_id().await?);
             if found != expected {
                 return Err(IndexError::WrongChain { expected, found });
             }
-            self.chain_checked = true;
+            self.endpoints.at_mut(at).chain_checked = true;
         }
         Ok(())
     }
 
     /// Where we are; at first, just before the contracts.
-    async fn cursor(&self) -> Result<Cursor, IndexError> {
+    async fn cursor(&self, node: &R) -> Result<Cursor, IndexError> {
         let chain_id = self.config.chain_id;
         let mut conn = self.pool.acquire().await?;
         if let Some(cursor) = store::find_cursor(&mut conn, chain_id).await? {
             return Ok(cursor);
         }
+        drop(conn);
         let number = self.config.deployment.deployed_block.saturating_sub(1);
-        let block = self.block_at(number).await?.ok_or(RpcError::NullResp)?;
+        let block = node.block(BlockId::number(number)).await?.ok_or(RpcError::NullResp)?;
         let start = Cursor {
             chain_id,
             head_number: number,
@@ -182,142 +181,125 @@ impl Indexer {
             final_number: number,
             facts_number: number,
             version: 0,
+            halted: None,
         };
-        store::insert_cursor(&mut conn, &start).await?;
+        let mut tx = self.pool.begin().await?;
+        store::insert_cursor(&mut tx, &start, &block_row(&block, "start")).await?;
+        tx.commit().await?;
+        let mut conn = self.pool.acquire().await?;
         Ok(store::find_cursor(&mut conn, chain_id).await?.unwrap_or(start))
     }
 
-    async fn block_at(&self, number: u64) -> Result<Option<BlockHead>, TransportError> {
-        rpc::block(&self.provider, BlockId::number(number)).await
+    /// The endpoint's finalized block; on a chain without that tag, a block at a depth that counts as such.
+    async fn finalized(&self, node: &R, head: &BlockHead) -> Result<Option<BlockHead>, IndexError> {
+        match node.block(BlockId::finalized()).await {
+            Ok(Some(block)) => return Ok(Some(block)),
+            Ok(None) | Err(RpcError::ErrorResp(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let Some(depth) = self.config.finality_depth else { return Ok(None) };
+        let number = head.number.saturating_sub(depth);
+        Ok(node.block(BlockId::number(number)).await?)
     }
 
-    /// The node's finalized block less our margin; a node that knows no such tag finalizes nothing.
-    async fn final_number(&self, head: &BlockHead) -> Result<u64, TransportError> {
-        let finalized = match rpc::block(&self.provider, BlockId::finalized()).await {
-            Ok(block) => block.map_or(0, |block| block.number),
-            Err(RpcError::ErrorResp(_)) => 0,
-            Err(error) => return Err(error),
-        };
-        Ok(finalized.min(head.number).saturating_sub(self.config.finality_margin))
+    /// Whether the endpoint has taken back its finalized block, said so often that it is no machine that lags.
+    fn has_regressed(&mut self, at: usize, head: u64, finalized: u64) -> bool {
+        let endpoint = self.endpoints.at_mut(at);
+        let (head_before, final_before) = endpoint.told;
+        if finalized >= final_before {
+            endpoint.told = (head.max(head_before), finalized);
+            endpoint.regressions = 0;
+        } else if head >= head_before && finalized > 0 {
+            endpoint.regressions += 1;
+        }
+        endpoint.regressions >= SURE_AFTER
     }
 
-    /// The node is not ahead of us. If its head is a block of ours it is at most late, otherwise there was a reorg.
-    async fn compare_head(
-        &mut self,
-        lease: &Lease,
-        cursor: &Cursor,
-        head: &BlockHead,
-    ) -> Result<Step, IndexError> {
-        let ours = if head.number == cursor.head_number {
-            Some(cursor.head_hash)
-        } else {
-            let mut conn = self.pool.acquire().await?;
-            store::find_known_hash(&mut conn, self.config.chain_id, head.number).await?
-        };
-        match ours {
-            Some(hash) if hash == head.hash => Ok(Step::Idle),
-            Some(_) => self.unwind(lease, cursor).await,
-            None => {
-                let (node, indexed) = (head.number, cursor.head_number);
-                tracing::warn!(chain = self.config.name, node, indexed, "the node is far behind");
-                Ok(Step::Idle)
+    /// The finalized block once another endpoint has the same one under its number; alone, an endpoint is believed.
+    async fn agreed_on(&mut self, at: usize, finalized: Option<BlockHead>) -> Option<BlockHead> {
+        let block = finalized?;
+        let place = (block.number, block.hash);
+        let others = self.endpoints.others(at);
+        if others.is_empty() || self.agreed == Some(place) {
+            return Some(block);
+        }
+        for other in others {
+            match other.block(BlockId::number(block.number)).await {
+                Ok(Some(theirs)) if theirs.hash == block.hash => {
+                    self.agreed = Some(place);
+                    return Some(block);
+                }
+                Ok(Some(theirs)) => {
+                    let (ours, theirs) = (block.hash, theirs.hash);
+                    tracing::warn!(chain = self.config.name, block = block.number, %ours, %theirs,
+                                   "endpoints disagree on a finalized block");
+                }
+                Ok(None) | Err(_) => {}
             }
         }
+        None
     }
 
-    /// Goes back to the newest block of ours that the node still has under its number.
-    async fn unwind(&mut self, lease: &Lease, cursor: &Cursor) -> Result<Step, IndexError> {
-        let chain_id = self.config.chain_id;
-        let mut below = cursor.head_number + 1;
-        let (number, hash) = loop {
-            let mut conn = self.pool.acquire().await?;
-            let known = store::known_hashes_below(&mut conn, chain_id, below, 64).await?;
-            drop(conn);
-            let Some((lowest, _)) = known.last().copied() else {
-                return Err(IndexError::FinalityViolated { number: below });
-            };
-            if let Some(ancestor) = self.first_shared(cursor, &known).await? {
-                break ancestor;
-            }
-            below = lowest;
-        };
-        let mut tx = self.pool.begin().await?;
-        lease.guard(&mut tx).await?;
-        let (blocks, logs) = store::unwind_to(&mut tx, cursor, number, hash).await?;
-        tx.commit().await?;
-        self.tail_proven = false;
-        tracing::warn!(chain = self.config.name, to = number, blocks, logs, "reorg: blocks taken back");
-        Ok(Step::Unwound)
-    }
-
-    async fn first_shared(
-        &self,
-        cursor: &Cursor,
-        known: &[(u64, B256)],
-    ) -> Result<Option<(u64, B256)>, IndexError> {
-        for &(number, hash) in known {
-            if number < cursor.final_number {
-                return Err(IndexError::FinalityViolated { number: cursor.final_number });
-            }
-            if self.block_at(number).await?.is_some_and(|block| block.hash == hash) {
-                return Ok(Some((number, hash)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The hot zone: the one block after the cursor.
+    /// The one block after the cursor.
     async fn read_next(
         &mut self,
+        node: &R,
+        at: usize,
         lease: &Lease,
         cursor: &Cursor,
         head: BlockHead,
-        final_number: u64,
+        finalized: Option<BlockHead>,
     ) -> Result<Step, IndexError> {
         let number = cursor.head_number + 1;
         let head_number = head.number;
         let block = if head_number == number {
             head
         } else {
-            self.block_at(number).await?.ok_or(RpcError::NullResp)?
+            node.block(BlockId::number(number)).await?.ok_or(IndexError::Behind { number })?
         };
-        if block.parent != cursor.head_hash {
-            return self.unwind(lease, cursor).await;
+        if block.number != number {
+            return Err(IndexError::Behind { number });
         }
-        let (logs, verified_by) = self.proven_logs(cursor, &block).await?;
-        let rows = [block_row(&block, verified_by)];
-        self.commit(lease, cursor, &rows, &logs, final_number, head_number).await?;
-        self.tail_proven = true;
+        if block.parent != cursor.head_hash {
+            return self.unwind(node, at, lease, cursor, head_number).await;
+        }
+        let proof = match self.prove(node, cursor, &block).await {
+            Ok(proof) => proof,
+            Err(error) => return self.repair(node, lease, cursor, error).await,
+        };
+        let rows = [block_row(&block, proof.by)];
+        let final_number = self.final_for(cursor, &block, finalized.as_ref()).await?;
+        self.commit(lease, cursor, &rows, &proof.rows, final_number, head_number).await?;
+        if proof.reaches_the_end {
+            self.tail_proven.store(true, Ordering::Relaxed);
+        }
         Ok(Step::Advanced)
     }
 
-    /// The final zone: many blocks by number. Shorter ranges are tried after an error.
-    async fn read_range(
-        &mut self,
-        lease: &Lease,
+    /// What is final once `block` is read: as much of our own chain as the finalized block is the end of.
+    async fn final_for(
+        &self,
         cursor: &Cursor,
-        head: &BlockHead,
-        final_number: u64,
-    ) -> Result<Step, IndexError> {
-        let ours = self.block_at(cursor.head_number).await?;
-        if ours.is_none_or(|block| block.hash != cursor.head_hash) {
-            return self.unwind(lease, cursor).await;
+        block: &BlockHead,
+        finalized: Option<&BlockHead>,
+    ) -> Result<u64, IndexError> {
+        let Some(finalized) = finalized.filter(|finalized| finalized.number <= block.number) else {
+            return Ok(cursor.final_number);
+        };
+        let final_number = finalized.number.saturating_sub(self.config.finality_margin);
+        if final_number <= cursor.final_number {
+            return Ok(cursor.final_number);
         }
-        let to = final_number.min(cursor.head_number + self.range);
-        match self.proven_range(cursor, to).await {
-            Ok((blocks, logs)) => {
-                self.commit(lease, cursor, &blocks, &logs, to, head.number).await?;
-                self.range = (self.range * 2).min(RANGE_MAX);
-                Ok(Step::Advanced)
-            }
-            Err(error) => {
-                self.range = (self.range / 2).max(1);
-                Err(error)
-            }
-        }
+        let ours = if finalized.number == block.number {
+            Some(block.hash)
+        } else {
+            let mut conn = self.pool.acquire().await?;
+            store::find_known_hash(&mut conn, self.config.chain_id, finalized.number).await?
+        };
+        Ok(if ours == Some(finalized.hash) { final_number } else { cursor.final_number })
     }
 
-    /// Everything about these blocks in one transaction.
+    /// Everything about these blocks in one transaction; gives the cursor after it.
     async fn commit(
         &self,
         lease: &Lease,
@@ -326,8 +308,8 @@ impl Indexer {
         logs: &[LogRow],
         final_number: u64,
         head_number: u64,
-    ) -> Result<(), IndexError> {
-        let Some(last) = blocks.last() else { return Ok(()) };
+    ) -> Result<Cursor, IndexError> {
+        let Some(last) = blocks.last() else { return Ok(cursor.clone()) };
         let chain_id = self.config.chain_id;
         let deep = (head_number + 1).saturating_sub(self.config.confirmations.max(1));
         let to = Cursor {
@@ -344,20 +326,48 @@ impl Indexer {
         if !emitted.is_empty() {
             store::complete_commands(&mut tx, chain_id).await?;
         }
-        if to.head_number.is_multiple_of(PRUNE_EVERY) {
+        if to.head_number / PRUNE_EVERY > cursor.head_number / PRUNE_EVERY {
             let below = to.final_number.saturating_sub(KEEP_BLOCKS);
             store::prune_blocks(&mut tx, chain_id, below).await?;
         }
         tx.commit().await?;
-        for fact in &emitted {
-            tell(fact);
+        emitted.iter().for_each(tell);
+        Ok(Cursor { version: cursor.version + 1, ..to })
+    }
+
+    /// Halts the chain. The error to return: that it is halted, or why it could not be.
+    async fn halt(&self, lease: &Lease, cursor: &Cursor, reason: HaltReason, detail: String) -> IndexError {
+        let halted = Halted { reason, detail };
+        let write = async {
+            let mut tx = self.pool.begin().await?;
+            lease.guard(&mut tx).await?;
+            store::halt(&mut tx, cursor, &halted).await?;
+            tx.commit().await?;
+            Ok::<_, IndexError>(())
+        };
+        match write.await {
+            Ok(()) => {
+                let (reason, detail) = (reason.as_str(), halted.detail.as_str());
+                tracing::error!(
+                    chain = self.config.name,
+                    reason,
+                    detail,
+                    "chain halted: an operator must look"
+                );
+                IndexError::Halted(halted)
+            }
+            Err(error) => error,
         }
-        Ok(())
+    }
+
+    fn contracts(&self) -> [Address; 4] {
+        let deployment = &self.config.deployment;
+        [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts]
     }
 }
 
 fn tell(fact: &Emitted) {
-    let intent_id = fact.intent_id.as_deref().unwrap_or_default();
+    let Some(intent_id) = fact.intent_id.as_deref() else { return };
     let reference = fact.reference.as_deref().unwrap_or_default();
     let _span = tracing::info_span!("chain_fact", intent_id, reference).entered();
     let (kind, block, tx, entity) = (&fact.kind, fact.block_number, fact.tx_hash, fact.entity);

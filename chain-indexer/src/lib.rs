@@ -18,9 +18,12 @@ pub mod deploy;
 mod duty;
 pub mod indexer;
 pub mod permits;
+mod pool;
+pub mod reader;
 pub mod relayer;
 pub mod rpc;
 pub mod signing;
+mod wake;
 
 pub use config::ChainConfig;
 pub use indexer::run_indexer;

@@ -5,10 +5,10 @@
 
 use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder;
-use alloy::primitives::{Address, B256, Bytes, U256};
+use alloy::primitives::{Address, B256, Bloom, Bytes, U256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
 use alloy::rpc::client::RpcClient;
-use alloy::rpc::types::TransactionRequest;
+use alloy::rpc::types::{Block, TransactionRequest};
 use alloy::sol_types::SolCall;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use std::time::Duration;
@@ -40,23 +40,37 @@ pub struct BlockHead {
     /// Unix seconds.
     pub timestamp: u64,
     pub base_fee: u64,
-    /// The logs bloom, when the header hashes to its own hash: only then is it evidence.
-    pub proven_bloom: Option<alloy::primitives::Bloom>,
+    /// Present when the header hashes to its own hash: only then is it evidence.
+    pub proven: Option<Commitments>,
+}
+
+/// What a header says about its block's logs.
+#[derive(Debug, Clone)]
+pub struct Commitments {
+    pub bloom: Bloom,
+    pub receipts_root: B256,
+}
+
+impl From<Block> for BlockHead {
+    fn from(block: Block) -> Self {
+        let header = block.header;
+        let proven = header.inner.hash_slow() == header.hash;
+        let inner = header.inner;
+        let commitments = Commitments { bloom: inner.logs_bloom, receipts_root: inner.receipts_root };
+        Self {
+            number: inner.number,
+            hash: header.hash,
+            parent: inner.parent_hash,
+            timestamp: inner.timestamp,
+            base_fee: inner.base_fee_per_gas.unwrap_or_default(),
+            proven: proven.then_some(commitments),
+        }
+    }
 }
 
 /// `latest`, `finalized`, a number or a hash; `None` when the node has no such block.
 pub async fn block(provider: &DynProvider, id: BlockId) -> Result<Option<BlockHead>, TransportError> {
-    let Some(block) = provider.get_block(id).await? else { return Ok(None) };
-    let header = block.header;
-    let proven = header.inner.hash_slow() == header.hash;
-    Ok(Some(BlockHead {
-        number: header.inner.number,
-        hash: header.hash,
-        parent: header.inner.parent_hash,
-        timestamp: header.inner.timestamp,
-        base_fee: header.inner.base_fee_per_gas.unwrap_or_default(),
-        proven_bloom: proven.then_some(header.inner.logs_bloom),
-    }))
+    Ok(provider.get_block(id).await?.map(BlockHead::from))
 }
 
 /// The newest block.

@@ -29,8 +29,8 @@ pub(super) fn topics() -> Vec<B256> {
 pub enum DecodeError {
     #[error("a log without its place in a block")]
     Unplaced,
-    #[error("a log marked as removed")]
-    Removed,
+    #[error("two logs at place {log_index} of block {block_hash}")]
+    TwoInOnePlace { block_hash: B256, log_index: u64 },
     #[error("log {log_index} of transaction {tx_hash} does not decode: {reason}")]
     Undecodable { tx_hash: B256, log_index: u64, reason: String },
     #[error("`Created` of {entity} without its `Locked` in transaction {tx_hash}")]
@@ -56,7 +56,8 @@ struct Decoded {
     seq: u64,
 }
 
-/// Rows in block order. `timestamps` has the time of every block that occurs.
+/// Rows in block order, however the logs came: doubles are one, those marked as removed are none.
+/// `timestamps` has the time of every block that occurs.
 pub(super) fn rows(
     deployment: &Deployment,
     logs: &[Log],
@@ -64,14 +65,8 @@ pub(super) fn rows(
 ) -> Result<Vec<LogRow>, DecodeError> {
     let mut rows = Vec::with_capacity(logs.len());
     let mut events = Vec::with_capacity(logs.len());
-    for log in logs {
-        if log.removed {
-            return Err(DecodeError::Removed);
-        }
-        let place = (log.block_hash, log.block_number, log.transaction_hash, log.log_index);
-        let (Some(block_hash), Some(block_number), Some(tx_hash), Some(log_index)) = place else {
-            return Err(DecodeError::Unplaced);
-        };
+    for log in in_order(logs)? {
+        let Place { block_number, log_index, block_hash, tx_hash } = place(log)?;
         let undecodable = |reason: String| DecodeError::Undecodable { tx_hash, log_index, reason };
         let decoded = decode(deployment, log).map_err(undecodable)?;
         rows.push(LogRow {
@@ -89,8 +84,37 @@ pub(super) fn rows(
         events.push(decoded.event);
     }
     add_facts(deployment, &mut rows, &events)?;
-    rows.sort_by_key(|row| (row.block_number, row.log_index));
     Ok(rows)
+}
+
+struct Place {
+    block_number: u64,
+    log_index: u64,
+    block_hash: B256,
+    tx_hash: B256,
+}
+
+fn place(log: &Log) -> Result<Place, DecodeError> {
+    let place = (log.block_number, log.log_index, log.block_hash, log.transaction_hash);
+    let (Some(block_number), Some(log_index), Some(block_hash), Some(tx_hash)) = place else {
+        return Err(DecodeError::Unplaced);
+    };
+    Ok(Place { block_number, log_index, block_hash, tx_hash })
+}
+
+fn in_order(logs: &[Log]) -> Result<Vec<&Log>, DecodeError> {
+    let mut there: Vec<&Log> = logs.iter().filter(|log| !log.removed).collect();
+    there.sort_by_key(|log| (log.block_number, log.log_index, log.block_hash));
+    let twin = |a: &Log, b: &Log| a.block_hash == b.block_hash && a.log_index == b.log_index;
+    for pair in there.windows(2) {
+        let (a, b) = (pair[0], pair[1]);
+        if twin(a, b) && (a.inner != b.inner || a.transaction_hash != b.transaction_hash) {
+            let Place { block_hash, log_index, .. } = place(a)?;
+            return Err(DecodeError::TwoInOnePlace { block_hash, log_index });
+        }
+    }
+    there.dedup_by(|a, b| twin(a, b));
+    Ok(there)
 }
 
 impl Event {

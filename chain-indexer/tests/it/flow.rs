@@ -309,6 +309,7 @@ async fn a_transaction_that_is_not_mined_is_sent_again_for_an_eighth_more() {
 async fn old_blocks_are_read_in_ranges_and_give_the_same_facts() {
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.finality_margin = 0;
+    chain.config.range_margin = 0;
     let scene = &chain.scene;
     let order = scene.order(1).await;
     let call = scene.create_call(&order, scene.signed(&order));
@@ -358,8 +359,14 @@ async fn a_chain_that_takes_back_final_blocks_is_not_followed() {
     let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
     while indexer.step(&lease).await.unwrap() == Step::Advanced {}
     let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([6, []])).await;
-    let refused = indexer.step(&lease).await;
-    assert!(matches!(refused, Err(IndexError::FinalityViolated { .. })), "{refused:?}");
+    let mut refused = indexer.step(&lease).await;
+    while matches!(refused, Err(IndexError::FinalityDoubted { .. })) {
+        refused = indexer.step(&lease).await;
+    }
+    assert!(matches!(refused, Err(IndexError::Halted(_))), "{refused:?}");
+    let mut again = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    let refused = again.step(&lease).await;
+    assert!(matches!(refused, Err(IndexError::Halted(_))), "a restart forgets it: {refused:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,10 +4,12 @@
 
 mod index;
 mod relay;
+mod status;
 
 pub use index::{
-    BlockRow, Cursor, Emitted, LogRow, emit_facts, find_cursor, find_known_hash, insert_cursor, insert_fact,
-    known_hashes_below, last_seqs, prune_blocks, record_blocks, unwind_to,
+    BlockRow, Cursor, Emitted, HaltReason, Halted, LogRow, emit_facts, find_cursor, find_known_hash,
+    find_last_block, halt, insert_cursor, insert_fact, known_hashes_below, last_seqs, prune_blocks,
+    record_blocks, resume, unwind_to,
 };
 pub use relay::{
     AttemptRow, CommandRow, NewAttempt, SlotRow, complete_commands, count_in_flight, defer_command,
@@ -15,6 +17,8 @@ pub use relay::{
     list_unsettled_slots, mark_broadcast, mark_foreign, mark_mined, mark_unmined, note_send_error,
     reserve_nonce,
 };
+
+pub use status::{Backfill, Standing, StatusRow, list_statuses, report_status};
 
 use super::StoreError;
 use alloy::primitives::{Address, B256};

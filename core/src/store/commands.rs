@@ -66,7 +66,7 @@ pub async fn list_open_facts(
     type Row = (i64, i64, Vec<u8>, Value, Option<DateTime<Utc>>, Option<Vec<u8>>);
     let rows: Vec<Row> = sqlx::query_as(
         "select id, chain_id, entity, payload, block_time, tx_hash from chain_fact \
-         where consumed_at is null and id > $1 order by id limit $2",
+         where consumed_at is null and retracted_at is null and id > $1 order by id limit $2",
     )
     .bind(after)
     .bind(limit)

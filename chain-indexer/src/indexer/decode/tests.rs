@@ -106,10 +106,19 @@ fn an_anchor_counts_only_from_our_relayer() {
 }
 
 #[test]
-fn removed_logs_and_strangers_are_refused() {
-    let mut removed = log(deployment().escrow, 0, locked(1));
+fn removed_and_repeated_logs_are_left_out_and_order_is_made() {
+    let escrow = deployment().escrow;
+    let (first, second) = (log(escrow, 0, locked(1)), log(escrow, 1, locked(2)));
+    let mut removed = log(escrow, 2, locked(3));
     removed.removed = true;
-    assert!(matches!(decoded(&[removed]), Err(DecodeError::Removed)));
+    let rows = decoded(&[second.clone(), removed, first.clone(), second.clone()]).unwrap();
+    assert_eq!(rows.iter().map(|row| row.seq).collect::<Vec<_>>(), [1, 2]);
+    let other = log(escrow, 1, locked(7));
+    assert!(matches!(decoded(&[first, second, other]), Err(DecodeError::TwoInOnePlace { .. })));
+}
+
+#[test]
+fn strangers_are_refused() {
     let stranger = log(Address::repeat_byte(0xee), 0, locked(1));
     assert!(matches!(decoded(&[stranger]), Err(DecodeError::Undecodable { .. })));
 }

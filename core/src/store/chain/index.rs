@@ -21,6 +21,43 @@ pub struct Cursor {
     /// Facts were given up to here.
     pub facts_number: u64,
     pub version: u64,
+    /// Set once the chain broke its own finality; from then on the cursor does not move.
+    pub halted: Option<Halted>,
+}
+
+/// Why a chain is not followed any further until an operator says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Halted {
+    pub reason: HaltReason,
+    /// For people.
+    pub detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HaltReason {
+    /// A block at or below the final one is not there any more.
+    FinalBlockChanged,
+    /// The node's finalized block went back while its head did not.
+    FinalizedRegressed,
+}
+
+impl HaltReason {
+    /// As it is stored and shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FinalBlockChanged => "final_block_changed",
+            Self::FinalizedRegressed => "finalized_regressed",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        match text {
+            "final_block_changed" => Ok(Self::FinalBlockChanged),
+            "finalized_regressed" => Ok(Self::FinalizedRegressed),
+            other => Err(StoreError::corrupt("chain_cursor", format!("halted for {other}"))),
+        }
+    }
 }
 
 /// A block that was read, and by what we know that none of its events is missing.
@@ -64,7 +101,7 @@ pub struct Emitted {
 
 pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Option<Cursor>, StoreError> {
     let row = sqlx::query(
-        "select head_number, head_hash, final_number, facts_number, version
+        "select head_number, head_hash, final_number, facts_number, version, halted, halted_detail
          from chain_cursor
          where chain_id = $1",
     )
@@ -73,6 +110,16 @@ pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Optio
     .await?;
     let Some(row) = row else { return Ok(None) };
     let table = "chain_cursor";
+    let reason: Option<&str> = row.try_get("halted")?;
+    let detail: Option<String> = row.try_get("halted_detail")?;
+    let halted = reason
+        .map(|reason| {
+            Ok::<_, StoreError>(Halted {
+                reason: HaltReason::parse(reason)?,
+                detail: detail.unwrap_or_default(),
+            })
+        })
+        .transpose()?;
     Ok(Some(Cursor {
         chain_id,
         head_number: unsigned(table, row.try_get("head_number")?)?,
@@ -80,11 +127,16 @@ pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Optio
         final_number: unsigned(table, row.try_get("final_number")?)?,
         facts_number: unsigned(table, row.try_get("facts_number")?)?,
         version: unsigned(table, row.try_get("version")?)?,
+        halted,
     }))
 }
 
-/// The first cursor of a chain; one that is there already is left alone.
-pub async fn insert_cursor(conn: &mut PgConnection, cursor: &Cursor) -> Result<(), StoreError> {
+/// The first cursor of a chain, at `block`; one that is there already is left alone.
+pub async fn insert_cursor(
+    tx: &mut PgTransaction<'_>,
+    cursor: &Cursor,
+    block: &BlockRow,
+) -> Result<(), StoreError> {
     sqlx::query(
         "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number)
          values ($1, $2, $3, $4, $5)
@@ -95,9 +147,42 @@ pub async fn insert_cursor(conn: &mut PgConnection, cursor: &Cursor) -> Result<(
     .bind(cursor.head_hash.as_slice())
     .bind(bigint(cursor.final_number))
     .bind(bigint(cursor.facts_number))
+    .execute(&mut **tx)
+    .await?;
+    insert_blocks(tx, cursor.chain_id, std::slice::from_ref(block)).await
+}
+
+/// Stops the chain where it is; [`StoreError::Stale`] when somebody else moved the cursor.
+pub async fn halt(conn: &mut PgConnection, cursor: &Cursor, halted: &Halted) -> Result<(), StoreError> {
+    let done = sqlx::query(
+        "update chain_cursor
+         set halted = $3, halted_detail = $4, halted_at = clock_timestamp(), version = version + 1
+         where chain_id = $1 and version = $2 and halted is null",
+    )
+    .bind(bigint(cursor.chain_id))
+    .bind(bigint(cursor.version))
+    .bind(halted.reason.as_str())
+    .bind(&halted.detail)
     .execute(conn)
     .await?;
-    Ok(())
+    if done.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
+}
+
+/// An operator's word that a halted chain may be followed again: the indexer goes back to the newest block it shares
+/// with the chain above `shared_with`, the final block from now on. `false`: it was not halted, or has no such block.
+pub async fn resume(tx: &mut PgTransaction<'_>, chain_id: u64, shared_with: u64) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update chain_cursor
+         set halted = null, halted_detail = null, halted_at = null,
+             final_number = least(final_number, $2), version = version + 1
+         where chain_id = $1 and halted is not null
+           and exists (select from chain_block where chain_id = $1 and number = $2 and canonical)",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(shared_with))
+    .execute(&mut **tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// Moves the cursor from the version `from` to `to`; [`StoreError::Stale`] when somebody else moved it.
@@ -106,7 +191,7 @@ async fn move_cursor(conn: &mut PgConnection, from: &Cursor, to: &Cursor) -> Res
         "update chain_cursor
          set head_number = $3, head_hash = $4, final_number = $5, facts_number = $6,
              version = version + 1, updated_at = now()
-         where chain_id = $1 and version = $2",
+         where chain_id = $1 and version = $2 and halted is null",
     )
     .bind(bigint(from.chain_id))
     .bind(bigint(from.version))
@@ -184,7 +269,7 @@ async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) ->
 }
 
 /// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
-/// (by block hash and log index) are not given again.
+/// (by block hash and log index) are not given again; those that were taken back with their block count again.
 pub async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -199,7 +284,8 @@ pub async fn emit_facts(
              from chain_log
              where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
              order by block_number, log_index
-             on conflict on constraint chain_fact_log_key do nothing
+             on conflict on constraint chain_fact_log_key do update set retracted_at = null
+             where chain_fact.retracted_at is not null
              returning id, entity, kind, block_number, tx_hash
          )
          select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
@@ -257,20 +343,24 @@ async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// The last number each contract's events reached in canonical blocks up to `up_to`.
+/// The last number that each contract's canonical events reached; contracts without events are not in it.
 pub async fn last_seqs(
     conn: &mut PgConnection,
     chain_id: u64,
-    up_to: u64,
+    contracts: &[Address],
 ) -> Result<HashMap<Address, u64>, StoreError> {
     let rows = sqlx::query(
-        "select contract, max(seq) as seq
-         from chain_log
-         where chain_id = $1 and canonical and block_number <= $2
-         group by contract",
+        "select asked.contract, newest.seq
+         from unnest($2::bytea[]) as asked (contract)
+         cross join lateral (
+             select seq from chain_log log
+             where log.chain_id = $1 and log.contract = asked.contract and log.canonical
+             order by seq desc
+             limit 1
+         ) newest",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(up_to))
+    .bind(contracts.iter().map(|contract| contract.to_vec()).collect::<Vec<_>>())
     .fetch_all(conn)
     .await?;
     rows.iter()
@@ -279,6 +369,25 @@ pub async fn last_seqs(
             Ok((contract, unsigned("chain_log", row.try_get("seq")?)?))
         })
         .collect()
+}
+
+/// The block of a contract's last canonical event.
+pub async fn find_last_block(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    contract: Address,
+) -> Result<Option<u64>, StoreError> {
+    let row = sqlx::query(
+        "select block_number from chain_log
+         where chain_id = $1 and contract = $2 and canonical
+         order by seq desc
+         limit 1",
+    )
+    .bind(bigint(chain_id))
+    .bind(contract.as_slice())
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| unsigned("chain_log", row.try_get("block_number")?)).transpose()
 }
 
 /// The hash of the canonical block we know under a number.
@@ -322,8 +431,8 @@ pub async fn known_hashes_below(
         .collect()
 }
 
-/// Goes back to a block that is still canonical: later blocks and events become orphans, facts that nobody has
-/// consumed are withdrawn, and commands that an orphaned event had completed are open again. Gives the number of
+/// Goes back to a block that is still canonical: later blocks and events become orphans, their facts are retracted
+/// (consumed ones too: the row then says that something was told that is not so any more), and commands that an orphaned event had completed are open again. Gives the number of
 /// orphaned blocks and events.
 pub async fn unwind_to(
     tx: &mut PgTransaction<'_>,
@@ -354,11 +463,14 @@ pub async fn unwind_to(
     .bind(bigint(number))
     .execute(&mut **tx)
     .await?;
-    sqlx::query("delete from chain_fact where chain_id = $1 and block_number > $2 and consumed_at is null")
-        .bind(chain_id)
-        .bind(bigint(number))
-        .execute(&mut **tx)
-        .await?;
+    sqlx::query(
+        "update chain_fact set retracted_at = clock_timestamp()
+         where chain_id = $1 and block_number > $2 and retracted_at is null",
+    )
+    .bind(chain_id)
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
     let logs = sqlx::query(
         "update chain_log set canonical = false where chain_id = $1 and canonical and block_number > $2",
     )

@@ -1,0 +1,84 @@
+//! Why the indexer does not go on for now, and whose fault that is.
+
+use super::decode::{DecodeError, Hole};
+use alloy::primitives::{Address, B256};
+use alloy::transports::TransportError;
+use dvp_core::store::StoreError;
+use dvp_core::store::chain::Halted;
+
+/// Why the indexer does not go on for now.
+#[derive(Debug, thiserror::Error)]
+pub enum IndexError {
+    #[error("chain call failed: {0}")]
+    Rpc(#[from] TransportError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error(transparent)]
+    Hole(#[from] Hole),
+    #[error("contract {contract} has emitted {emitted} events at block {block_number}, we were given {seen}")]
+    Incomplete { contract: Address, block_number: u64, emitted: u64, seen: u64 },
+    #[error("the node gave logs of block {found:?} for block {asked}")]
+    OtherBlock { asked: B256, found: Option<B256> },
+    #[error("the node gave a log of block {found:?} for blocks {from} to {to}")]
+    OutOfRange { from: u64, to: u64, found: Option<u64> },
+    /// The endpoint does not have what it, or another one, said is there.
+    #[error("the node does not have block {number} yet, or not any more")]
+    Behind { number: u64 },
+    #[error("endpoints disagree on block {number}")]
+    Disagreement { number: u64 },
+    /// Not yet believed.
+    #[error("a node says that block {number} changed though it was final")]
+    FinalityDoubted { number: u64 },
+    #[error("the chain is halted ({}): {}", .0.reason.as_str(), .0.detail)]
+    Halted(Halted),
+    #[error("the node is on chain {found}, not {expected}")]
+    WrongChain { expected: u64, found: u64 },
+    #[error("a chain without an endpoint")]
+    NoEndpoint,
+}
+
+impl From<sqlx::Error> for IndexError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+impl IndexError {
+    /// Whether another endpoint might do better.
+    pub(super) const fn is_of_the_endpoint(&self) -> bool {
+        match self {
+            Self::Rpc(_)
+            | Self::Decode(_)
+            | Self::Hole(_)
+            | Self::Incomplete { .. }
+            | Self::OtherBlock { .. }
+            | Self::OutOfRange { .. }
+            | Self::Behind { .. }
+            | Self::Disagreement { .. }
+            | Self::FinalityDoubted { .. }
+            | Self::WrongChain { .. } => true,
+            Self::Store(_) | Self::Halted(_) | Self::NoEndpoint => false,
+        }
+    }
+
+    /// Whether the events we were given are in doubt, rather than how they were asked for.
+    pub(super) const fn is_doubt(&self) -> bool {
+        match self {
+            Self::Rpc(_)
+            | Self::Decode(_)
+            | Self::Hole(_)
+            | Self::Incomplete { .. }
+            | Self::OtherBlock { .. }
+            | Self::OutOfRange { .. } => true,
+            Self::Store(_)
+            | Self::Behind { .. }
+            | Self::Disagreement { .. }
+            | Self::FinalityDoubted { .. }
+            | Self::Halted(_)
+            | Self::WrongChain { .. }
+            | Self::NoEndpoint => false,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The indexer at work: it has the duty, takes step after step, and says how it is doing.
+
+use super::{IndexError, Indexer, Step};
+use crate::config::ChainConfig;
+use crate::duty::{Backoff, Duty};
+use crate::reader::{ChainReader, HttpReader};
+use crate::wake;
+use dvp_core::store::PgPool;
+use dvp_core::store::chain::{self as store, Standing};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+/// After so many failures in a row we say that we hold.
+const HOLDING_AFTER: u32 = 3;
+/// How often the same standing is reported again.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// A halted chain is looked at so often, in case an operator has resumed it.
+const HALTED_PAUSE: Duration = Duration::from_secs(2);
+
+/// Runs until cancelled. Errors of the node and the database are logged and tried again.
+pub async fn run_indexer(
+    pool: PgPool,
+    config: ChainConfig,
+    shutdown: CancellationToken,
+) -> Result<(), IndexError> {
+    let indexer = Indexer::<HttpReader>::new(pool, config)?;
+    run_indexer_on(indexer, shutdown).await
+}
+
+/// The same for an indexer with endpoints of its own.
+pub async fn run_indexer_on<R: ChainReader>(
+    mut indexer: Indexer<R>,
+    shutdown: CancellationToken,
+) -> Result<(), IndexError> {
+    let name = format!("indexer:{}", indexer.config.chain_id);
+    let pool = indexer.pool.clone();
+    let news = Arc::new(Notify::new());
+    let _waker = indexer.config.ws_url.clone().map(|url| wake::on_heads(url, Arc::clone(&news)));
+    while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
+        indexer.follow(&mut duty, &news, &shutdown).await;
+        duty.release(&pool).await;
+    }
+    Ok(())
+}
+
+impl<R: ChainReader> Indexer<R> {
+    async fn follow(&mut self, duty: &mut Duty, news: &Notify, shutdown: &CancellationToken) {
+        let mut backoff = Backoff::new();
+        let mut failures = 0_u32;
+        let mut reporter = Reporter::default();
+        while !shutdown.is_cancelled() {
+            let (pause, standing) = match self.turn(duty).await {
+                Ok(None) => {
+                    tracing::warn!(chain = self.config.name, "the indexer's duty was lost");
+                    return;
+                }
+                Ok(Some(step)) => {
+                    backoff.reset();
+                    failures = 0;
+                    let pause = if step == Step::Idle { self.config.poll_interval } else { Duration::ZERO };
+                    (pause, Some(self.backfill.clone().map_or(Standing::Following, Standing::Backfilling)))
+                }
+                Err(IndexError::Halted(halted)) => {
+                    let reason = format!("{}: {}", halted.reason.as_str(), halted.detail);
+                    (HALTED_PAUSE, Some(Standing::Halted { reason }))
+                }
+                Err(error) => {
+                    failures += 1;
+                    let reason = error.to_string();
+                    if failures == HOLDING_AFTER {
+                        tracing::error!(chain = self.config.name, %error, "the indexer holds");
+                    } else {
+                        tracing::warn!(chain = self.config.name, %error, failures, "a step failed");
+                    }
+                    (backoff.next(), (failures >= HOLDING_AFTER).then_some(Standing::Holding { reason }))
+                }
+            };
+            if let Some(standing) = standing {
+                reporter.report(self, standing).await;
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = news.notified(), if failures == 0 => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn turn(&mut self, duty: &mut Duty) -> Result<Option<Step>, IndexError> {
+        if duty.keep(&self.pool).await? { self.step(&duty.lease).await.map(Some) } else { Ok(None) }
+    }
+}
+
+/// Reports a change at once, the rest now and then.
+#[derive(Default)]
+struct Reporter {
+    last: Option<(Standing, Instant)>,
+}
+
+impl Reporter {
+    async fn report<R>(&mut self, indexer: &Indexer<R>, standing: Standing) {
+        let same_kind = self.last.as_ref().is_some_and(|(last, at)| {
+            std::mem::discriminant(last) == std::mem::discriminant(&standing) && at.elapsed() < REPORT_EVERY
+        });
+        if same_kind {
+            return;
+        }
+        let (chain_id, name) = (indexer.config.chain_id, &indexer.config.name);
+        if let Standing::Backfilling(backfill) = &standing {
+            let (to, events) = (backfill.to, backfill.events);
+            tracing::info!(chain = name, from = backfill.from, to, events, "backfilling");
+        }
+        let written = async {
+            let mut conn = indexer.pool.acquire().await?;
+            store::report_status(&mut conn, chain_id, name, &standing, indexer.node).await
+        };
+        match written.await {
+            Ok(()) => self.last = Some((standing, Instant::now())),
+            Err(error) => tracing::warn!(chain = name, %error, "status not written"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The events of a block, and the proof that none is missing.
+//!
+//! The ladder, cheapest first: the header's bloom excludes our contracts; the events' numbers join the last ones and
+//! end where the contracts say they end at this very block; the receipts whose root is the header's. If none holds,
+//! the step fails and another endpoint is asked.
+
+use super::{IndexError, Indexer, Step, decode};
+use crate::reader::ChainReader;
+use crate::rpc::BlockHead;
+use alloy::consensus::proofs::calculate_receipt_root;
+use alloy::primitives::{Address, B256, BloomInput, Log as PrimitiveLog};
+use alloy::rpc::types::{Filter, Log, TransactionReceipt};
+use alloy::transports::RpcError;
+use dvp_core::store::chain::{self as store, Cursor, LogRow};
+use dvp_core::store::lease::Lease;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+/// The events of a block and how we know that they are all.
+pub(super) struct Proof {
+    pub(super) rows: Vec<LogRow>,
+    pub(super) by: &'static str,
+    /// Whether it shows for every contract that no event up to this block is missing.
+    pub(super) reaches_the_end: bool,
+}
+
+impl<R: ChainReader> Indexer<R> {
+    pub(super) async fn prove(
+        &self,
+        node: &R,
+        cursor: &Cursor,
+        block: &BlockHead,
+    ) -> Result<Proof, IndexError> {
+        let tail_proven = self.tail_proven.load(Ordering::Relaxed);
+        let mut asked = self.contracts().to_vec();
+        if let Some(proven) = block.proven.as_ref().filter(|_| self.config.trust_bloom && tail_proven) {
+            asked.retain(|address| proven.bloom.contains_input(BloomInput::Raw(address.as_slice())));
+        }
+        if asked.is_empty() {
+            return Ok(Proof { rows: Vec::new(), by: "bloom", reaches_the_end: true });
+        }
+        let last = self.last_seqs(cursor).await?;
+        match self.by_count(node, &asked, block, last.clone()).await {
+            Ok(rows) => Ok(Proof { rows, by: "seq", reaches_the_end: true }),
+            Err(error) if error.is_doubt() => match self.by_receipts(node, block, last).await? {
+                Some(Ok(proof)) => Ok(proof),
+                Some(Err(earlier)) => Err(earlier),
+                None => Err(error),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn last_seqs(&self, cursor: &Cursor) -> Result<HashMap<Address, u64>, IndexError> {
+        let mut conn = self.pool.acquire().await?;
+        Ok(store::last_seqs(&mut conn, cursor.chain_id, &self.contracts()).await?)
+    }
+
+    async fn by_count(
+        &self,
+        node: &R,
+        asked: &[Address],
+        block: &BlockHead,
+        mut last: HashMap<Address, u64>,
+    ) -> Result<Vec<LogRow>, IndexError> {
+        let filter =
+            Filter::new().at_block_hash(block.hash).address(asked.to_vec()).event_signature(decode::topics());
+        let logs = node.logs(&filter).await?;
+        let rows = self.rows_of(block, &logs)?;
+        decode::continue_seqs(&mut last, &rows)?;
+        for &contract in asked {
+            // Contiguous numbers do not show that the last ones are missing; the contract's own count does.
+            let seen = last.get(&contract).copied().unwrap_or_default();
+            let emitted = node.seq(contract, block.hash).await?;
+            if emitted != seen {
+                return Err(IndexError::Incomplete { contract, block_number: block.number, emitted, seen });
+            }
+        }
+        Ok(rows)
+    }
+
+    fn rows_of(&self, block: &BlockHead, logs: &[Log]) -> Result<Vec<LogRow>, IndexError> {
+        let there = logs.iter().filter(|log| !log.removed);
+        if let Some(log) = there.into_iter().find(|log| log.block_hash != Some(block.hash)) {
+            return Err(IndexError::OtherBlock { asked: block.hash, found: log.block_hash });
+        }
+        let timestamps = HashMap::from([(block.hash, block.timestamp)]);
+        Ok(decode::rows(&self.config.deployment, logs, &timestamps)?)
+    }
+
+    /// `None`: nothing is proven. An inner error: this block is, and shows that an earlier event is missing.
+    async fn by_receipts(
+        &self,
+        node: &R,
+        block: &BlockHead,
+        mut last: HashMap<Address, u64>,
+    ) -> Result<Option<Result<Proof, IndexError>>, IndexError> {
+        let Some(proven) = block.proven.as_ref().filter(|_| self.config.trust_receipts) else {
+            return Ok(None);
+        };
+        let Ok(Some(receipts)) = node.receipts(block.hash).await else { return Ok(None) };
+        if root(&receipts) != proven.receipts_root {
+            return Ok(None);
+        }
+        let (contracts, topics) = (self.contracts(), decode::topics());
+        let asked_for = |log: &Log| {
+            contracts.contains(&log.address()) && log.topic0().is_some_and(|topic| topics.contains(topic))
+        };
+        let rows = self.rows_of(block, &placed(&receipts, block, asked_for))?;
+        if let Err(hole) = decode::continue_seqs(&mut last, &rows) {
+            return Ok(Some(Err(hole.into())));
+        }
+        let mut reaches_the_end = true;
+        for contract in contracts {
+            let seen = last.get(&contract).copied().unwrap_or_default();
+            match node.seq(contract, block.hash).await {
+                Ok(emitted) if emitted == seen => {}
+                Ok(emitted) => {
+                    let block_number = block.number;
+                    return Ok(Some(Err(IndexError::Incomplete { contract, block_number, emitted, seen })));
+                }
+                Err(_) => reaches_the_end = self.tail_proven.load(Ordering::Relaxed),
+            }
+        }
+        Ok(Some(Ok(Proof { rows, by: "receipts", reaches_the_end })))
+    }
+
+    /// A block does not join what we have. If ranges were read whose end could not be proven, what is missing may be
+    /// there: they are read again. Otherwise the error stands.
+    pub(super) async fn repair(
+        &self,
+        node: &R,
+        lease: &Lease,
+        cursor: &Cursor,
+        error: IndexError,
+    ) -> Result<Step, IndexError> {
+        let contract = match &error {
+            IndexError::Hole(hole) => hole.contract,
+            IndexError::Incomplete { contract, .. } => *contract,
+            _ => return Err(error),
+        };
+        if self.tail_proven.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        let chain_id = self.config.chain_id;
+        let mut conn = self.pool.acquire().await?;
+        let from = store::find_last_block(&mut conn, chain_id, contract).await?;
+        drop(conn);
+        let from = from.unwrap_or(self.config.deployment.deployed_block);
+        let Ok((blocks, mut rows)) = self.read_again(node, from, cursor.head_number).await else {
+            return Err(error);
+        };
+        let mut last = self.last_seqs(cursor).await?;
+        rows.retain(|row| row.seq > last.get(&row.contract).copied().unwrap_or_default());
+        if rows.is_empty() || decode::continue_seqs(&mut last, &rows).is_err() {
+            return Err(error);
+        }
+        let mut tx = self.pool.begin().await?;
+        lease.guard(&mut tx).await?;
+        store::record_blocks(&mut tx, cursor, cursor, &blocks, &rows).await?;
+        let after = from.saturating_sub(1);
+        if !store::emit_facts(&mut tx, chain_id, after, cursor.facts_number).await?.is_empty() {
+            store::complete_commands(&mut tx, chain_id).await?;
+        }
+        tx.commit().await?;
+        tracing::warn!(
+            chain = self.config.name,
+            from,
+            events = rows.len(),
+            "events left out by ranges added"
+        );
+        Ok(Step::Repaired)
+    }
+}
+
+fn root(receipts: &[TransactionReceipt]) -> B256 {
+    let plain: Vec<_> =
+        receipts.iter().map(|receipt| receipt.inner.clone().map_logs(PrimitiveLog::from)).collect();
+    calculate_receipt_root(&plain)
+}
+
+/// The receipts' logs with their places as the block has them, whatever the node says about them: only what the root
+/// covers is evidence. Transaction hashes are not covered; they are for people.
+fn placed(receipts: &[TransactionReceipt], block: &BlockHead, wanted: impl Fn(&Log) -> bool) -> Vec<Log> {
+    let mut logs = Vec::new();
+    let mut log_index = 0;
+    for receipt in receipts {
+        for log in receipt.inner.logs() {
+            if wanted(log) {
+                logs.push(Log {
+                    inner: log.inner.clone(),
+                    block_hash: Some(block.hash),
+                    block_number: Some(block.number),
+                    block_timestamp: None,
+                    transaction_hash: Some(receipt.transaction_hash),
+                    transaction_index: receipt.transaction_index,
+                    log_index: Some(log_index),
+                    removed: false,
+                });
+            }
+            log_index += 1;
+        }
+    }
+    logs
+}
+
+/// Whether an endpoint said that it cannot, as one does that has forgotten old state.
+pub(super) const fn is_refusal<T, E>(result: &Result<T, RpcError<E>>) -> bool {
+    matches!(result, Err(RpcError::ErrorResp(_)))
+}

@@ -1,0 +1,165 @@
+//! Going back: where our chain and the node's part, and when that is too deep to be believed.
+
+use super::{IndexError, Indexer, SURE_AFTER, Step};
+use crate::reader::ChainReader;
+use crate::rpc::BlockHead;
+use alloy::eips::BlockId;
+use alloy::primitives::B256;
+use dvp_core::store::chain::{self as store, Cursor, HaltReason};
+use dvp_core::store::lease::Lease;
+use std::sync::atomic::Ordering;
+
+/// Known blocks looked at in one query.
+const PAGE: i64 = 64;
+
+/// Where we part from the node.
+enum Parting {
+    /// The newest block that both have.
+    At(u64, B256),
+    /// A final block of ours is not the node's.
+    Final { number: u64, ours: B256, theirs: B256 },
+}
+
+impl<R: ChainReader> Indexer<R> {
+    /// The node is not ahead of us. If its head is a block of ours it is at most late, otherwise there was a reorg, or
+    /// it is late and on a branch that was left.
+    pub(super) async fn compare_head(
+        &mut self,
+        node: &R,
+        at: usize,
+        lease: &Lease,
+        cursor: &Cursor,
+        head: &BlockHead,
+    ) -> Result<Step, IndexError> {
+        let same_height = head.number == cursor.head_number;
+        let ours = if same_height {
+            Some(cursor.head_hash)
+        } else {
+            let mut conn = self.pool.acquire().await?;
+            store::find_known_hash(&mut conn, self.config.chain_id, head.number).await?
+        };
+        if ours == Some(head.hash) || ours.is_none() {
+            if !same_height {
+                let (node, indexed) = (head.number, cursor.head_number);
+                tracing::debug!(chain = self.config.name, node, indexed, "the node is behind");
+                self.endpoints.rotate();
+            }
+            return Ok(Step::Idle);
+        }
+        if !same_height && self.others_have(at, cursor.head_number, cursor.head_hash).await {
+            self.endpoints.rotate();
+            return Err(IndexError::Behind { number: cursor.head_number });
+        }
+        self.unwind(node, at, lease, cursor, head.number).await
+    }
+
+    async fn others_have(&self, at: usize, number: u64, hash: B256) -> bool {
+        for other in self.endpoints.others(at) {
+            if let Ok(Some(block)) = other.block(BlockId::number(number)).await
+                && block.hash == hash
+            {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Goes back to the newest block of ours that the node still has under its number.
+    pub(super) async fn unwind(
+        &mut self,
+        node: &R,
+        at: usize,
+        lease: &Lease,
+        cursor: &Cursor,
+        node_head: u64,
+    ) -> Result<Step, IndexError> {
+        let (number, hash) = match self.parting(node, cursor, node_head).await? {
+            Parting::At(number, _) if number == cursor.head_number => {
+                // It had another one a moment ago: two machines behind one endpoint.
+                return Err(IndexError::Behind { number: number + 1 });
+            }
+            Parting::At(number, hash) => (number, hash),
+            Parting::Final { number, ours, theirs } => {
+                return Err(self.violated(at, lease, cursor, number, ours, theirs).await);
+            }
+        };
+        let mut tx = self.pool.begin().await?;
+        lease.guard(&mut tx).await?;
+        let (blocks, logs) = store::unwind_to(&mut tx, cursor, number, hash).await?;
+        tx.commit().await?;
+        self.backfill = None;
+        tracing::warn!(chain = self.config.name, to = number, blocks, logs, "reorg: blocks taken back");
+        Ok(Step::Unwound)
+    }
+
+    async fn parting(&self, node: &R, cursor: &Cursor, node_head: u64) -> Result<Parting, IndexError> {
+        let mut below = cursor.head_number + 1;
+        loop {
+            let mut conn = self.pool.acquire().await?;
+            let known = store::known_hashes_below(&mut conn, self.config.chain_id, below, PAGE).await?;
+            drop(conn);
+            for &(number, hash) in &known {
+                if number > node_head {
+                    continue;
+                }
+                let theirs = node.block(BlockId::number(number)).await?;
+                let theirs = theirs.ok_or(IndexError::Behind { number })?.hash;
+                if theirs == hash && number >= cursor.final_number {
+                    return Ok(Parting::At(number, hash));
+                }
+                if theirs == hash {
+                    // The node's chain ends below our final block, with the same blocks: it lags.
+                    return Err(IndexError::Behind { number: cursor.final_number });
+                }
+                if number <= cursor.final_number {
+                    return Ok(Parting::Final { number, ours: hash, theirs });
+                }
+            }
+            let Some(&(lowest, _)) = known.last() else {
+                return Err(IndexError::Behind { number: cursor.final_number });
+            };
+            below = lowest;
+        }
+    }
+
+    /// A final block is not there any more, says a node. It is believed when it says so again and again and nobody
+    /// contradicts; then the chain is halted.
+    async fn violated(
+        &mut self,
+        at: usize,
+        lease: &Lease,
+        cursor: &Cursor,
+        number: u64,
+        ours: B256,
+        theirs: B256,
+    ) -> IndexError {
+        let mut contradicted = false;
+        let mut confirmed = self.endpoints.len() == 1;
+        for other in self.endpoints.others(at) {
+            match other.block(BlockId::number(number)).await {
+                Ok(Some(block)) if block.hash == ours => contradicted = true,
+                Ok(Some(_)) => confirmed = true,
+                Ok(None) | Err(_) => {}
+            }
+        }
+        if contradicted {
+            self.violations = 0;
+            return IndexError::Disagreement { number };
+        }
+        if confirmed {
+            self.violations += 1;
+        }
+        tracing::error!(chain = self.config.name, number, %ours, %theirs, said = self.violations,
+                        "a final block changed, says a node");
+        if self.violations < SURE_AFTER {
+            return IndexError::FinalityDoubted { number };
+        }
+        let detail = format!("block {number} was {ours} and final, now it is {theirs}");
+        self.halt(lease, cursor, HaltReason::FinalBlockChanged, detail).await
+    }
+
+    /// What was proven about the end of our events holds no more.
+    pub(super) fn doubt_the_end(&self) {
+        self.tail_proven.store(false, Ordering::Relaxed);
+    }
+}
