@@ -47,6 +47,8 @@ struct SessionSection {
     validate_fields_have_values: bool,
     resend_request_chunk_size: Option<u64>,
     #[serde(default)]
+    enable_next_expected_msg_seq_num: bool,
+    #[serde(default)]
     enable_last_msg_seq_num_processed: bool,
 }
 
@@ -98,6 +100,7 @@ fn session_config(config: &Config, section: &SessionSection) -> Result<SessionCo
         version.map(|version| if version == "FIX.5.0SP2" { "9" } else { version }.to_owned());
     session.reset_on_logon = config.reset_on_logon;
     session.resend_request_chunk = section.resend_request_chunk_size;
+    session.next_expected_msg_seq_num = section.enable_next_expected_msg_seq_num;
     session.last_msg_seq_num_processed = section.enable_last_msg_seq_num_processed;
     if let Some(seconds) = config.max_latency_secs {
         session.max_latency = Duration::from_secs(seconds);
@@ -138,6 +141,8 @@ impl Echo {
                 is_wanted.then(|| (MsgType::NEW_ORDER_SINGLE, ascending(message, &self.rules, body)))
             }
             b"d" | b"C" => Some((msg_type?, ascending(message, &self.rules, body))),
+            // A reject of a reject would go on for ever.
+            b"j" => None,
             _ => {
                 let body = business_reject(message, 3, "Unsupported Message Type");
                 // Which version the type is unsupported in.

@@ -5,6 +5,7 @@ use std::{future::Future, pin::Pin};
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, MessageRef, MsgType},
+    schedule::Epoch,
     session::{Now, Session, Stored, Transmit},
 };
 
@@ -46,6 +47,17 @@ pub struct Numbers {
 pub trait Application: Send + 'static {
     /// Where the session left off: next inbound and next outbound number.
     fn load(&mut self) -> impl Future<Output = Result<(SeqNum, SeqNum), Unavailable>> + Send;
+
+    /// Which window of the schedule the stored numbers belong to; `None` when that was never recorded. Not needed where
+    /// the session has no schedule.
+    fn epoch(&mut self) -> impl Future<Output = Result<Option<Epoch>, Unavailable>> + Send {
+        std::future::ready(Ok(None))
+    }
+
+    /// Makes durable which window the numbers belong to from now on.
+    fn begin_epoch(&mut self, _: Epoch) -> impl Future<Output = Result<(), Unavailable>> + Send {
+        std::future::ready(Ok(()))
+    }
 
     /// Makes numbers durable that no application message comes with.
     fn persist(&mut self, numbers: Numbers) -> impl Future<Output = Result<Commit, Unavailable>> + Send;

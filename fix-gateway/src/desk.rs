@@ -22,6 +22,7 @@ use dvp_domain::event::EventType;
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{MessageRef, MsgType},
+    schedule::Epoch,
     session::{Stored, business_reject},
 };
 use tokio::sync::watch;
@@ -468,6 +469,16 @@ impl Application for Desk {
         let numbers = (seq(session.next_in), seq(session.next_out));
         self.session = session;
         Ok(numbers)
+    }
+
+    async fn epoch(&mut self) -> Result<Option<Epoch>, Unavailable> {
+        let mut conn = self.connection().await?;
+        Ok(store::find_epoch(&mut conn, &self.session.session_id).await?.map(Epoch))
+    }
+
+    async fn begin_epoch(&mut self, epoch: Epoch) -> Result<(), Unavailable> {
+        let mut conn = self.connection().await?;
+        Ok(store::update_epoch(&mut conn, &self.session.session_id, epoch.0).await?)
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {

@@ -15,6 +15,7 @@ use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
 use dvp_fix::{
     SeqNum,
     codec::{Garbled, MessageRef},
+    schedule::{Epoch, Schedule},
     session::{Now, Output, Session, SessionConfig, Stored, Transmit},
 };
 use tokio::sync::mpsc;
@@ -144,6 +145,8 @@ impl<A: Application> Driver<A> {
     async fn next_event(&mut self, shutdown: &CancellationToken) -> Event {
         let timer = self.session.poll_timeout();
         let may_read = self.pending.len() < IN_FLIGHT_MAX;
+        // What happens between two sessions is reported in the next: a number of this one would be forgotten with it.
+        let is_open = self.session.is_open();
         let commit = self.pending.front_mut().and_then(|pending| match pending {
             Pending::Commit { commit, .. } => Some(commit),
             Pending::Message(_) | Pending::Close => None,
@@ -155,7 +158,7 @@ impl<A: Application> Driver<A> {
             read = fill(reading) => Event::Readable(read),
             () = sleep_until(timer) => Event::Timer,
             attached = self.attach.recv() => attached.map_or(Event::Shutdown, |attach| Event::Attached(Box::new(attach))),
-            () = self.app.wait_for_reports(), if may_read => Event::Reports,
+            () = self.app.wait_for_reports(), if may_read && is_open => Event::Reports,
         }
     }
 
@@ -286,6 +289,10 @@ impl<A: Application> Driver<A> {
             Output::Reset => {
                 self.settle().await?;
                 self.reset().await?;
+            }
+            Output::Epoch(epoch) => {
+                self.settle().await?;
+                self.app.begin_epoch(epoch).await?;
             }
             Output::Deliver { queued, .. } => {
                 if let Some(message) = queued.as_ref().map(|queued| queued.view()).or(handed_in) {
@@ -480,10 +487,10 @@ impl<A: Application> Driver<A> {
         }
         self.dirty = false;
         loop {
-            match self.app.load().await {
-                Ok((next_in, next_out)) => {
+            match self.load_session().await {
+                Ok((next_in, next_out, epoch)) => {
                     let config = Arc::new(self.session.config().clone());
-                    self.session = Session::new(config, clock::now(), next_in, next_out);
+                    self.session = Session::new(config, clock::now(), next_in, next_out).in_epoch(epoch);
                     self.enqueued_out = next_out;
                     return true;
                 }
@@ -494,6 +501,13 @@ impl<A: Application> Driver<A> {
                 () = tokio::time::sleep(RETRY) => {}
             }
         }
+    }
+
+    async fn load_session(&mut self) -> Result<(SeqNum, SeqNum, Option<Epoch>), Unavailable> {
+        let (next_in, next_out) = self.app.load().await?;
+        let has_schedule = self.session.config().schedule != Schedule::CONTINUOUS;
+        let epoch = if has_schedule { self.app.epoch().await? } else { None };
+        Ok((next_in, next_out, epoch))
     }
 
     async fn stop(mut self) {

@@ -106,6 +106,25 @@ pub async fn find_session(conn: &mut PgConnection, id: &str) -> Result<Option<Fi
     Ok(sqlx::query_as(statement).bind(id).fetch_optional(conn).await?)
 }
 
+/// The window of the schedule that a session's numbers belong to; `None` when it was never recorded.
+pub async fn find_epoch(conn: &mut PgConnection, id: &str) -> Result<Option<i64>, StoreError> {
+    let row: Option<(Option<i64>,)> = sqlx::query_as("select epoch from fix_session where session_id = $1")
+        .bind(id)
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.and_then(|(epoch,)| epoch))
+}
+
+/// Records the window that a session's numbers belong to from now on. A later one stays.
+pub async fn update_epoch(conn: &mut PgConnection, id: &str, epoch: i64) -> Result<(), StoreError> {
+    sqlx::query("update fix_session set epoch = greatest(coalesce(epoch, $2), $2) where session_id = $1")
+        .bind(id)
+        .bind(epoch)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
 /// The numbers of one session before and after all its parts of a batch.
 struct Span {
     before: i64,

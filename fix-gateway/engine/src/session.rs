@@ -16,7 +16,9 @@
 //! - a gap is asked for once; what arrives beyond it waits in a bounded queue;
 //! - every [`Output::Authenticate`] and [`Output::Fetch`] is answered before the next message is handed in.
 
+mod calendar;
 mod config;
+mod gap;
 mod inbound;
 mod logon;
 mod output;
@@ -26,11 +28,7 @@ mod tests;
 mod timers;
 mod violation;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 pub use config::{SessionConfig, Texts};
 pub use inbound::{business_reject, reversed_route};
@@ -60,6 +58,22 @@ const SPARE_BYTES_MAX: usize = 4096;
 #[error("not logged on")]
 pub struct NotLoggedOn;
 
+/// Why an application message cannot be sent now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    #[error("not logged on")]
+    NotLoggedOn,
+    /// Too much waits behind a resend already.
+    #[error("a resend is under way")]
+    Resending,
+}
+
+/// SessionStatus(1409), as far as we say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    LogoutComplete = 4,
+}
+
 /// One session: its numbers, and the connection when there is one.
 #[derive(Debug)]
 pub struct Session {
@@ -70,6 +84,7 @@ pub struct Session {
     outputs: VecDeque<Output>,
     /// When the latest event was handed in.
     now: Now,
+    calendar: calendar::Calendar,
     /// Bodies whose buffers are used again.
     spare: Vec<Body>,
 }
@@ -99,33 +114,15 @@ struct Link {
     last_sent: Instant,
     last_received: Instant,
     test_request_is_out: bool,
-    gap: Option<Gap>,
-    /// Messages beyond the gap.
-    queue: BTreeMap<SeqNum, Queued>,
-    resend: Option<resend::Resend>,
-}
-
-/// Messages asked for by a ResendRequest. Closed when `until` has been processed.
-#[derive(Debug, Clone, Copy)]
-struct Gap {
-    begin: SeqNum,
-    until: SeqNum,
-    /// The end of the chunk asked for, when gaps are asked for in chunks.
-    chunk_end: Option<SeqNum>,
-    /// Was the same range asked for before?
-    is_repeated: bool,
-}
-
-#[derive(Debug)]
-enum Queued {
-    Message(Box<Message>),
-    /// Already acted upon; only its number is still to be counted.
-    Done,
+    gap: Option<gap::Gap>,
+    queue: gap::Queue,
+    resends: resend::Resends,
 }
 
 impl Session {
     /// A session that goes on where `next_in` and `next_out` left off.
     pub fn new(config: Arc<SessionConfig>, now: Now, next_in: SeqNum, next_out: SeqNum) -> Self {
+        let calendar = calendar::Calendar::new(&config.schedule, now);
         Self {
             config,
             next_in,
@@ -133,6 +130,7 @@ impl Session {
             state: State::Idle,
             outputs: VecDeque::new(),
             now,
+            calendar,
             spare: Vec::new(),
         }
     }
@@ -172,6 +170,7 @@ impl Session {
     pub fn disconnected(&mut self) {
         self.state = State::Idle;
         self.outputs.clear();
+        self.look_at_schedule_soon();
     }
 
     /// A frame arrived that is no message. In a session it is ignored, FIX 4.4 volume 2, "Message integrity": its
@@ -197,9 +196,12 @@ impl Session {
     }
 
     /// Sends an application message of our own accord.
-    pub fn send(&mut self, now: Now, msg_type: MsgType, body: Body) -> Result<SeqNum, NotLoggedOn> {
+    pub fn send(&mut self, now: Now, msg_type: MsgType, body: Body) -> Result<SeqNum, SendError> {
         if !self.is_logged_on() {
-            return Err(NotLoggedOn);
+            return Err(SendError::NotLoggedOn);
+        }
+        if !self.has_room() {
+            return Err(SendError::Resending);
         }
         self.now = now;
         Ok(self.emit(msg_type, body))
@@ -219,7 +221,7 @@ impl Session {
             return Err(NotLoggedOn);
         }
         self.now = now;
-        self.begin_logout(Some(text));
+        self.begin_logout(Some(text), Some(Status::LogoutComplete));
         Ok(())
     }
 
@@ -264,7 +266,11 @@ impl Session {
     }
 
     fn link_mut(&mut self) -> Option<&mut Link> {
-        match &mut self.state {
+        Self::link_of(&mut self.state)
+    }
+
+    fn link_of(state: &mut State) -> Option<&mut Link> {
+        match state {
             State::LoggedOn(link) | State::LoggingOut { link, .. } => Some(link),
             State::Authenticating { link, .. } => link.as_deref_mut(),
             State::Idle | State::AwaitingLogon => None,
@@ -280,13 +286,8 @@ impl Session {
             // Counted from now on already, so that a timer in the same turn does not say it again.
             link.last_sent = link.last_sent.max(sent);
         }
-        self.outputs.push_back(Output::Transmit(Transmit {
-            seq,
-            msg_type,
-            body,
-            sending_time: self.now.utc,
-            orig_sending_time: None,
-        }));
+        let sending_time = self.now.utc;
+        self.put_out(Transmit { seq, msg_type, body, sending_time, orig_sending_time: None });
         seq
     }
 
@@ -294,13 +295,21 @@ impl Session {
         self.outputs.push_back(Output::Persist { next_in: self.next_in, next_out: self.next_out });
     }
 
-    fn advance_in(&mut self) {
-        self.next_in = self.next_in.next();
-        self.persist();
+    fn logout_body(&mut self, text: Option<&str>, status: Option<Status>) -> Body {
+        let status = status.filter(|_| self.config.session_status && self.config.is_fixt());
+        let body = self.body().maybe(tag::TEXT, text);
+        match status {
+            Some(status) => body.number(tag::SESSION_STATUS, u64::from(status as u8)),
+            None => body,
+        }
     }
 
-    fn begin_logout(&mut self, text: Option<&str>) {
-        let body = self.body().maybe(tag::TEXT, text);
+    fn begin_logout(&mut self, text: Option<&str>, status: Option<Status>) {
+        if matches!(self.state, State::LoggingOut { .. }) {
+            // Said once; the deadline stands.
+            return;
+        }
+        let body = self.logout_body(text, status);
         self.emit(MsgType::LOGOUT, body);
         let deadline = self.now.mono + self.config.logout_timeout;
         self.state = match std::mem::replace(&mut self.state, State::Idle) {
@@ -313,7 +322,9 @@ impl Session {
     }
 
     fn hang_up(&mut self) {
+        self.release_held();
         self.state = State::Idle;
         self.outputs.push_back(Output::Disconnect);
+        self.look_at_schedule_soon();
     }
 }

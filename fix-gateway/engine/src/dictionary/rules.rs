@@ -29,6 +29,7 @@ pub enum RejectReason {
     TagRepeated = 13,
     TagOutOfOrder = 14,
     GroupCount = 16,
+    ApplicationVersion = 18,
 }
 
 impl RejectReason {
@@ -52,6 +53,7 @@ impl RejectReason {
             Self::TagRepeated => "Tag appears more than once",
             Self::TagOutOfOrder => "Tag specified out of required order",
             Self::GroupCount => "Incorrect NumInGroup count for repeating group",
+            Self::ApplicationVersion => "Invalid/Unsupported application version",
         }
     }
 }

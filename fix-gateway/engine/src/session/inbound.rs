@@ -11,7 +11,7 @@ use crate::{
     tag::{self, Tag},
 };
 
-use super::{Now, Output, Queued, Session, State, Violation, WireResponse};
+use super::{Now, Output, Session, State, Status, Violation, WireResponse};
 
 /// What a number is in comparison with the expected one.
 enum Turn {
@@ -56,7 +56,7 @@ impl Session {
                     }
                 }
                 // A Reject is never held back: it may be about the very request that would fill the gap.
-                Turn::Early if message.msg_type() == b"3" => {}
+                Turn::Early if message.msg_type() == b"3" => self.done_early(seq),
                 Turn::Early => self.too_high(message, seq),
                 Turn::Late => self.too_low(message, seq),
             },
@@ -83,6 +83,15 @@ impl Session {
         {
             return Err(Violation::CompIdWrong);
         }
+        let version = message.get(tag::APPL_VER_ID);
+        if config.is_fixt() && version.is_some_and(|version| !config.is_default_version(version)) {
+            return Err(Violation::WrongApplVerId);
+        }
+        let time = |tag| message.get(tag).and_then(UtcNanos::parse);
+        let is_possible_duplicate = message.is_yes(tag::POSS_DUP_FLAG);
+        if is_possible_duplicate && time(tag::ORIG_SENDING_TIME) > time(tag::SENDING_TIME) {
+            return Err(Violation::PossDupFromTheFuture);
+        }
         Ok(())
     }
 
@@ -99,9 +108,8 @@ impl Session {
         }
     }
 
-    /// Acts upon the message whose turn it is.
-    /// `true` when it is for the application.
-    fn process(&mut self, message: MessageRef<'_>, seq: SeqNum) -> bool {
+    /// Acts upon the message whose turn it is. `true` when it is for the application.
+    pub(super) fn process(&mut self, message: MessageRef<'_>, seq: SeqNum) -> bool {
         if message.msg_type() == b"4" {
             self.gap_fill(message, seq);
             return false;
@@ -119,113 +127,26 @@ impl Session {
         false
     }
 
-    /// Processes one queued message if its turn has come. Says whether there was one.
-    pub(super) fn process_queued(&mut self) -> bool {
-        let next = self.next_in;
-        let Some(link) = self.link_mut() else { return false };
-        // Left behind by a SequenceReset.
-        while link.queue.first_key_value().is_some_and(|(seq, _)| *seq < next) {
-            link.queue.pop_first();
-        }
-        match link.queue.remove(&next) {
-            None => return false,
-            Some(Queued::Message(message)) => {
-                if self.process(message.view(), next) {
-                    self.outputs.push_back(Output::Deliver { seq: next, queued: Some(message) });
-                }
-            }
-            Some(Queued::Done) => {
-                self.note_progress(next);
-                self.advance_in();
-            }
-        }
-        true
-    }
-
-    /// Closes the gap when its end was reached, or asks for its next chunk.
-    fn note_progress(&mut self, seq: SeqNum) {
-        let Some(gap) = self.link().and_then(|link| link.gap) else { return };
-        if seq >= gap.until {
-            if let Some(link) = self.link_mut() {
-                link.gap = None;
-            }
-        } else if gap.chunk_end.is_some_and(|end| seq >= end) {
-            // `next_in` is beyond the chunk by now.
-            self.ask_for_gap(gap.until.next());
-        }
-    }
-
-    fn too_high(&mut self, message: MessageRef<'_>, seq: SeqNum) {
-        let (queue_max, next_in) = (self.config.queue_max, self.next_in);
-        let is_resent = message.is_yes(tag::POSS_DUP_FLAG);
-        let Some(link) = self.link_mut() else { return };
-        if link.queue.len() < queue_max {
-            link.queue.insert(seq, Queued::Message(Box::new(message.to_owned())));
-        }
-        match link.gap {
-            None => self.ask_for_gap(seq),
-            // The peer's resend is past the message we wait for: it was lost on the way. Asked for again when the
-            // last request brought us further, or once if it did not.
-            Some(gap) if is_resent && seq <= gap.until && (next_in > gap.begin || !gap.is_repeated) => {
-                self.ask_for_gap(gap.until.next());
-                if let Some(again) = self.link_mut().and_then(|link| link.gap.as_mut()) {
-                    again.is_repeated = true;
-                }
-            }
-            Some(_) => {}
-        }
-    }
-
     fn too_low(&mut self, message: MessageRef<'_>, seq: SeqNum) {
         if !message.is_yes(tag::POSS_DUP_FLAG) {
             return self.respond(message, Violation::SeqTooLow { expected: self.next_in, received: seq });
         }
-        if message.msg_type() == b"4" {
-            return;
-        }
-        let time = |tag| message.get(tag).and_then(UtcNanos::parse);
-        match time(tag::ORIG_SENDING_TIME) {
-            None => self.respond(message, Violation::PossDupWithoutOrigSendingTime),
-            Some(first) if Some(first) > time(tag::SENDING_TIME) => {
-                self.respond(message, Violation::PossDupFromTheFuture);
-            }
-            // Received before: nothing to do.
-            Some(_) => {}
-        }
-    }
-
-    fn gap_fill(&mut self, message: MessageRef<'_>, seq: SeqNum) {
-        match new_seq_no(message) {
-            Some(new) if new > seq => {
-                self.next_in = new;
-                self.note_progress(new.previous());
-                self.persist();
-            }
-            _ => self.respond(message, Violation::ResetBackwards),
-        }
-    }
-
-    /// SequenceReset without GapFillFlag(123): its own number is ignored.
-    fn sequence_reset(&mut self, message: MessageRef<'_>) {
-        match new_seq_no(message) {
-            Some(new) if new >= self.next_in => {
-                self.next_in = new;
-                if let Some(link) = self.link_mut() {
-                    link.gap = None;
-                }
-                self.persist();
-            }
-            _ => self.respond(message, Violation::ResetBackwards),
+        // Received before: nothing to do.
+        let is_admin = matches!(message.msg_type(), b"0" | b"1" | b"2" | b"3" | b"4" | b"5" | b"A");
+        let may_lack_122 = message.msg_type() == b"4" || is_admin && !self.config.require_122_on_admin;
+        if message.get(tag::ORIG_SENDING_TIME).is_none() && !may_lack_122 {
+            self.respond(message, Violation::PossDupWithoutOrigSendingTime);
         }
     }
 
     /// A Logout is honoured whatever its number is.
     fn logout(&mut self, seq: SeqNum) {
         if seq == self.next_in {
-            self.advance_in();
+            self.next_in = seq.next();
+            self.persist();
         }
         if self.is_logged_on() {
-            let body = self.body();
+            let body = self.logout_body(None, Some(Status::LogoutComplete));
             self.emit(MsgType::LOGOUT, body);
         }
         self.hang_up();
@@ -233,34 +154,43 @@ impl Session {
 
     /// Answers a mistake as [`Violation::response`] says.
     pub(super) fn respond(&mut self, message: MessageRef<'_>, violation: Violation) {
-        match violation.response() {
+        match violation.response(&self.config.texts) {
             WireResponse::Hangup => self.hang_up(),
             WireResponse::Reject(fault) => self.reject(message, &fault),
             WireResponse::RejectThenLogout(fault) => {
                 self.reject(message, &fault);
-                self.begin_logout(None);
+                self.begin_logout(None, None);
             }
             WireResponse::Logout(text) => {
-                self.next_in = self.next_in.next();
-                self.begin_logout(Some(&text));
+                self.count(message);
+                self.persist();
+                self.begin_logout(Some(&text), None);
             }
             WireResponse::LogoutThenHangup(text) => {
-                let body = self.body().field(tag::TEXT, text);
+                let body = self.logout_body(Some(&text), None);
                 self.emit(MsgType::LOGOUT, body);
                 self.hang_up();
             }
         }
     }
 
-    /// A Reject uses up the number of the message it is about, when it is that message's turn. Logon and
-    /// SequenceReset are left out: they are about the numbers themselves.
-    fn reject(&mut self, message: MessageRef<'_>, fault: &Fault) {
-        let seq = message.seq();
-        if seq == Some(self.next_in) && !matches!(message.msg_type(), b"A" | b"4") {
+    /// A message that is answered instead of acted upon uses up its number, when it is its turn.
+    fn count(&mut self, message: MessageRef<'_>) {
+        // A SequenceReset is about the numbers themselves: one that is refused changes none.
+        if message.seq() == Some(self.next_in) && message.msg_type() != b"4" {
             self.next_in = self.next_in.next();
             self.note_progress(self.next_in.previous());
         }
-        let is_42 = self.config.begin_string == "FIX.4.2";
+    }
+
+    /// A Reject or BusinessMessageReject is not answered with a Reject: two sides would go on for ever.
+    fn reject(&mut self, message: MessageRef<'_>, fault: &Fault) {
+        self.count(message);
+        if matches!(message.msg_type(), b"3" | b"j") {
+            return self.persist();
+        }
+        let seq = message.seq();
+        let is_42 = self.config.is_42();
         let code = fault.reason.code();
         // FIX 4.2 knows reasons up to 11.
         let code = Some(code).filter(|code| !is_42 || *code <= RejectReason::InvalidMsgType.code());
@@ -275,10 +205,6 @@ impl Session {
             .maybe(tag::SESSION_REJECT_REASON, code.map(|code| code.to_string()));
         self.emit(MsgType::REJECT, body);
     }
-}
-
-fn new_seq_no(message: MessageRef<'_>) -> Option<SeqNum> {
-    message.get(tag::NEW_SEQ_NO).and_then(SeqNum::parse)
 }
 
 /// The routing fields of an answer: back along the way the message came. Empty ones are left out.

@@ -3,7 +3,7 @@
 //! Nothing of the session changes before the driver has said that the peer is who it says: a stranger's Logon with
 //! ResetSeqNumFlag(141) must cost nothing.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use crate::{
     SeqNum,
@@ -11,12 +11,13 @@ use crate::{
     tag,
 };
 
-use super::{Credentials, Gap, Link, Output, Queued, Session, State, Violation};
+use super::{Credentials, Link, Output, Session, State, Violation, gap, resend};
 
 impl Session {
     /// Looks at the first message of a connection.
     pub(super) fn first_message(&mut self, message: MessageRef<'_>) {
-        if self.is_proper_logon(message) {
+        self.keep_schedule();
+        if self.is_open() && self.is_proper_logon(message) {
             self.ask_who_it_is(message, None);
         } else {
             self.respond(message, Violation::NoProperLogon);
@@ -25,7 +26,7 @@ impl Session {
 
     /// A Logon inside a session: it may ask for a reset of both numbers and nothing else.
     pub(super) fn logon_in_session(&mut self, message: MessageRef<'_>) {
-        let reset = message.is_yes(tag::RESET_SEQ_NUM_FLAG) || self.config.reset_on_logon;
+        let reset = message.is_yes(tag::RESET_SEQ_NUM_FLAG);
         match std::mem::replace(&mut self.state, State::Idle) {
             State::LoggedOn(link) if reset && self.is_proper_logon(message) => {
                 self.ask_who_it_is(message, Some(link));
@@ -62,8 +63,10 @@ impl Session {
             && self.is_recent(message)
             && message.get(tag::ENCRYPT_METHOD) == Some(b"0")
             && self.heartbeat_of(message).is_some()
-            && (message.text(tag::DEFAULT_APPL_VER_ID) == config.default_appl_ver_id.as_deref()
-                || config.default_appl_ver_id.is_none())
+            && (config.default_appl_ver_id.is_none()
+                || message
+                    .get(tag::DEFAULT_APPL_VER_ID)
+                    .is_some_and(|version| config.is_default_version(version)))
             && self.is_reset_acceptable(message)
     }
 
@@ -104,57 +107,56 @@ impl Session {
             last_received: self.now.mono,
             test_request_is_out: false,
             gap: None,
-            queue: BTreeMap::new(),
-            resend: None,
+            queue: gap::Queue::default(),
+            resends: resend::Resends::default(),
         }));
         if seq < self.next_in {
             // A Logon cannot be a duplicate worth ignoring: without an answer there would be no session.
             return self.respond(logon, Violation::SeqTooLow { expected: self.next_in, received: seq });
         }
+        // After a reset that only we know of, what the peer expects says nothing.
+        let begins_anew = reset || self.config.reset_on_logon;
+        let peer_expects = self.expected_by(logon).filter(|_| !begins_anew);
+        if let Some(received) = peer_expects.filter(|received| *received > self.next_out) {
+            let expected = self.next_out;
+            return self.respond(logon, Violation::NextExpectedTooHigh { expected, received });
+        }
         let is_next = seq == self.next_in;
         if is_next {
             self.next_in = seq.next();
         }
-        self.acknowledge(logon, reset);
+        let answer = self.acknowledge(logon, reset);
         if !is_next {
-            // FIX 4.4 volume 2, "Logon": answer it first, then ask for what is missing.
-            self.ask_for_gap(seq);
-            if let Some(link) = self.link_mut() {
-                link.queue.insert(seq, Queued::Done);
+            self.count_when_due(seq);
+            // FIX 4.4 volume 2, "Logon": answer it first, then ask for what is missing. A peer that reads
+            // NextExpectedMsgSeqNum(789) needs no asking.
+            if self.expected_by(logon).is_some() {
+                self.await_gap(seq);
+            } else {
+                self.ask_for_gap(seq);
             }
+        }
+        if let Some(begin) = peer_expects.filter(|begin| *begin < answer) {
+            self.resend((begin.max(SeqNum::FIRST), answer));
         }
         self.outputs.push_back(Output::LoggedOn);
     }
 
-    fn acknowledge(&mut self, logon: MessageRef<'_>, reset: bool) {
+    /// NextExpectedMsgSeqNum(789), where both sides heed it.
+    fn expected_by(&self, logon: MessageRef<'_>) -> Option<SeqNum> {
+        let said = || logon.get(tag::NEXT_EXPECTED_MSG_SEQ_NUM).and_then(SeqNum::parse);
+        if self.config.says_next_expected() { said() } else { None }
+    }
+
+    fn acknowledge(&mut self, logon: MessageRef<'_>, reset: bool) -> SeqNum {
+        let expected = self.config.says_next_expected().then(|| self.next_in.to_string());
         let body = self
             .body()
             .field(tag::ENCRYPT_METHOD, "0")
             .maybe(tag::HEART_BT_INT, logon.get(tag::HEART_BT_INT))
             .maybe(tag::RESET_SEQ_NUM_FLAG, reset.then_some("Y"))
+            .maybe(tag::NEXT_EXPECTED_MSG_SEQ_NUM, expected)
             .maybe(tag::DEFAULT_APPL_VER_ID, logon.get(tag::DEFAULT_APPL_VER_ID));
-        self.emit(MsgType::LOGON, body);
-    }
-
-    /// Asks for everything from the next expected number on, up to before `received`.
-    pub(super) fn ask_for_gap(&mut self, received: SeqNum) {
-        let begin = self.next_in;
-        let until = received.previous();
-        let chunk_end = self
-            .config
-            .resend_request_chunk
-            .map(|chunk| SeqNum(begin.0.saturating_add(chunk.max(1)).saturating_sub(1)))
-            .filter(|end| *end < until);
-        if let Some(link) = self.link_mut() {
-            link.gap = Some(Gap { begin, until, chunk_end, is_repeated: false });
-        }
-        // 0 is "everything": what was sent meanwhile comes along.
-        let end = match (chunk_end, self.config.resend_request_chunk) {
-            (Some(end), _) => end,
-            (None, Some(_)) => until,
-            (None, None) => SeqNum(0),
-        };
-        let body = self.body().number(tag::BEGIN_SEQ_NO, begin.0).number(tag::END_SEQ_NO, end.0);
-        self.emit(MsgType::RESEND_REQUEST, body);
+        self.emit(MsgType::LOGON, body)
     }
 }

@@ -3,6 +3,7 @@
 use crate::{
     SeqNum, UtcNanos,
     codec::{Body, Message, MsgType},
+    schedule::Epoch,
 };
 
 /// What the driver must do, in the order given.
@@ -12,6 +13,9 @@ pub enum Output {
     Authenticate(Credentials),
     /// Both numbers begin anew: forget stored messages and persist 1 and 1.
     Reset,
+    /// Make durable which window of the schedule the numbers belong to. Comes after the [`Output::Reset`] that begins
+    /// it: a crash in between resets once more, before anything was said.
+    Epoch(Epoch),
     /// Make the numbers durable. Only the last of several in a row matters.
     Persist { next_in: SeqNum, next_out: SeqNum },
     /// Write a message, after everything before it.

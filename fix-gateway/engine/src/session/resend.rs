@@ -1,7 +1,10 @@
 //! Answers to ResendRequest(2).
 //!
 //! Stored messages come from the driver in slices. What was stored is sent again with PossDupFlag(43); runs of numbers
-//! without a stored message, session messages above all, are covered by one SequenceReset-GapFill each.
+//! without a stored message, session messages above all, are covered by one SequenceReset-GapFill each. Nothing else
+//! goes out in between: what the session says meanwhile waits, within bounds.
+
+use std::{collections::VecDeque, time::Instant};
 
 use crate::{
     SeqNum,
@@ -21,7 +24,31 @@ pub(super) struct Resend {
     gap_begin: Option<SeqNum>,
 }
 
+/// What the peer asked for, and what we owe it.
+#[derive(Debug, Default)]
+pub(super) struct Resends {
+    active: Option<Resend>,
+    /// Asked for while another was under way; the latest counts.
+    next: Option<(SeqNum, SeqNum)>,
+    latest: Option<Request>,
+    /// Our messages that wait behind a resend, their numbers taken and persisted.
+    held: VecDeque<Transmit>,
+}
+
+/// The latest request, as it was put.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    range: (SeqNum, SeqNum),
+    times: u32,
+    answered_at: Instant,
+}
+
 impl Session {
+    /// Is a ResendRequest being answered? A driver that does other work between its slices keeps new messages back.
+    pub fn is_resending(&self) -> bool {
+        self.link().is_some_and(|link| link.resends.active.is_some())
+    }
+
     /// Answered whatever its own number is: two sides that wait for each other would wait for ever.
     pub(super) fn resend_request(&mut self, message: MessageRef<'_>, seq: SeqNum) {
         let number = |tag| message.get(tag).and_then(SeqNum::parse);
@@ -29,26 +56,72 @@ impl Session {
             return self.respond(message, Violation::ResendRangeWrong { tag: tag::BEGIN_SEQ_NO });
         };
         let last = self.next_out.previous();
-        // 0 is "no end"; before 4.2 it was 999999, which some peers still send.
-        let end = if end == SeqNum(0) || end > last { last } else { end };
         if begin < SeqNum::FIRST || begin > last {
             return self.respond(message, Violation::ResendRangeWrong { tag: tag::BEGIN_SEQ_NO });
         }
-        if begin > end {
+        if end != SeqNum(0) && begin > end {
             return self.respond(message, Violation::ResendRangeWrong { tag: tag::END_SEQ_NO });
         }
-        if seq == self.next_in {
-            self.advance_in();
+        match seq.cmp(&self.next_in) {
+            std::cmp::Ordering::Less => {}
+            std::cmp::Ordering::Equal => {
+                self.next_in = seq.next();
+                self.note_progress(seq);
+                self.persist();
+            }
+            std::cmp::Ordering::Greater => self.count_when_due(seq),
         }
-        if let Some(link) = self.link_mut() {
-            link.resend = Some(Resend { cursor: begin, end, gap_begin: None });
+        match self.is_wanted((begin, end)) {
+            Ok(true) => self.resend((begin, end)),
+            Ok(false) => {}
+            Err(violation) => return self.respond(message, violation),
         }
+        if seq > self.next_in {
+            // After the answer, so that two gaps are closed one after the other.
+            self.done_early(seq);
+        }
+    }
+
+    /// Is this another request than the one before, or the same put again for a reason?
+    fn is_wanted(&mut self, range: (SeqNum, SeqNum)) -> Result<bool, Violation> {
+        let (now, max, window) =
+            (self.now.mono, self.config.same_request_max, self.config.same_request_window);
+        let Some(link) = self.link_mut() else { return Ok(false) };
+        let is_active = link.resends.active.is_some();
+        match &mut link.resends.latest {
+            Some(latest) if latest.range == range => {
+                let is_soon = now < latest.answered_at + window;
+                if is_soon || is_active && !window.is_zero() {
+                    return Ok(false);
+                }
+                if latest.times >= max {
+                    return Err(Violation::SameRequestTooOften);
+                }
+                latest.times += 1;
+                latest.answered_at = now;
+            }
+            latest => *latest = Some(Request { range, times: 1, answered_at: now }),
+        }
+        Ok(true)
+    }
+
+    /// Begins to send again, or notes that it is next.
+    pub(super) fn resend(&mut self, (begin, end): (SeqNum, SeqNum)) {
+        let last = self.next_out.previous();
+        // 0 is "no end"; before 4.2 it was 999999, which some peers still send.
+        let end = if end == SeqNum(0) || end > last { last } else { end };
+        let Some(link) = self.link_mut() else { return };
+        if link.resends.active.is_some() {
+            link.resends.next = Some((begin, end));
+            return;
+        }
+        link.resends.active = Some(Resend { cursor: begin, end, gap_begin: None });
         self.fetch_next();
     }
 
     fn fetch_next(&mut self) {
         let slice = self.config.resend_slice.max(1);
-        let Some(resend) = self.link().and_then(|link| link.resend) else { return };
+        let Some(resend) = self.link().and_then(|link| link.resends.active) else { return };
         let to = SeqNum(resend.cursor.0.saturating_add(slice - 1)).min(resend.end);
         self.outputs.push_back(Output::Fetch { from: resend.cursor, to });
     }
@@ -56,9 +129,10 @@ impl Session {
     /// The driver's answer to [`Output::Fetch`]: what is stored between `from` and `to`, by ascending number.
     pub fn handle_stored(&mut self, now: Now, to: SeqNum, messages: Vec<Stored>) {
         self.now = now;
-        let Some(mut resend) = self.link_mut().and_then(|link| link.resend.take()) else { return };
+        let Some(mut resend) = self.link_mut().and_then(|link| link.resends.active) else { return };
         for message in messages {
-            if message.seq < resend.cursor || message.seq > to || !message.resend {
+            let is_stale = !message.resend || self.config.never_resent.contains(&message.msg_type);
+            if message.seq < resend.cursor || message.seq > to || is_stale {
                 continue;
             }
             if message.seq > resend.cursor {
@@ -78,13 +152,17 @@ impl Session {
             resend.gap_begin.get_or_insert(resend.cursor);
             resend.cursor = to.next();
         }
-        if to >= resend.end {
+        let is_done = to >= resend.end;
+        if is_done {
             let after = resend.end.next();
             self.fill_gap(&mut resend, after);
+        }
+        if let Some(link) = self.link_mut() {
+            link.resends.active = (!is_done).then_some(resend);
+        }
+        if is_done {
+            self.resend_is_over();
         } else {
-            if let Some(link) = self.link_mut() {
-                link.resend = Some(resend);
-            }
             self.fetch_next();
         }
     }
@@ -99,5 +177,41 @@ impl Session {
             sending_time: self.now.utc,
             orig_sending_time: Some(self.now.utc),
         }));
+    }
+
+    fn resend_is_over(&mut self) {
+        self.release_held();
+        if let Some(range) = self.link_mut().and_then(|link| link.resends.next.take()) {
+            self.resend(range);
+        }
+    }
+
+    /// What waited behind a resend goes out.
+    pub(super) fn release_held(&mut self) {
+        let Self { state, outputs, .. } = self;
+        if let Some(link) = Self::link_of(state) {
+            outputs.extend(link.resends.held.drain(..).map(Output::Transmit));
+        }
+    }
+
+    /// Puts a numbered message out, behind a resend if there is one.
+    pub(super) fn put_out(&mut self, message: Transmit) {
+        let held_max = self.config.held_max;
+        match self.link_mut() {
+            Some(link) if link.resends.active.is_some() => {
+                // Beyond the bound there are only session messages: the peer finds them missing and has them filled.
+                if link.resends.held.len() < held_max {
+                    link.resends.held.push_back(message);
+                }
+            }
+            _ => self.outputs.push_back(Output::Transmit(message)),
+        }
+    }
+
+    /// Would another application message find a place behind the resend under way?
+    pub(super) fn has_room(&self) -> bool {
+        self.link().is_none_or(|link| {
+            link.resends.active.is_none() || link.resends.held.len() < self.config.held_max / 2
+        })
     }
 }

@@ -3,7 +3,12 @@
 //! `I D 5 11=x|…` is a message from the peer, `+6.5` lets seconds pass, `app …` sends of our own accord. The answers
 //! are what the driver is asked to do, in order.
 
+mod announced;
+mod calendar;
+mod gaps;
 mod recovery;
+mod resends;
+mod rules;
 mod world;
 
 use std::collections::BTreeMap;
@@ -168,18 +173,19 @@ fn grave_mistakes_are_answered_with_a_logout_that_is_not_waited_for_for_ever() {
     check(
         "I A 1 98=0|108=30\nI 1 2 8=FIX.4.2|112=x\n+5",
         expect![[r#"
-        I A 1 98=0|108=30
-          who is 
-          persist in=2 out=2
-          send 1 A|98=0|108=30
-          logged on
-        I 1 2 8=FIX.4.2|112=x
-          persist in=3 out=3
-          send 2 5|58=Incorrect BeginString
-        +5
-          at 2.0
-          disconnect
-    "#]],
+            I A 1 98=0|108=30
+              who is 
+              persist in=2 out=2
+              send 1 A|98=0|108=30
+              logged on
+            I 1 2 8=FIX.4.2|112=x
+              persist in=3 out=2
+              persist in=3 out=3
+              send 2 5|58=Incorrect BeginString
+            +5
+              at 2.0
+              disconnect
+        "#]],
     );
     check(
         "I A 1 98=0|108=30\nI D 2 49=OTHER|ORDER\nI 5 3",
@@ -260,8 +266,10 @@ fn a_malformed_message_is_refused_and_counted() {
               send 4 3|45=4|58=Invalid MsgType|372=*|373=11
             garbled
             I 3 9 45=1
+              persist in=5 out=6
+              send 5 2|7=5|16=0
             I 0 5
-              persist in=6 out=5
+              persist in=6 out=6
         "#]],
     );
 }

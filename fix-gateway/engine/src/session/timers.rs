@@ -10,36 +10,38 @@ use crate::{codec::MsgType, tag};
 use super::{Now, Session, State};
 
 /// When something is due on a link.
+#[derive(Default)]
 struct Deadlines {
     heartbeat: Option<Instant>,
     test_request: Option<Instant>,
     give_up: Option<Instant>,
+    gap: Option<Instant>,
 }
 
 impl Session {
     /// When `handle_timeout` wants to be called.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let logout = match self.state {
-            State::LoggingOut { deadline, .. } => Some(deadline),
-            State::Idle | State::AwaitingLogon | State::Authenticating { .. } | State::LoggedOn(_) => None,
-        };
         let due = self.deadlines();
-        [logout, due.heartbeat, due.test_request, due.give_up].into_iter().flatten().min()
+        [self.logout_deadline(), self.calendar.due, due.heartbeat, due.test_request, due.give_up, due.gap]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Time has passed. Calling it early or twice does no harm.
     pub fn handle_timeout(&mut self, now: Now) {
         self.now = now;
         let is_due = |deadline: Option<Instant>| deadline.is_some_and(|deadline| deadline <= now.mono);
-        if let State::LoggingOut { deadline, .. } = self.state
-            && is_due(Some(deadline))
-        {
-            return self.hang_up();
+        if is_due(self.calendar.due) {
+            self.keep_schedule();
         }
         let due = self.deadlines();
-        if is_due(due.give_up) {
-            // Not even an answer to our TestRequest: nobody would read a Logout.
+        // Not even an answer to our Logout, or to our TestRequest: nobody would read another.
+        if is_due(self.logout_deadline()) || is_due(due.give_up) {
             return self.hang_up();
+        }
+        if is_due(due.gap) {
+            return self.give_gap_up();
         }
         if is_due(due.test_request) {
             let id = self.config.texts.test_request_id;
@@ -54,19 +56,34 @@ impl Session {
         }
     }
 
+    const fn logout_deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::LoggingOut { deadline, .. } => Some(deadline),
+            State::Idle | State::AwaitingLogon | State::Authenticating { .. } | State::LoggedOn(_) => None,
+        }
+    }
+
     fn deadlines(&self) -> Deadlines {
-        let none = Deadlines { heartbeat: None, test_request: None, give_up: None };
         let link = match &self.state {
-            State::LoggedOn(link) | State::LoggingOut { link, .. } => link,
-            State::Idle | State::AwaitingLogon | State::Authenticating { .. } => return none,
+            State::LoggedOn(link) => link,
+            // After our Logout there is nothing to keep alive.
+            State::Idle | State::AwaitingLogon | State::Authenticating { .. } | State::LoggingOut { .. } => {
+                return Deadlines::default();
+            }
         };
-        let Some(interval) = link.heartbeat else { return none };
+        if self.is_resending() {
+            // The driver reads nothing meanwhile, and what is sent again shows that we live.
+            return Deadlines::default();
+        }
+        let gap = link.gap.map(|gap| gap.moved_at + self.config.gap_patience);
+        let Some(interval) = link.heartbeat else { return Deadlines { gap, ..Deadlines::default() } };
         let times = |permille: u32| -> Duration { interval.saturating_mul(permille) / 1000 };
         let unless_asked = |deadline| (!link.test_request_is_out).then_some(deadline);
         Deadlines {
             heartbeat: unless_asked(link.last_sent + interval),
             test_request: unless_asked(link.last_received + times(self.config.test_request_after_permille)),
             give_up: Some(link.last_received + times(self.config.give_up_after_permille)),
+            gap,
         }
     }
 }

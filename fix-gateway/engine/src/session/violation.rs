@@ -1,10 +1,14 @@
 //! The peer's mistakes, and what each is answered with.
 
+use std::borrow::Cow;
+
 use crate::{
     SeqNum,
     dictionary::{Fault, RejectReason},
     tag::{self, Tag},
 };
+
+use super::Texts;
 
 /// Something a peer must not do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,15 @@ pub enum Violation {
         expected: SeqNum,
         received: SeqNum,
     },
+    /// NextExpectedMsgSeqNum(789) beyond everything we ever sent.
+    NextExpectedTooHigh {
+        expected: SeqNum,
+        received: SeqNum,
+    },
+    /// The peer asks for the same range again and again.
+    SameRequestTooOften,
+    /// ApplVerID(1128) of another version than the session's.
+    WrongApplVerId,
     PossDupWithoutOrigSendingTime,
     PossDupFromTheFuture,
     /// A SequenceReset that does not go forward.
@@ -48,19 +61,19 @@ pub enum WireResponse {
     /// A Reject, then a Logout whose answer is waited for.
     RejectThenLogout(Fault),
     /// A Logout whose answer is waited for; the message's number is used up.
-    Logout(String),
+    Logout(Cow<'static, str>),
     /// A Logout, and the connection ends.
-    LogoutThenHangup(String),
+    LogoutThenHangup(Cow<'static, str>),
 }
 
 impl Violation {
     /// The one place that decides.
-    pub fn response(self) -> WireResponse {
+    pub fn response(self, texts: &Texts) -> WireResponse {
         match self {
             // FIX 4.4 volume 2, "Logon": an invalid Logon ends the connection; words would help only an attacker.
             Self::NoProperLogon | Self::NotAuthenticated => WireResponse::Hangup,
-            Self::UnexpectedLogon => WireResponse::LogoutThenHangup("Unexpected Logon".to_owned()),
-            Self::IncorrectBeginString => WireResponse::Logout("Incorrect BeginString".to_owned()),
+            Self::UnexpectedLogon => WireResponse::LogoutThenHangup(texts.unexpected_logon.into()),
+            Self::IncorrectBeginString => WireResponse::Logout(texts.incorrect_begin_string.into()),
             Self::CompIdMissing { tag } => {
                 WireResponse::Reject(Fault::at(RejectReason::RequiredTagMissing, tag))
             }
@@ -68,10 +81,18 @@ impl Violation {
             Self::SendingTimeOff | Self::PossDupFromTheFuture => {
                 WireResponse::RejectThenLogout(Fault::whole(RejectReason::SendingTimeAccuracy))
             }
-            Self::NoSeqNum => WireResponse::LogoutThenHangup("Received message without MsgSeqNum".to_owned()),
-            Self::SeqTooLow { expected, received } => WireResponse::LogoutThenHangup(format!(
-                "MsgSeqNum too low, expecting {expected} but received {received}"
-            )),
+            Self::NoSeqNum => WireResponse::LogoutThenHangup(texts.no_seq_num.into()),
+            Self::SeqTooLow { expected, received } => WireResponse::LogoutThenHangup(
+                format!("MsgSeqNum too low, expecting {expected} but received {received}").into(),
+            ),
+            Self::NextExpectedTooHigh { expected, received } => WireResponse::LogoutThenHangup(
+                format!("NextExpectedMsgSeqNum too high, expecting {expected} but received {received}")
+                    .into(),
+            ),
+            Self::SameRequestTooOften => WireResponse::Logout(texts.same_request.into()),
+            Self::WrongApplVerId => {
+                WireResponse::Reject(Fault::at(RejectReason::ApplicationVersion, tag::APPL_VER_ID))
+            }
             Self::PossDupWithoutOrigSendingTime => {
                 WireResponse::Reject(Fault::at(RejectReason::RequiredTagMissing, tag::ORIG_SENDING_TIME))
             }

@@ -167,11 +167,13 @@ fn what_is_lost_on_the_way_of_a_resend_is_asked_for_again_but_not_for_ever() {
             I 0 5 43=Y|122=NOW
             garbled
             I 0 4 43=Y|122=NOW
+              persist in=3 out=5
+              send 4 2|7=3|16=0
             I 0 3 43=Y|122=NOW
-              persist in=4 out=4
-              persist in=5 out=4
-              persist in=6 out=4
-              persist in=7 out=4
+              persist in=4 out=5
+              persist in=5 out=5
+              persist in=6 out=5
+              persist in=7 out=5
         "#]],
     );
 }

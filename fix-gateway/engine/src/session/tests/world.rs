@@ -1,6 +1,7 @@
 //! The driver of the transcripts: carries out every output in virtual time and writes down what it was.
 
 use std::{
+    collections::BTreeMap,
     fmt::Write as _,
     sync::LazyLock,
     time::{Duration, Instant},
@@ -20,10 +21,20 @@ static START: LazyLock<Instant> = LazyLock::new(|| {
 });
 const EPOCH: u64 = 1_800_000_000_000_000_000;
 
-const ORDER: &str = "11=id|40=1|54=1|55=INTC|60=20260101-00:00:00";
+const ORDER: &str = "11=id|21=1|40=1|54=1|55=INTC|60=20260101-00:00:00";
 
 pub(super) fn config() -> SessionConfig {
     SessionConfig::new("FIX.4.4", "DVP", "ACME", Rules::strict("FIX.4.4", "FIX.4.4").unwrap())
+}
+
+pub(super) fn config42() -> SessionConfig {
+    SessionConfig::new("FIX.4.2", "DVP", "ACME", Rules::strict("FIX.4.2", "FIX.4.2").unwrap())
+}
+
+pub(super) fn config_fixt() -> SessionConfig {
+    let rules = Rules::strict("FIXT.1.1", "FIX.5.0SP2").unwrap();
+    let config = SessionConfig::new("FIXT.1.1", "DVP", "ACME", rules);
+    SessionConfig { default_appl_ver_id: Some("9".to_owned()), ..config }
 }
 
 pub(super) struct World {
@@ -31,6 +42,9 @@ pub(super) struct World {
     elapsed: Duration,
     stored: BTreeMap<SeqNum, Stored>,
     genuine: bool,
+    /// Does the store answer at once, or when the script says so?
+    is_prompt: bool,
+    asked: Option<(SeqNum, SeqNum)>,
     /// What a delivery without a queued message is about.
     handed_in: Option<Message>,
     pub(super) transcript: String,
@@ -42,7 +56,21 @@ impl World {
         let mut session = Session::new(Arc::new(config), now, SeqNum(next_in), SeqNum(next_out));
         session.connect(now);
         let (elapsed, stored) = (Duration::ZERO, BTreeMap::new());
-        Self { session, elapsed, stored, genuine: true, handed_in: None, transcript: String::new() }
+        Self {
+            session,
+            elapsed,
+            stored,
+            genuine: true,
+            is_prompt: true,
+            asked: None,
+            handed_in: None,
+            transcript: String::new(),
+        }
+    }
+
+    pub(super) fn map_session(&mut self, change: impl FnOnce(Session) -> Session) {
+        let blank = Session::new(Arc::new(config()), self.now(), SeqNum::FIRST, SeqNum::FIRST);
+        self.session = change(std::mem::replace(&mut self.session, blank));
     }
 
     pub(super) fn now(&self) -> Now {
@@ -63,19 +91,29 @@ impl World {
                 }
                 "garbled" => self.session.handle_garbled(self.now()),
                 "stranger" => self.genuine = false,
+                "slow" => self.is_prompt = false,
+                "stored" => {
+                    let (from, to) = self.asked.take().unwrap();
+                    self.answer(from, to);
+                }
                 "lost" => {
                     self.session.disconnected();
                     self.session.connect(self.now());
                 }
                 "app" => {
-                    let sent = self.session.send(
-                        self.now(),
-                        MsgType::EXECUTION_REPORT,
-                        Body::new().field(58, "report"),
-                    );
+                    let msg_type =
+                        words.next().map_or(MsgType::EXECUTION_REPORT, |text| MsgType::new(text).unwrap());
+                    let sent = self.session.send(self.now(), msg_type, Body::new().field(58, "report"));
                     if let Err(error) = sent {
                         writeln!(self.transcript, "  {error}").unwrap();
                     }
+                }
+                "logout" => self.session.log_out(self.now(), "enough").unwrap(),
+                "raw" => {
+                    let text = line[4..].replace("NOW", &self.now().utc.to_millis_text());
+                    let message = Message::parse(&wire(&text)).unwrap();
+                    self.session.handle_message(self.now(), message.view());
+                    self.handed_in = Some(message);
                 }
                 time => self.pass(Duration::from_secs_f64(time[1..].parse().unwrap())),
             }
@@ -99,7 +137,7 @@ impl World {
             }
         });
         let tail = if rest.is_empty() { String::new() } else { format!("{rest}|") };
-        let begin_string = begin_string.unwrap_or("FIX.4.4");
+        let begin_string = begin_string.unwrap_or(&self.session.config().begin_string);
         Message::parse(&wire(&format!("8={begin_string}|35={kind}|34={seq}|{}{tail}", head.concat())))
             .unwrap()
     }
@@ -112,8 +150,10 @@ impl World {
             self.session.handle_timeout(self.now());
             self.drain();
             let said = self.transcript.split_off(before);
-            writeln!(self.transcript, "  at {:.1}", self.elapsed.as_secs_f64()).unwrap();
-            self.transcript.push_str(&said);
+            if !said.is_empty() {
+                writeln!(self.transcript, "  at {:.1}", self.elapsed.as_secs_f64()).unwrap();
+                self.transcript.push_str(&said);
+            }
         }
         self.elapsed = end;
     }
@@ -135,6 +175,7 @@ impl World {
                 self.stored.clear();
                 "reset".to_owned()
             }
+            Output::Epoch(epoch) => format!("epoch {}", epoch.0),
             Output::Persist { next_in, next_out } => format!("persist in={next_in} out={next_out}"),
             Output::Transmit(message) => self.transmit(message),
             Output::Deliver { seq, queued } => {
@@ -142,8 +183,11 @@ impl World {
                 format!("deliver {seq} {}", String::from_utf8_lossy(message.msg_type()))
             }
             Output::Fetch { from, to } => {
-                let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone()).collect();
-                self.session.handle_stored(now, to, found);
+                if self.is_prompt {
+                    self.answer(from, to);
+                } else {
+                    self.asked = Some((from, to));
+                }
                 format!("fetch {from}..={to}")
             }
             Output::LoggedOn => "logged on".to_owned(),
@@ -153,6 +197,11 @@ impl World {
             }
         };
         writeln!(self.transcript, "  {said}").unwrap();
+    }
+
+    fn answer(&mut self, from: SeqNum, to: SeqNum) {
+        let found = self.stored.range(from..=to).map(|(_, stored)| stored.clone()).collect();
+        self.session.handle_stored(self.now(), to, found);
     }
 
     fn transmit(&mut self, message: Transmit) -> String {

@@ -1,0 +1,245 @@
+//! Numbers that are missing on the way in: what waits, what is asked for, and when that is given up.
+//!
+//! One ResendRequest(2) per gap. It is repeated on evidence only: when the peer, sending again, has gone past the
+//! message we wait for, that message was lost on the way. A pass of the peer's is told from the next by its numbers,
+//! which ascend within one. What arrives beyond the gap waits in a queue with bounds; what does not fit is found
+//! missing, and asked for, once the gap is closed.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use crate::{
+    SeqNum,
+    codec::{Message, MessageRef, MsgType},
+    tag,
+};
+
+use super::{Output, Session, Violation};
+
+/// Messages asked for, or on their way unasked. Closed when `until` has been processed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap {
+    /// What we waited for when we asked last.
+    begin: SeqNum,
+    until: SeqNum,
+    /// The end of the chunk asked for, when gaps are asked for in chunks.
+    chunk_end: Option<SeqNum>,
+    /// How often everything from `begin` on was asked for.
+    asked: u32,
+    /// The highest number of the pass under way; 0 before its first message beyond the gap.
+    passed: SeqNum,
+    /// When a number was processed last, or the gap was found.
+    pub(super) moved_at: Instant,
+}
+
+/// Messages beyond a gap.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    messages: BTreeMap<SeqNum, Queued>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+enum Queued {
+    Message(Box<Message>),
+    /// Already acted upon; only its number is still to be counted.
+    Done,
+}
+
+impl Queue {
+    fn insert(&mut self, seq: SeqNum, queued: Queued) {
+        self.bytes += queued.bytes();
+        if let Some(replaced) = self.messages.insert(seq, queued) {
+            self.bytes -= replaced.bytes();
+        }
+    }
+
+    fn take(&mut self, seq: SeqNum) -> Option<Queued> {
+        // Left behind by a SequenceReset.
+        while self.messages.first_key_value().is_some_and(|(first, _)| *first < seq) {
+            if let Some((_, left)) = self.messages.pop_first() {
+                self.bytes -= left.bytes();
+            }
+        }
+        let queued = self.messages.remove(&seq)?;
+        self.bytes -= queued.bytes();
+        Some(queued)
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Queued {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Message(message) => message.view().bytes().len(),
+            Self::Done => 0,
+        }
+    }
+}
+
+impl Session {
+    /// A message beyond what is missing.
+    pub(super) fn too_high(&mut self, message: MessageRef<'_>, seq: SeqNum) {
+        let (queue_max, bytes_max) = (self.config.queue_max, self.config.queue_bytes_max);
+        let Some(link) = self.link_mut() else { return };
+        let bytes = link.queue.bytes.saturating_add(message.bytes().len());
+        if link.queue.messages.len() < queue_max && bytes <= bytes_max {
+            link.queue.insert(seq, Queued::Message(Box::new(message.to_owned())));
+        }
+        if link.gap.is_none() {
+            self.ask_for_gap(seq);
+        } else if message.is_yes(tag::POSS_DUP_FLAG) {
+            self.passed_over(seq);
+        }
+    }
+
+    /// A message that was acted upon whatever its number is, and that is beyond what is missing.
+    pub(super) fn done_early(&mut self, seq: SeqNum) {
+        self.count_when_due(seq);
+        if self.link().is_some_and(|link| link.gap.is_none()) {
+            self.ask_for_gap(seq);
+        }
+    }
+
+    /// The number is counted when its turn comes.
+    pub(super) fn count_when_due(&mut self, seq: SeqNum) {
+        let queue_max = self.config.queue_max;
+        let Some(link) = self.link_mut() else { return };
+        if link.queue.messages.len() < queue_max {
+            link.queue.insert(seq, Queued::Done);
+        }
+    }
+
+    /// The peer, sending again, is at `seq`, past the message we wait for.
+    fn passed_over(&mut self, seq: SeqNum) {
+        let next_in = self.next_in;
+        let Some(gap) = self.link_mut().and_then(|link| link.gap.as_mut()) else { return };
+        if seq > gap.until {
+            return;
+        }
+        let asked = if next_in > gap.begin {
+            0
+        } else if gap.passed == SeqNum(0) || seq <= gap.passed {
+            gap.asked
+        } else {
+            // More of a pass of which it is known that it lost the message.
+            gap.passed = seq;
+            return;
+        };
+        let until = gap.until;
+        self.ask(until, asked, seq);
+    }
+
+    /// Asks for everything from the next expected number on, up to before `received`.
+    pub(super) fn ask_for_gap(&mut self, received: SeqNum) {
+        self.ask(received.previous(), 0, SeqNum(0));
+    }
+
+    /// Everything up to before `received` is missing and comes without being asked for.
+    pub(super) fn await_gap(&mut self, received: SeqNum) {
+        let (begin, moved_at) = (self.next_in, self.now.mono);
+        if let Some(link) = self.link_mut() {
+            let (until, passed) = (received.previous(), SeqNum(0));
+            link.gap = Some(Gap { begin, until, chunk_end: None, asked: 0, passed, moved_at });
+        }
+    }
+
+    fn ask(&mut self, until: SeqNum, asked: u32, passed: SeqNum) {
+        if asked >= self.config.same_request_max {
+            return self.give_gap_up();
+        }
+        let (begin, moved_at) = (self.next_in, self.now.mono);
+        let chunk = self.config.resend_request_chunk;
+        let chunk_end = chunk
+            .map(|chunk| SeqNum(begin.0.saturating_add(chunk.max(1)).saturating_sub(1)))
+            .filter(|end| *end < until);
+        let Some(link) = self.link_mut() else { return };
+        let moved_at = match &link.gap {
+            // Asking is no progress.
+            Some(gap) if asked > 0 => gap.moved_at,
+            _ => moved_at,
+        };
+        link.gap = Some(Gap { begin, until, chunk_end, asked: asked + 1, passed, moved_at });
+        // 0 is "everything": what was sent meanwhile comes along.
+        let end = chunk_end.unwrap_or(if chunk.is_some() { until } else { SeqNum(0) });
+        let body = self.body().number(tag::BEGIN_SEQ_NO, begin.0).number(tag::END_SEQ_NO, end.0);
+        self.emit(MsgType::RESEND_REQUEST, body);
+    }
+
+    pub(super) fn give_gap_up(&mut self) {
+        if let Some(link) = self.link_mut() {
+            link.gap = None;
+        }
+        let text = self.config.texts.gap_given_up;
+        self.begin_logout(Some(text), None);
+    }
+
+    /// `seq` has been processed: closes the gap when that was its end, or asks for its next chunk.
+    pub(super) fn note_progress(&mut self, seq: SeqNum) {
+        let now = self.now.mono;
+        let Some(link) = self.link_mut() else { return };
+        let Some(gap) = &mut link.gap else { return };
+        gap.moved_at = now;
+        let (until, chunk_end) = (gap.until, gap.chunk_end);
+        if seq >= until {
+            link.gap = None;
+        } else if chunk_end.is_some_and(|end| seq >= end) {
+            // `next_in` is beyond the chunk by now.
+            self.ask(until, 0, SeqNum(0));
+        }
+    }
+
+    /// Processes one queued message if its turn has come. Says whether there was one.
+    pub(super) fn process_queued(&mut self) -> bool {
+        let next = self.next_in;
+        let Some(link) = self.link_mut() else { return false };
+        match link.queue.take(next) {
+            None => return false,
+            Some(Queued::Message(message)) => {
+                if self.process(message.view(), next) {
+                    self.outputs.push_back(Output::Deliver { seq: next, queued: Some(message) });
+                }
+            }
+            Some(Queued::Done) => {
+                self.next_in = next.next();
+                self.note_progress(next);
+                self.persist();
+            }
+        }
+        true
+    }
+
+    /// SequenceReset without GapFillFlag(123): its own number is ignored, and so is everything that waits: its
+    /// numbers were given before the reset.
+    pub(super) fn sequence_reset(&mut self, message: MessageRef<'_>) {
+        match new_seq_no(message) {
+            Some(new) if new >= self.next_in => {
+                self.next_in = new;
+                if let Some(link) = self.link_mut() {
+                    link.gap = None;
+                    link.queue.clear();
+                }
+                self.persist();
+            }
+            _ => self.respond(message, Violation::ResetBackwards),
+        }
+    }
+
+    /// A gap fill whose turn it is.
+    pub(super) fn gap_fill(&mut self, message: MessageRef<'_>, seq: SeqNum) {
+        match new_seq_no(message) {
+            Some(new) if new > seq => {
+                self.next_in = new;
+                self.note_progress(new.previous());
+                self.persist();
+            }
+            _ => self.respond(message, Violation::ResetBackwards),
+        }
+    }
+}
+
+fn new_seq_no(message: MessageRef<'_>) -> Option<SeqNum> {
+    message.get(tag::NEW_SEQ_NO).and_then(SeqNum::parse)
+}
