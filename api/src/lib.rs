@@ -14,6 +14,7 @@
 mod app;
 mod auth;
 mod cursor;
+mod docs;
 mod error;
 mod events;
 mod executions;
@@ -26,6 +27,7 @@ mod keys;
 mod limit;
 mod nonces;
 mod once;
+mod openapi;
 mod query;
 mod quotes;
 mod reconciliation;
@@ -36,4 +38,5 @@ mod signature;
 
 pub use app::{Api, Clock};
 pub use error::Code;
+pub use openapi::{document, document_text};
 pub use server::{router, serve};

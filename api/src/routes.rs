@@ -1,10 +1,11 @@
 //! Every route, once: its path, who may use it, and what answers.
 
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{self, MethodRouter};
 
 use crate::app::Api;
 use crate::auth::{Scope, Scopes};
-use crate::{events, executions, firm_quotes, health, intent_status, intents, quotes, reconciliation};
+use crate::openapi::{self, Operation, operations as doc};
+use crate::{docs, events, executions, firm_quotes, health, intent_status, intents, quotes, reconciliation};
 
 /// What a caller must show.
 #[derive(Debug, Clone, Copy)]
@@ -18,33 +19,50 @@ pub(crate) enum Access {
 }
 
 pub(crate) struct Route {
+    /// In lower case, as OpenAPI has it.
+    pub(crate) method: &'static str,
     pub(crate) path: &'static str,
     pub(crate) access: Access,
     pub(crate) handler: MethodRouter<Api>,
+    pub(crate) operation: fn() -> Operation,
 }
 
 const QUOTES: Access = Access::Key(&[Scope::QuotesWrite]);
 const EXECUTIONS: Access = Access::Key(&[Scope::ExecutionsRead]);
 const REPORTS: Access = Access::Key(&[Scope::ReportsRead]);
 
+/// Who submits may follow what was submitted.
+const INTENT_STATUS: Access = Access::Key(&[Scope::IntentsWrite, Scope::ExecutionsRead]);
+
 /// The routes in the order they are documented.
 pub(crate) fn all() -> Vec<Route> {
-    let route = |path, access, handler| Route { path, access, handler };
+    let get = |path, access, handler, operation| Route { method: "get", path, access, handler, operation };
+    let post = |path, access, handler, operation| Route { method: "post", path, access, handler, operation };
+    let signed = Access::Signed(&[Scope::IntentsWrite]);
+    let feed = Access::Key(&[Scope::EventsRead]);
     vec![
-        route("/v1/quotes", QUOTES, post(quotes::create)),
-        route("/v1/quotes/firm", QUOTES, post(firm_quotes::create)),
-        route("/v1/intents", Access::Signed(&[Scope::IntentsWrite]), post(intents::create)),
-        route(
+        post("/v1/quotes", QUOTES, routing::post(quotes::create), doc::quote),
+        post("/v1/quotes/firm", QUOTES, routing::post(firm_quotes::create), doc::firm_quote),
+        post("/v1/intents", signed, routing::post(intents::create), doc::intent),
+        get(
             "/v1/intents/{intentId}/status",
-            Access::Key(&[Scope::IntentsWrite, Scope::ExecutionsRead]),
-            get(intent_status::show),
+            INTENT_STATUS,
+            routing::get(intent_status::show),
+            doc::intent_status,
         ),
-        route("/v1/executions", EXECUTIONS, get(executions::list)),
-        route("/v1/executions/{reference}", EXECUTIONS, get(executions::show)),
-        route("/v1/executions/{reference}/receipt", EXECUTIONS, get(executions::receipt)),
-        route("/v1/reconciliation", REPORTS, get(reconciliation::range)),
-        route("/v1/reports/reconciliation/daily", REPORTS, get(reconciliation::daily)),
-        route("/v1/events", Access::Key(&[Scope::EventsRead]), get(events::list)),
-        route("/healthz", Access::Open, get(health::show)),
+        get("/v1/executions", EXECUTIONS, routing::get(executions::list), doc::executions),
+        get("/v1/executions/{reference}", EXECUTIONS, routing::get(executions::show), doc::execution),
+        get(
+            "/v1/executions/{reference}/receipt",
+            EXECUTIONS,
+            routing::get(executions::receipt),
+            doc::receipt,
+        ),
+        get("/v1/reconciliation", REPORTS, routing::get(reconciliation::range), doc::reconciliation),
+        get("/v1/reports/reconciliation/daily", REPORTS, routing::get(reconciliation::daily), doc::daily),
+        get("/v1/events", feed, routing::get(events::list), doc::events),
+        get("/v1/openapi.json", Access::Open, routing::get(openapi::show), doc::openapi),
+        get("/docs", Access::Open, routing::get(docs::show), doc::docs),
+        get("/healthz", Access::Open, routing::get(health::show), doc::health),
     ]
 }

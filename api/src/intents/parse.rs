@@ -16,7 +16,15 @@ pub(crate) const ACTOR_TYPES: &[(&str, ActorType)] =
     &[("retail", ActorType::Retail), ("institution", ActorType::Institution)];
 pub(crate) const SIDES: &[(&str, Side)] = &[("buy", Side::Buy), ("sell", Side::Sell)];
 
-const SETTLEMENT_TYPES: &[(&str, SettlementType)] = &[
+pub(crate) const ASSET_TYPES: &[(&str, AssetType)] =
+    &[("erc20", AssetType::Erc20), ("fiat", AssetType::Fiat), ("native", AssetType::Native)];
+pub(crate) const PAYOUT_METHODS: &[(&str, PayoutMethod)] = &[
+    ("wire", PayoutMethod::Wire),
+    ("swift", PayoutMethod::Swift),
+    ("ach", PayoutMethod::Ach),
+    ("sepa", PayoutMethod::Sepa),
+];
+pub(crate) const SETTLEMENT_TYPES: &[(&str, SettlementType)] = &[
     ("onchain", SettlementType::Onchain),
     ("offchain", SettlementType::Offchain),
     ("hybrid", SettlementType::Hybrid),
@@ -65,8 +73,6 @@ pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiE
 
 /// An asset as the caller describes it; whether it exists is not asked here.
 pub(crate) fn asset(body: &Object<'_>, name: &str) -> Result<AssetDescriptor, ApiError> {
-    const TYPES: &[(&str, AssetType)] =
-        &[("erc20", AssetType::Erc20), ("fiat", AssetType::Fiat), ("native", AssetType::Native)];
     let asset = body.object(name)?;
     let address = asset.opt_text("address")?;
     if address.is_some_and(|address| !is_address(address)) {
@@ -77,7 +83,7 @@ pub(crate) fn asset(body: &Object<'_>, name: &str) -> Result<AssetDescriptor, Ap
         return Err(asset.fault("currency", "must be an ISO 4217 code"));
     }
     Ok(AssetDescriptor {
-        kind: asset.choice("type", TYPES)?,
+        kind: asset.choice("type", ASSET_TYPES)?,
         symbol: asset.id("symbol")?.to_owned(),
         address: address.map(str::to_owned),
         chain: asset.opt_id("chain")?.map(str::to_owned),
@@ -125,12 +131,6 @@ fn ranged(input: &Object<'_>, output: &Object<'_>) -> Result<Bounds, ApiError> {
 }
 
 fn beneficiary(given: &Object<'_>) -> Result<Beneficiary, ApiError> {
-    const METHODS: &[(&str, PayoutMethod)] = &[
-        ("wire", PayoutMethod::Wire),
-        ("swift", PayoutMethod::Swift),
-        ("ach", PayoutMethod::Ach),
-        ("sepa", PayoutMethod::Sepa),
-    ];
     let text = |name: &str| given.opt_text(name).map(|text| text.map(str::to_owned));
     let country = text("country")?;
     // An empty one counts as missing, which is a rejection and no fault.
@@ -146,7 +146,7 @@ fn beneficiary(given: &Object<'_>) -> Result<Beneficiary, ApiError> {
         account: account.map(str::to_owned),
         name: text("name")?,
         country,
-        payout_method: given.opt_choice("payoutMethod", METHODS)?,
+        payout_method: given.opt_choice("payoutMethod", PAYOUT_METHODS)?,
         swift_code: text("swiftCode")?,
         bank: text("bank")?,
         address: given.opt_object("address")?.as_ref().map(address).transpose()?,

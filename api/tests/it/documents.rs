@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use dvp_api::Code;
+use dvp_api::{Code, document, document_text};
+
+use crate::house::{Call, House};
 
 #[test]
 fn every_code_has_a_page_with_its_status_and_every_page_a_code() {
@@ -19,5 +21,45 @@ fn every_code_has_a_page_with_its_status_and_every_page_a_code() {
         let page = fs::read_to_string(folder.join(format!("{}.md", code.as_str()))).unwrap();
         let head = format!("# {}\n\nHTTP {}\n", code.as_str(), code.status().as_u16());
         assert!(page.starts_with(&head), "{}", code.as_str());
+    }
+}
+
+#[test]
+fn the_committed_openapi_document_is_the_one_the_code_makes() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../openapi.json");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, document_text()).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap();
+    assert!(committed == document_text(), "UPDATE_EXPECT=1 rewrites openapi.json");
+}
+
+#[test]
+fn every_reference_of_the_document_leads_to_a_component_and_every_component_is_used() {
+    let text = document().to_string();
+    let mut used = BTreeSet::new();
+    for piece in text.split("#/components/schemas/").skip(1) {
+        used.insert(piece.split('"').next().unwrap().to_owned());
+    }
+    let document = document();
+    let defined: BTreeSet<String> =
+        document["components"]["schemas"].as_object().unwrap().keys().cloned().collect();
+    assert_eq!(used, defined);
+}
+
+#[tokio::test]
+async fn the_document_and_its_page_are_served_without_a_key_and_without_anything_from_elsewhere() {
+    let house = House::new().await;
+    let served = house.send(&Call::new("GET", "/v1/openapi.json")).await.ok(200);
+    assert_eq!(served, document());
+    let page = house.send(&Call::new("GET", "/docs")).await;
+    assert_eq!(page.status, 200);
+    assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
+    assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+    for part in ["<script", "http://", "https://", "@import"] {
+        assert!(!page.text.contains(part), "{part}");
+    }
+    for path in document()["paths"].as_object().unwrap().keys() {
+        assert!(page.text.contains(&format!("<code>{path}</code>")), "{path}");
     }
 }

@@ -37,6 +37,8 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 use uuid::Uuid;
 
+use crate::contract;
+
 pub(crate) const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
 pub(crate) const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
 const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
@@ -301,7 +303,9 @@ impl House {
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();
-        Answer { status: parts.status, headers: parts.headers, text }
+        let answer = Answer { status: parts.status, headers: parts.headers, text };
+        contract::hold(call.method, &call.path, &answer);
+        answer
     }
 
     /// A signed submission.

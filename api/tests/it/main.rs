@@ -1,6 +1,7 @@
 //! The REST API as a partner meets it: the router with a real database, writer and engine behind it.
 
 mod auth;
+mod contract;
 mod documents;
 mod events;
 mod executions;

@@ -1,0 +1,229 @@
+//! The OpenAPI 3.1 document, made from the list of routes, the codes and the tables the parsers use.
+//!
+//! What a route takes and answers is described beside the others in [`operations`] and [`schemas`], in JSON Schema's
+//! own words. The tests hold every answer they see against this document, so it cannot drift from the handlers.
+
+pub(crate) mod operations;
+mod schemas;
+
+use std::sync::OnceLock;
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use crate::error::{Code, json as answer};
+use crate::routes::{self, Access, Route};
+
+/// One route, described.
+pub(crate) struct Operation {
+    pub(crate) id: &'static str,
+    pub(crate) tag: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) description: &'static str,
+    pub(crate) params: Vec<Value>,
+    /// The name of a schema.
+    pub(crate) body: Option<&'static str>,
+    pub(crate) answers: Vec<Success>,
+    /// Beside those that every route of its kind can answer with.
+    pub(crate) errors: &'static [Code],
+}
+
+/// An answer that is no error.
+pub(crate) struct Success {
+    pub(crate) status: u16,
+    pub(crate) description: &'static str,
+    pub(crate) content: Content,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
+    /// The name of a schema.
+    Json(&'static str),
+    JsonOrCsv(&'static str),
+    Html,
+}
+
+const BY_KEY: [Code; 7] = [
+    Code::MissingApiKey,
+    Code::InvalidApiKey,
+    Code::ApiKeyDisabled,
+    Code::InsufficientScope,
+    Code::RateLimitExceeded,
+    Code::InternalError,
+    Code::ServiceUnavailable,
+];
+const OF_POSTS: [Code; 7] = [
+    Code::IdempotencyKeyRequired,
+    Code::IdempotencyKeyInvalid,
+    Code::IdempotencyKeyConflict,
+    Code::IdempotencyKeyProcessing,
+    Code::PayloadTooLarge,
+    Code::UnsupportedMediaType,
+    Code::InvalidParameter,
+];
+
+/// The whole document.
+pub fn document() -> Value {
+    let mut paths: Map<String, Value> = Map::new();
+    for route in routes::all() {
+        let entry = paths.entry(route.path).or_insert_with(|| json!({}));
+        entry[route.method] = operation(&route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "dvp",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "Quotes, intents and their settlement. Amounts are decimal strings; minor units are integers. \
+                Every error is the envelope `{success: false, error: {code, message}}`. Unknown fields are ignored on \
+                both sides.",
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "tags": operations::tags(),
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+            "schemas": schemas::all(),
+        },
+    })
+}
+
+/// The document's text as it is committed: pretty, with a line break at the end.
+pub fn document_text() -> String {
+    let mut text = serde_json::to_string_pretty(&document()).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// `GET /v1/openapi.json`
+pub(crate) async fn show() -> Response {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    answer(StatusCode::OK, TEXT.get_or_init(document_text).clone())
+}
+
+fn operation(route: &Route) -> Value {
+    let described = (route.operation)();
+    let is_post = route.method == "post";
+    let mut parameters = described.params;
+    if let Access::Signed(_) = route.access {
+        parameters.extend(operations::signature_headers());
+    }
+    if is_post {
+        parameters.push(operations::idempotency_header());
+    }
+    parameters.push(operations::request_id_header());
+    let mut operation = json!({
+        "operationId": described.id,
+        "tags": [described.tag],
+        "summary": described.summary,
+        "description": description(described.description, route.access),
+        "parameters": parameters,
+        "responses": responses(route.access, is_post, described.answers, described.errors),
+        "security": match route.access {
+            Access::Open => json!([]),
+            Access::Key(_) | Access::Signed(_) => json!([{"apiKey": []}]),
+        },
+    });
+    if let Some(schema) = described.body {
+        let schema = json!({"$ref": format!("#/components/schemas/{schema}")});
+        operation["requestBody"] =
+            json!({"required": true, "content": {"application/json": {"schema": schema}}});
+    }
+    operation
+}
+
+fn description(text: &str, access: Access) -> String {
+    let scopes = match access {
+        Access::Open => return text.to_owned(),
+        Access::Key(scopes) | Access::Signed(scopes) => scopes,
+    };
+    let names: Vec<String> = scopes.iter().map(|scope| format!("`{}`", scope.as_str())).collect();
+    format!("{text}\n\nScope: {}.", names.join(" or ")).trim_start().to_owned()
+}
+
+fn responses(access: Access, is_post: bool, answers: Vec<Success>, errors: &[Code]) -> Value {
+    let mut codes: Vec<Code> = errors.to_vec();
+    match access {
+        Access::Open => codes.extend([Code::InternalError, Code::ServiceUnavailable]),
+        Access::Key(_) => codes.extend(BY_KEY),
+        Access::Signed(_) => {
+            codes.extend(BY_KEY);
+            codes.push(Code::InvalidSignature);
+        }
+    }
+    if is_post {
+        codes.extend(OF_POSTS);
+    }
+    let mut responses = Map::new();
+    for Success { status, description, content } in answers {
+        let mut schemas = vec![success_schema(content)];
+        // A status may carry an answer and errors.
+        schemas.extend(error_schema(&codes, status));
+        let schema = if schemas.len() == 1 { schemas.remove(0) } else { json!({"anyOf": schemas}) };
+        let content = match content {
+            Content::Json(_) => json!({"application/json": {"schema": schema}}),
+            Content::JsonOrCsv(_) => {
+                json!({"application/json": {"schema": schema}, "text/csv": {"schema": {"type": "string"}}})
+            }
+            Content::Html => json!({"text/html": {"schema": {"type": "string"}}}),
+        };
+        responses.insert(status.to_string(), response(description, &content, access));
+    }
+    for status in codes.iter().map(|code| code.status().as_u16()).collect::<std::collections::BTreeSet<_>>() {
+        let Some(schema) =
+            error_schema(&codes, status).filter(|_| !responses.contains_key(&status.to_string()))
+        else {
+            continue;
+        };
+        let listed = schema.pointer("/properties/error/properties/code/enum").cloned().unwrap_or_default();
+        let names: Vec<&str> = listed.as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let content = json!({"application/json": {"schema": schema}});
+        responses.insert(status.to_string(), response(&names.join(", "), &content, access));
+    }
+    Value::Object(responses)
+}
+
+fn success_schema(content: Content) -> Value {
+    match content {
+        Content::Json(name) | Content::JsonOrCsv(name) => {
+            json!({"$ref": format!("#/components/schemas/{name}")})
+        }
+        Content::Html => json!({"type": "string"}),
+    }
+}
+
+/// The envelope with the codes of one status.
+fn error_schema(codes: &[Code], status: u16) -> Option<Value> {
+    let mut names: Vec<&str> =
+        codes.iter().filter(|code| code.status().as_u16() == status).map(|code| code.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "type": "object",
+        "required": ["success", "error"],
+        "properties": {
+            "success": {"const": false},
+            "error": {
+                "type": "object",
+                "required": ["code", "message"],
+                "properties": {"code": {"type": "string", "enum": names}, "message": {"type": "string"}},
+            },
+        },
+    }))
+}
+
+fn response(description: &str, content: &Value, access: Access) -> Value {
+    let mut headers = json!({"X-Request-Id": {"schema": {"type": "string"}}});
+    if !matches!(access, Access::Open) {
+        headers["RateLimit"] = json!({"schema": {"type": "string"}});
+        headers["RateLimit-Policy"] = json!({"schema": {"type": "string"}});
+    }
+    json!({"description": description, "headers": headers, "content": content})
+}

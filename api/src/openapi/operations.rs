@@ -1,0 +1,303 @@
+//! What each route takes and answers.
+
+use serde_json::{Value, json};
+
+use super::Content::{Html, Json, JsonOrCsv};
+use super::{Operation, Success};
+use crate::error::Code;
+
+pub(super) fn tags() -> Value {
+    json!([
+        {"name": "quotes", "description": "Indicative and firm prices."},
+        {"name": "intents", "description": "Orders: accepted or rejected, once and for all."},
+        {"name": "executions", "description": "What became of accepted intents."},
+        {"name": "reports", "description": "Executions over days, with totals."},
+        {"name": "events", "description": "The feed."},
+        {"name": "service", "description": "About the service itself."},
+    ])
+}
+
+fn ok(status: u16, description: &'static str, schema: &'static str) -> Success {
+    Success { status, description, content: Json(schema) }
+}
+
+fn text_param(place: &str, name: &str, required: bool, description: &str) -> Value {
+    let schema = json!({"type": "string", "minLength": 1, "maxLength": 128});
+    json!({"name": name, "in": place, "required": required, "description": description, "schema": schema})
+}
+
+fn limit_param(default: u32) -> Value {
+    json!({
+        "name": "limit", "in": "query", "description": "Items a page.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": default},
+    })
+}
+
+fn date_param(name: &str, description: &str) -> Value {
+    json!({
+        "name": name, "in": "query", "required": true, "description": description,
+        "schema": {"type": "string", "format": "date"},
+    })
+}
+
+fn cursor_param(name: &str) -> Value {
+    json!({
+        "name": name, "in": "query", "description": "`nextCursor` of the page before, as it is.",
+        "schema": {"type": "string", "maxLength": 4096},
+    })
+}
+
+fn ref_type_param() -> Value {
+    json!({
+        "name": "refType", "in": "query", "description": "What `reference` is.",
+        "schema": {"type": "string", "enum": ["clientReference", "executionId"], "default": "clientReference"},
+    })
+}
+
+fn reference_params() -> Vec<Value> {
+    vec![text_param("path", "reference", true, "Your reference, or the service's."), ref_type_param()]
+}
+
+pub(super) fn signature_headers() -> Vec<Value> {
+    let header = |name: &str, description: &str, schema: Value| json!({"name": name, "in": "header", "required": true, "description": description, "schema": schema});
+    vec![
+        header(
+            "X-Signature",
+            "Hex of HMAC-SHA256 over method, path with query, timestamp, nonce and body, with nothing between them.",
+            json!({"type": "string", "pattern": "^[0-9a-f]{64}$"}),
+        ),
+        header(
+            "X-Timestamp",
+            "Unix seconds, within 300 of the service's clock.",
+            json!({"type": "string", "pattern": "^[1-9][0-9]{0,11}$"}),
+        ),
+        header(
+            "X-Nonce",
+            "Fresh for each request.",
+            json!({"type": "string", "minLength": 16, "maxLength": 64, "pattern": "^[!-~]{16,64}$"}),
+        ),
+    ]
+}
+
+pub(super) fn idempotency_header() -> Value {
+    json!({
+        "name": "X-Idempotency-Key", "in": "header", "required": true,
+        "description": "An RFC 9562 UUID, one per operation and the same on every retry of it.",
+        "schema": {"type": "string", "format": "uuid"},
+    })
+}
+
+pub(super) fn request_id_header() -> Value {
+    json!({
+        "name": "X-Request-Id", "in": "header", "required": false,
+        "description": "Echoed when it has 1 to 128 of the characters A-Z a-z 0-9 . _ -; else a fresh one is given.",
+        "schema": {"type": "string"},
+    })
+}
+
+pub(crate) fn quote() -> Operation {
+    Operation {
+        id: "createQuote",
+        tag: "quotes",
+        summary: "Ask for indicative prices",
+        description: "Candidates, best first. An empty list means no liquidity right now.",
+        params: vec![],
+        body: Some("QuoteRequest"),
+        answers: vec![ok(200, "Candidates, best first.", "Quote")],
+        errors: &[],
+    }
+}
+
+pub(crate) fn firm_quote() -> Operation {
+    Operation {
+        id: "createFirmQuote",
+        tag: "quotes",
+        summary: "Lock a price",
+        description: "Rate and fees are locked until `validUntil`, for one intent.",
+        params: vec![],
+        body: Some("FirmQuoteRequest"),
+        answers: vec![ok(201, "The locked price.", "FirmQuote")],
+        errors: &[Code::InsufficientLiquidity],
+    }
+}
+
+pub(crate) fn intent() -> Operation {
+    Operation {
+        id: "createIntent",
+        tag: "intents",
+        summary: "Submit an intent",
+        description: "Accepted or rejected, single-step and final. Settlement follows an acceptance.",
+        params: vec![],
+        body: Some("IntentRequest"),
+        answers: vec![
+            ok(202, "Accepted.", "AcceptedIntent"),
+            ok(422, "Rejected, with the first reason that applies.", "RejectedIntent"),
+        ],
+        errors: &[Code::InvalidPermit, Code::AlreadyExists],
+    }
+}
+
+pub(crate) fn intent_status() -> Operation {
+    Operation {
+        id: "getIntentStatus",
+        tag: "intents",
+        summary: "Where an accepted intent is",
+        description: "Without its history. A rejected intent has no status.",
+        params: vec![text_param("path", "intentId", true, "As it was submitted.")],
+        body: None,
+        answers: vec![ok(200, "The status.", "IntentStatus")],
+        errors: &[Code::IntentNotFound, Code::NotFound],
+    }
+}
+
+pub(crate) fn executions() -> Operation {
+    let schema = json!({
+        "type": "array", "minItems": 1, "maxItems": 100,
+        "items": {"type": "string", "minLength": 1, "maxLength": 128},
+    });
+    let reference = json!({
+        "name": "reference", "in": "query", "required": true, "explode": true, "style": "form",
+        "description": "Repeated, once for each.", "schema": schema,
+    });
+    Operation {
+        id: "listExecutions",
+        tag: "executions",
+        summary: "Look up several executions at once",
+        description: "In the order asked, each once. What is unknown, or somebody else's, is in `notFound`.",
+        params: vec![reference, ref_type_param()],
+        body: None,
+        answers: vec![ok(200, "What was found, and what was not.", "ExecutionBatch")],
+        errors: &[Code::InvalidParameter, Code::InvalidRefType],
+    }
+}
+
+pub(crate) fn execution() -> Operation {
+    Operation {
+        id: "getExecution",
+        tag: "executions",
+        summary: "Status and history of an execution",
+        description: "",
+        params: reference_params(),
+        body: None,
+        answers: vec![ok(200, "The execution.", "Execution")],
+        errors: &[Code::InvalidParameter, Code::InvalidRefType, Code::ExecutionNotFound, Code::NotFound],
+    }
+}
+
+pub(crate) fn receipt() -> Operation {
+    Operation {
+        id: "getReceipt",
+        tag: "executions",
+        summary: "The receipt of a completed execution",
+        description: "Without `txHash` and `finality` its canonical JSON hashes to what is anchored on the chain.",
+        params: reference_params(),
+        body: None,
+        answers: vec![ok(200, "The receipt.", "Receipt")],
+        errors: &[
+            Code::InvalidParameter,
+            Code::InvalidRefType,
+            Code::ReceiptNotFound,
+            Code::NotFound,
+            Code::ReceiptNotIssued,
+            Code::ReceiptCorrupt,
+        ],
+    }
+}
+
+pub(crate) fn reconciliation() -> Operation {
+    Operation {
+        id: "getReconciliation",
+        tag: "reports",
+        summary: "Executions accepted within a range of days",
+        description: "The first page fixes a snapshot; rows of all pages add up to the totals of each. `Accept: \
+            text/csv` gives the rows as CSV, with the cursor in `X-Next-Cursor`.",
+        params: vec![
+            date_param("from", "First day, UTC."),
+            date_param("to", "Last day, UTC; at most 92 days."),
+            cursor_param("cursor"),
+            limit_param(100),
+        ],
+        body: None,
+        answers: vec![Success { status: 200, description: "A page.", content: JsonOrCsv("Reconciliation") }],
+        errors: &[Code::InvalidParameter, Code::InvalidCursor],
+    }
+}
+
+pub(crate) fn daily() -> Operation {
+    Operation {
+        id: "getDailyReconciliation",
+        tag: "reports",
+        summary: "A day's executions as known at its end",
+        description: "As the reconciliation of one day, read at the day's cutoff.",
+        params: vec![date_param("date", "The day, UTC."), cursor_param("cursor"), limit_param(100)],
+        body: None,
+        answers: vec![Success {
+            status: 200,
+            description: "A page.",
+            content: JsonOrCsv("DailyReconciliation"),
+        }],
+        errors: &[Code::InvalidParameter, Code::InvalidCursor],
+    }
+}
+
+pub(crate) fn events() -> Operation {
+    let kinds: Vec<&str> = dvp_domain::event::EventType::ALL
+        .iter()
+        .map(|kind| kind.as_str())
+        .chain(std::iter::once("test.ping"))
+        .collect();
+    Operation {
+        id: "listEvents",
+        tag: "events",
+        summary: "Events, oldest first",
+        description: "Without `since` the listing starts at the oldest event kept.",
+        params: vec![
+            cursor_param("since"),
+            json!({"name": "type", "in": "query", "schema": {"type": "string", "enum": kinds}}),
+            text_param("query", "intentId", false, "Only this intent's."),
+            limit_param(20),
+        ],
+        body: None,
+        answers: vec![ok(200, "A page.", "EventPage")],
+        errors: &[Code::InvalidParameter, Code::InvalidCursor, Code::InvalidType],
+    }
+}
+
+pub(crate) fn health() -> Operation {
+    Operation {
+        id: "getHealth",
+        tag: "service",
+        summary: "Whether this process can answer",
+        description: "",
+        params: vec![],
+        body: None,
+        answers: vec![ok(200, "It can.", "Health")],
+        errors: &[],
+    }
+}
+
+pub(crate) fn openapi() -> Operation {
+    Operation {
+        id: "getOpenApi",
+        tag: "service",
+        summary: "This document",
+        description: "",
+        params: vec![],
+        body: None,
+        answers: vec![ok(200, "OpenAPI 3.1.", "AnyObject")],
+        errors: &[],
+    }
+}
+
+pub(crate) fn docs() -> Operation {
+    Operation {
+        id: "getDocs",
+        tag: "service",
+        summary: "This document, to be read",
+        description: "",
+        params: vec![],
+        body: None,
+        answers: vec![Success { status: 200, description: "A page without scripts.", content: Html }],
+        errors: &[],
+    }
+}

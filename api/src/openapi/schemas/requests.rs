@@ -1,0 +1,161 @@
+//! The bodies of requests. The enumerations are those the parsers use.
+
+use serde_json::{Value, json};
+
+use super::{Group, object, one_of, reference, with_optional};
+use crate::intents::parse::{ACTOR_TYPES, ASSET_TYPES, PAYOUT_METHODS, SETTLEMENT_TYPES, SIDES};
+
+fn names<T>(choices: &[(&str, T)]) -> Value {
+    one_of(&choices.iter().map(|choice| choice.0).collect::<Vec<_>>())
+}
+
+fn id() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": 128})
+}
+
+fn line() -> Value {
+    json!({"type": "string", "maxLength": 1024})
+}
+
+/// Minor units above zero, at most 2^128 - 1.
+fn amount() -> Value {
+    json!({"type": "string", "pattern": "^0*[1-9][0-9]{0,37}$"})
+}
+
+fn bps() -> Value {
+    json!({"type": "integer", "minimum": 0, "maximum": 10_000})
+}
+
+fn open() -> Value {
+    json!({"type": "object", "additionalProperties": true})
+}
+
+pub(super) fn requests() -> Group {
+    let quote = with_optional(
+        object(&[
+            ("requestId", id()),
+            ("actorId", id()),
+            ("source", id()),
+            ("target", id()),
+            ("amount", json!({"type": "string", "pattern": "^[0-9]{1,20}([.][0-9]{1,18})?$"})),
+            ("side", names(SIDES)),
+        ]),
+        &[
+            ("actorType", names(ACTOR_TYPES)),
+            ("quoteType", one_of(&["A_retail", "B_institution"])),
+            ("settlementPref", one_of(&["onchain", "offchain", "hybrid"])),
+            ("maxSlippageBps", bps()),
+        ],
+    );
+    let firm = with_optional(
+        object(&[
+            ("requestId", id()),
+            ("actorId", id()),
+            ("inputAsset", reference("AssetDescriptor")),
+            ("outputAsset", reference("AssetDescriptor")),
+            ("amountMinor", amount()),
+            ("amountType", one_of(&["source", "target"])),
+        ]),
+        &[("actorType", names(ACTOR_TYPES)), ("side", names(SIDES))],
+    );
+    let asset = with_optional(
+        object(&[("type", names(ASSET_TYPES)), ("symbol", id())]),
+        &[
+            ("address", json!({"type": "string", "pattern": "^0x[0-9a-fA-F]{40}$"})),
+            ("chain", id()),
+            ("currency", json!({"type": "string", "pattern": "^[A-Za-z]{3}$"})),
+        ],
+    );
+    vec![
+        ("QuoteRequest", quote),
+        ("FirmQuoteRequest", firm),
+        ("AssetDescriptor", asset),
+        ("Permit", permit()),
+        ("BeneficiaryAddress", with_optional(object(&[]), &address())),
+        ("Beneficiary", beneficiary()),
+        (
+            "InputBounds",
+            with_optional(object(&[("limitAmountMinor", amount())]), &[("targetAmountMinor", amount())]),
+        ),
+        (
+            "OutputBounds",
+            with_optional(object(&[("limitAmountMinor", amount())]), &[("targetAmountMinor", amount())]),
+        ),
+        ("IntentRequest", intent()),
+    ]
+}
+
+fn permit() -> Value {
+    object(&[
+        ("token", id()),
+        ("amountMinor", amount()),
+        ("spender", id()),
+        ("nonce", json!({"type": "string", "pattern": "^[0-9]{1,38}$"})),
+        ("deadline", json!({"type": "integer", "minimum": 0, "maximum": 253_402_300_799_u64})),
+        ("signature", line()),
+    ])
+}
+
+fn address() -> [(&'static str, Value); 4] {
+    ["line1", "city", "state", "postalCode"].map(|name| (name, line()))
+}
+
+fn beneficiary() -> Value {
+    with_optional(
+        object(&[]),
+        &[
+            ("account", json!({"type": "string", "maxLength": 128})),
+            ("name", line()),
+            ("country", json!({"type": "string", "pattern": "^([A-Za-z]{2})?$"})),
+            ("payoutMethod", names(PAYOUT_METHODS)),
+            ("swiftCode", line()),
+            ("bank", line()),
+            ("address", reference("BeneficiaryAddress")),
+            ("travelRuleData", open()),
+        ],
+    )
+}
+
+/// Flat amounts or bounds; the parser says which combinations stand.
+fn intent() -> Value {
+    let texts = [
+        "senderKycHash",
+        "depositReference",
+        "currency",
+        "targetStablecoin",
+        "beneficiaryAccount",
+        "beneficiaryName",
+    ];
+    let mut metadata = with_optional(object(&[]), &texts.map(|name| (name, line())));
+    metadata["properties"]["travelRuleData"] = open();
+    metadata["additionalProperties"] = json!(true);
+    let mut intent = with_optional(
+        object(&[
+            ("intentId", id()),
+            ("user", id()),
+            ("inputAsset", reference("AssetDescriptor")),
+            ("outputAsset", reference("AssetDescriptor")),
+            ("deadline", json!({"type": "integer", "minimum": 0, "maximum": 253_402_300_799_999_u64})),
+            ("settlementType", names(SETTLEMENT_TYPES)),
+        ]),
+        &[
+            ("clientReference", id()),
+            ("inputAmountMinor", amount()),
+            ("minOutputAmountMinor", amount()),
+            ("input", reference("InputBounds")),
+            ("output", reference("OutputBounds")),
+            ("quoteId", id()),
+            ("outputRecipient", id()),
+            ("beneficiary", reference("Beneficiary")),
+            ("permit", reference("Permit")),
+            ("actorType", names(ACTOR_TYPES)),
+            ("side", names(SIDES)),
+            ("metadata", metadata),
+        ],
+    );
+    intent["anyOf"] = json!([
+        {"required": ["inputAmountMinor", "minOutputAmountMinor"]},
+        {"required": ["input", "output"]},
+    ]);
+    intent
+}

@@ -1,0 +1,96 @@
+//! Every answer of every test is held against the OpenAPI document: its status is documented, its body is as
+//! described, and nothing is in it that is not.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock};
+
+use dvp_api::document;
+use jsonschema::Validator;
+use serde_json::{Value, json};
+
+use crate::house::Answer;
+
+/// The document with every object closed that does not say it is open: what is answered is what is described.
+fn closed() -> &'static Value {
+    static CLOSED: OnceLock<Value> = OnceLock::new();
+    CLOSED.get_or_init(|| {
+        let mut document = document();
+        close(&mut document);
+        document
+    })
+}
+
+fn close(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            if fields.contains_key("properties") && !fields.contains_key("additionalProperties") {
+                fields.insert("additionalProperties".into(), json!(false));
+            }
+            fields.values_mut().for_each(close);
+        }
+        Value::Array(items) => items.iter_mut().for_each(close),
+        _ => {}
+    }
+}
+
+/// The path of the document that a request's path is one of.
+fn template<'a>(document: &'a Value, path: &str) -> Option<&'a str> {
+    let asked: Vec<&str> = path.split('?').next().unwrap_or_default().split('/').collect();
+    let fits = |template: &str| {
+        let parts: Vec<&str> = template.split('/').collect();
+        let same =
+            |(part, asked): (&&str, &&str)| part == asked || (part.starts_with('{') && !asked.is_empty());
+        parts.len() == asked.len() && parts.iter().zip(&asked).all(same)
+    };
+    let mut found: Vec<&String> = document["paths"].as_object()?.keys().filter(|path| fits(path)).collect();
+    // A literal part goes before a named one.
+    found.sort_by_key(|path| path.matches('{').count());
+    found.first().map(|path| path.as_str())
+}
+
+pub(crate) fn hold(method: &str, path: &str, answer: &Answer) {
+    let document = closed();
+    let Some(template) = template(document, path) else {
+        answer.refused(404, "NOT_FOUND");
+        return;
+    };
+    let operation = &document["paths"][template][method.to_lowercase()];
+    if operation.is_null() {
+        answer.refused(405, "METHOD_NOT_ALLOWED");
+        return;
+    }
+    let status = answer.status.as_u16().to_string();
+    let response = &operation["responses"][&status];
+    assert!(!response.is_null(), "{method} {template}: {status} is not documented: {}", answer.text);
+    let kind = answer.header("content-type").unwrap().split(';').next().unwrap();
+    let schema = &response["content"][kind]["schema"];
+    assert!(!schema.is_null(), "{method} {template} {status}: {kind} is not documented");
+    if kind == "application/json" {
+        validate(&format!("{method} {template} {status}"), schema, document, &answer.json());
+    }
+}
+
+fn validate(what: &str, schema: &Value, document: &Value, body: &Value) {
+    static VALIDATORS: OnceLock<Mutex<HashMap<String, &'static Validator>>> = OnceLock::new();
+    let mut known = VALIDATORS.get_or_init(Mutex::default).lock().unwrap();
+    let validator = *known.entry(what.to_owned()).or_insert_with(|| {
+        let root = json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema", "allOf": [schema],
+            "components": document["components"],
+        });
+        Box::leak(Box::new(jsonschema::validator_for(&root).unwrap()))
+    });
+    let faults: Vec<String> =
+        validator.iter_errors(body).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
+    drop(known);
+    assert!(faults.is_empty(), "{what}: {}\n{body}", faults.join("\n"));
+}
+
+#[test]
+#[should_panic(expected = "getHealth is open")]
+fn an_undocumented_field_is_noticed() {
+    let schema = &closed()["components"]["schemas"]["Health"];
+    validate("getHealth is open", schema, closed(), &json!({"status": "ok", "more": 1}));
+}
