@@ -2,5 +2,6 @@
 //! figures beside their floor in the same run.
 
 pub mod figure;
+pub mod fix_messages;
 pub mod house;
 pub mod submit;

@@ -9,6 +9,7 @@ mod message;
 mod msg_type;
 mod number;
 mod parse;
+mod scan;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -19,6 +19,11 @@ pub struct Field {
     pub end: u32,
 }
 
+impl Field {
+    /// Stands in room for fields that are not there yet.
+    pub(super) const NONE: Self = Self { tag: 0, value: 0, end: 0 };
+}
+
 /// A checked frame and the index of its fields, in the order of the wire.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct MessageRef<'a> {

@@ -5,6 +5,7 @@ use crate::tag::{self, Tag};
 use super::{
     SOH,
     message::{Field, MessageRef, slice},
+    scan,
 };
 
 /// Why a frame is no message. Such a frame is ignored and uses up no sequence number.
@@ -27,9 +28,16 @@ pub enum Garbled {
 /// More fields than any message of ours or of a sane peer has.
 const FIELDS_MAX: usize = 4096;
 
+/// `=` comes within this many bytes, or there is no tag.
+const TAG_MAX: usize = 16;
+
+/// More fields than 64 bytes can hold: each takes three bytes at least.
+const SLOTS: usize = 32;
+
 /// Checks frames and indexes them, in a buffer that is used again and again.
 #[derive(Debug, Default)]
 pub struct Parser {
+    /// The fields of the latest frame, and behind them room for more.
     fields: Vec<Field>,
 }
 
@@ -39,48 +47,112 @@ impl Parser {
     }
 
     /// Checks a frame and indexes it.
+    ///
+    /// The tag of a field may be any integer (`0`, `-1`, `034` become tag 0: such a message is answered with a
+    /// Reject); anything else in its place makes the frame garbled.
     pub fn parse<'a>(&'a mut self, frame: &'a [u8]) -> Result<MessageRef<'a>, Garbled> {
-        index(frame, &mut self.fields)?;
-        Ok(MessageRef::new(frame, &self.fields))
+        let count = self.index(frame)?;
+        let fields = self.fields.get(..count).unwrap_or_default();
+        check_envelope(frame, fields)?;
+        Ok(MessageRef::new(frame, fields))
     }
-}
 
-/// Checks `frame` and writes the index of its fields to `fields`, whose old content goes.
-///
-/// The tag of a field may be any integer (`0`, `-1`, `034` become tag 0: such a message is answered with a Reject);
-/// anything else in its place makes the frame garbled.
-fn index(frame: &[u8], fields: &mut Vec<Field>) -> Result<(), Garbled> {
-    fields.clear();
-    let mut at = 0;
-    while at < frame.len() {
-        if fields.len() == FIELDS_MAX {
-            return Err(Garbled::TooManyFields);
+    /// Writes the places of all fields and says how many they are.
+    ///
+    /// Delimiters are found 64 bytes at a time, so that where one field ends does not wait for where the one before
+    /// it did. A field that announces the length of the next is rare: from there on they are taken one by one.
+    fn index(&mut self, frame: &[u8]) -> Result<usize, Garbled> {
+        let length = u32::try_from(frame.len()).map_err(|_| Garbled::TooManyFields)?;
+        // The trailer has seven bytes in every proper frame. With it behind a field, eight bytes can be looked at.
+        let body = match frame.last_chunk() {
+            Some([b'1', b'0', b'=', _, _, _, SOH]) => length - 7,
+            _ => 0,
+        };
+        let (mut at, mut base, mut count) = (0, 0, 0);
+        while base < body {
+            let mut delimiters = scan::delimiters(frame, wide(base));
+            if body - base < 64 {
+                delimiters &= (1 << (body - base)) - 1;
+            }
+            if self.fields.len() < count + SLOTS {
+                self.fields.resize(count + 2 * SLOTS, Field::NONE);
+            }
+            let Some(slots) = self.fields[count..].first_chunk_mut::<SLOTS>() else { break };
+            let mut used = 0;
+            while delimiters != 0 {
+                let end = base + delimiters.trailing_zeros();
+                delimiters &= delimiters - 1;
+                let (tag, value) = match scan::short_tag(frame, wide(at)) {
+                    Some((tag, digits)) => (tag, at + digits + 1),
+                    None => odd_tag_at(frame, at)?,
+                };
+                slots[used % SLOTS] = Field { tag, value, end };
+                used += 1;
+                at = end + 1;
+                if is_length_tag(tag) {
+                    return self.index_one_by_one(frame, at, count + used);
+                }
+            }
+            count += used;
+            if count > FIELDS_MAX {
+                return Err(Garbled::TooManyFields);
+            }
+            base += 64;
         }
-        let field = field_at(frame, at, fields.last())?;
-        at = usize::try_from(field.end).unwrap_or(usize::MAX).saturating_add(1);
-        fields.push(field);
+        match self.fields.get_mut(count) {
+            Some(slot) if at == body && body > 0 => {
+                *slot = Field { tag: tag::CHECK_SUM, value: body + 3, end: body + 6 };
+                Ok(count + 1)
+            }
+            _ => self.index_one_by_one(frame, at, count),
+        }
     }
-    check_envelope(frame, fields)
+
+    /// Data fields may hold delimiters: each field is looked at only once the one before it is understood.
+    fn index_one_by_one(&mut self, frame: &[u8], from: u32, count: usize) -> Result<usize, Garbled> {
+        self.fields.truncate(count);
+        let mut at = from;
+        while wide(at) < frame.len() {
+            if self.fields.len() == FIELDS_MAX {
+                return Err(Garbled::TooManyFields);
+            }
+            let field = field_at(frame, at, self.fields.last())?;
+            at = field.end + 1;
+            self.fields.push(field);
+        }
+        Ok(self.fields.len())
+    }
 }
 
-fn field_at(frame: &[u8], at: usize, previous: Option<&Field>) -> Result<Field, Garbled> {
-    let rest = &frame[at..];
-    let equals = rest.iter().take(16).position(|byte| *byte == b'=').ok_or(Garbled::Field)?;
-    let tag = parse_tag(&rest[..equals]).ok_or(Garbled::Field)?;
-    let value = at + equals + 1;
-    let end = match previous.filter(|field| data_tag_of(field.tag) == Some(tag)) {
+/// A place in a frame as an index; a `usize` has 32 bits at least wherever this runs.
+#[inline]
+fn wide(at: u32) -> usize {
+    usize::try_from(at).unwrap_or(usize::MAX)
+}
+
+/// A tag of an unusual form, and where its value begins.
+#[cold]
+fn odd_tag_at(frame: &[u8], at: u32) -> Result<(Tag, u32), Garbled> {
+    let field = frame.get(wide(at)..).unwrap_or_default();
+    let equals = field.iter().take(TAG_MAX).position(|byte| *byte == b'=').ok_or(Garbled::Field)?;
+    let tag = parse_tag(&field[..equals]).ok_or(Garbled::Field)?;
+    Ok((tag, at + u32::try_from(equals).map_err(|_| Garbled::Field)? + 1))
+}
+
+fn field_at(frame: &[u8], at: u32, previous: Option<&Field>) -> Result<Field, Garbled> {
+    let (tag, value) = odd_tag_at(frame, at)?;
+    let rest = frame.get(wide(value)..).unwrap_or_default();
+    let bytes = match previous.filter(|field| data_tag_of(field.tag) == Some(tag)) {
         Some(length_field) => {
             let length = length(slice(frame, length_field.value, length_field.end)).ok_or(Garbled::Data)?;
-            let end = value.checked_add(length).ok_or(Garbled::Data)?;
-            if frame.get(end) != Some(&SOH) {
+            if rest.get(length) != Some(&SOH) {
                 return Err(Garbled::Data);
             }
-            end
+            length
         }
-        None => value + frame[value..].iter().position(|byte| *byte == SOH).ok_or(Garbled::Field)?,
+        None => rest.iter().position(|byte| *byte == SOH).ok_or(Garbled::Field)?,
     };
-    let place = |at: usize| u32::try_from(at).map_err(|_| Garbled::TooManyFields);
-    Ok(Field { tag, value: place(value)?, end: place(end)? })
+    Ok(Field { tag, value, end: value + u32::try_from(bytes).map_err(|_| Garbled::Data)? })
 }
 
 fn check_envelope(frame: &[u8], fields: &[Field]) -> Result<(), Garbled> {
@@ -133,7 +205,27 @@ fn parse_tag(text: &[u8]) -> Option<Tag> {
     Some(text.iter().fold(0, |value, digit| value * 10 + u32::from(digit - b'0')))
 }
 
-/// The data field whose length this tag announces.
+/// Does [`data_tag_of`] know the tag?
+fn is_length_tag(tag: Tag) -> bool {
+    /// A bit for each tag.
+    const TAGS: [u64; 24] = {
+        let mut bits = [0; 24];
+        let mut tag = 0;
+        while tag < 24 * 64 {
+            if data_tag_of(tag).is_some() {
+                bits[(tag / 64) as usize] |= 1 << (tag % 64);
+            }
+            tag += 1;
+        }
+        bits
+    };
+    usize::try_from(tag / 64)
+        .ok()
+        .and_then(|word| TAGS.get(word))
+        .is_some_and(|bits| bits >> (tag % 64) & 1 == 1)
+}
+
+/// The data field whose length this tag announces. Below 1536, see [`is_length_tag`].
 const fn data_tag_of(length_tag: Tag) -> Option<Tag> {
     Some(match length_tag {
         90 => 91,
