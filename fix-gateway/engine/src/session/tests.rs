@@ -6,6 +6,7 @@
 mod announced;
 mod calendar;
 mod gaps;
+mod peers;
 mod recovery;
 mod resends;
 mod rules;

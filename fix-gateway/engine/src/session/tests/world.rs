@@ -37,6 +37,12 @@ pub(super) fn config_fixt() -> SessionConfig {
     SessionConfig { default_appl_ver_id: Some("9".to_owned()), ..config }
 }
 
+/// Both clocks, `elapsed` after the beginning.
+pub(super) fn at(elapsed: Duration) -> Now {
+    let nanos = u64::try_from(elapsed.as_nanos()).unwrap();
+    Now { mono: *START + elapsed, utc: UtcNanos(EPOCH + nanos) }
+}
+
 pub(super) struct World {
     pub(super) session: Session,
     elapsed: Duration,
@@ -74,8 +80,7 @@ impl World {
     }
 
     pub(super) fn now(&self) -> Now {
-        let nanos = u64::try_from(self.elapsed.as_nanos()).unwrap();
-        Now { mono: *START + self.elapsed, utc: UtcNanos(EPOCH + nanos) }
+        at(self.elapsed)
     }
 
     pub(super) fn run(&mut self, script: &str) {
