@@ -6,7 +6,7 @@ use axum::response::Response;
 use dvp_core::store::idempotency::StoredResponse;
 use dvp_core::store::quotes::NewFirmQuote;
 use dvp_domain::asset::{Asset, AssetDescriptor};
-use dvp_domain::intent::Side;
+use dvp_domain::intent::{ActorType, Side};
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeItem;
 use dvp_domain::quote::{AmountType, FirmRequest, FirmTerms};
@@ -22,6 +22,7 @@ use crate::once::{Once, answer};
 struct Asked<'a> {
     request_id: &'a str,
     side: Side,
+    actor: ActorType,
     input: AssetDescriptor,
     output: AssetDescriptor,
     amount: Minor,
@@ -61,8 +62,8 @@ pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Respons
     let assets = registry.resolve(&asked.input).zip(registry.resolve(&asked.output));
     let locked = match assets {
         Some((input, output)) => {
-            let Asked { amount, amount_type, side, .. } = asked;
-            let request = FirmRequest { input, output, amount, amount_type, side };
+            let Asked { amount, amount_type, side, actor, .. } = asked;
+            let request = FirmRequest { input, output, amount, amount_type, side, actor };
             api.engine.firm_quote(&request).await?.map(|terms| (render(&asked, input, output, &terms), terms))
         }
         None => None,
@@ -87,10 +88,11 @@ fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {
     let body = Object::root(body)?;
     let request_id = body.id("requestId")?;
     body.id("actorId")?;
-    body.opt_choice("actorType", ACTOR_TYPES)?;
+    let actor = body.opt_choice("actorType", ACTOR_TYPES)?.unwrap_or_default();
     Ok(Asked {
         request_id,
         side: body.opt_choice("side", SIDES)?.unwrap_or_default(),
+        actor,
         input: asset(&body, "inputAsset")?,
         output: asset(&body, "outputAsset")?,
         amount: body.amount("amountMinor")?,

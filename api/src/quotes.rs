@@ -8,6 +8,7 @@ use axum::response::Response;
 use dvp_core::store::idempotency::StoredResponse;
 use dvp_core::store::quotes::QuoteContext;
 use dvp_domain::asset::Asset;
+use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::money::{AmountError, Minor};
 use dvp_domain::quote::{Candidate, IndicativeRequest};
 use serde::Serialize;
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 use crate::app::Api;
 use crate::error::{ApiError, text};
 use crate::fields::Object;
-use crate::intents::parse::{ACTOR_TYPES, SIDES};
+use crate::intents::parse::{ACTOR_TYPES, SETTLEMENT_TYPES, SIDES};
 use crate::once::{Once, answer};
 
 struct Asked<'a> {
@@ -25,6 +26,8 @@ struct Asked<'a> {
     target: &'a str,
     amount: &'a str,
     max_slippage_bps: Option<u128>,
+    actor: ActorType,
+    settlement_pref: SettlementType,
     /// As it is kept: the known fields with their defaults.
     context: Value,
 }
@@ -44,10 +47,17 @@ pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Respons
     let amount = parse_amount(asked.amount, source)?;
     let candidates = match source.zip(registry.find(asked.target)) {
         Some((input, output)) => {
-            let Asked { request_id, max_slippage_bps, .. } = asked;
-            api.engine
-                .quote(&IndicativeRequest { request_id, input, output, amount, max_slippage_bps })
-                .await?
+            let Asked { request_id, max_slippage_bps, actor, settlement_pref, .. } = asked;
+            let request = IndicativeRequest {
+                request_id,
+                input,
+                output,
+                amount,
+                actor,
+                settlement_pref,
+                max_slippage_bps,
+            };
+            api.engine.quote(&request).await?
         }
         None => Vec::new(),
     };
@@ -64,8 +74,6 @@ pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Respons
 
 fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {
     const QUOTE_TYPES: &[(&str, &str)] = &[("A_retail", "A_retail"), ("B_institution", "B_institution")];
-    const SETTLEMENT: &[(&str, &str)] =
-        &[("onchain", "onchain"), ("offchain", "offchain"), ("hybrid", "hybrid")];
     let body = Object::root(body)?;
     let request_id = body.id("requestId")?;
     let actor_id = body.id("actorId")?;
@@ -73,16 +81,17 @@ fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {
     let target = body.id("target")?;
     let amount = body.text("amount")?;
     let side = body.choice("side", SIDES)?;
-    let actor_type = body.opt_choice("actorType", ACTOR_TYPES)?.unwrap_or_default();
+    let actor = body.opt_choice("actorType", ACTOR_TYPES)?.unwrap_or_default();
     let quote_type = body.opt_choice("quoteType", QUOTE_TYPES)?.unwrap_or("B_institution");
-    let settlement_pref = body.opt_choice("settlementPref", SETTLEMENT)?.unwrap_or("hybrid");
+    let settlement_pref =
+        body.opt_choice("settlementPref", SETTLEMENT_TYPES)?.unwrap_or(SettlementType::Hybrid);
     let max_slippage_bps = body.opt_bps("maxSlippageBps")?;
     let context = json!({
         "requestId": request_id, "actorId": actor_id, "source": source, "target": target, "amount": amount,
-        "side": side, "actorType": actor_type, "quoteType": quote_type, "settlementPref": settlement_pref,
+        "side": side, "actorType": actor, "quoteType": quote_type, "settlementPref": settlement_pref,
         "constraints": {"maxSlippageBps": max_slippage_bps.map(|bps| bps.to_string())},
     });
-    Ok(Asked { request_id, source, target, amount, max_slippage_bps, context })
+    Ok(Asked { request_id, source, target, amount, max_slippage_bps, actor, settlement_pref, context })
 }
 
 /// By the asset's decimal places. Of an unknown asset only the form is checked: nobody quotes it.

@@ -12,6 +12,7 @@ use dvp_core::chain::{ChainUnavailable, PermitNonces};
 use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::{Options, Postgres};
 use dvp_core::engine::Engine;
+use dvp_core::liquidity::Liquidity;
 use dvp_core::permit::PermitDomain;
 use dvp_core::rails::simulated;
 use dvp_core::secrets::Vault;
@@ -20,9 +21,9 @@ use dvp_core::store::{MIGRATOR, PgPool, balances, partners};
 use dvp_core::writer::Writer;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::intent::{IntentRequest, Permit};
+use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
-use dvp_domain::quote::LiquidityProvider;
 use serde_json::json;
 use sqlx::postgres::PgPoolOptions;
 
@@ -56,6 +57,11 @@ impl PermitNonces for NewWallets {
 
 /// The market of the measurements: one token, one currency, one provider with enough for everything.
 pub fn registry() -> anyhow::Result<Registry> {
+    let fees = FeeSchedule {
+        protocol_fee_bps: 5,
+        payout_fee_minor: Minor::new(50),
+        network_fee_minor: Minor::new(30_000),
+    };
     let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
     let fiat = AssetKind::Fiat { currency: "USD".into() };
     Ok(Registry {
@@ -63,24 +69,19 @@ pub fn registry() -> anyhow::Result<Registry> {
             Asset { symbol: "USDC".into(), exponent: 6, kind: token },
             Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
         ],
-        pairs: vec![Pair { base: "USDC".into(), quote: "USD".into(), reference_price: "1".parse()? }],
+        pairs: vec![Pair {
+            base: "USDC".into(),
+            quote: "USD".into(),
+            reference_price: Some("1".parse()?),
+            fees,
+        }],
     })
 }
 
 pub fn provider() -> LiquidityProvider {
-    let fees = FeeSchedule {
-        protocol_fee_bps: 5,
-        payout_fee_minor: Minor::new(50),
-        network_fee_minor: Minor::new(30_000),
-    };
     LiquidityProvider {
-        id: "north".into(),
-        wallet: "0x0000000000000000000000000000000000000001".into(),
-        spread_bps: 10,
         full_depth_bps: 100,
-        fees,
-        candidate_ttl_sec: 15,
-        firm_ttl_sec: 30,
+        ..LiquidityProvider::new("north", "0x0000000000000000000000000000000000000001", 10)
     }
 }
 
@@ -100,8 +101,8 @@ impl House {
         balances::insert_opening(&mut conn, "north", "USD", Minor::new(u128::MAX >> 8)).await?;
         drop(conn);
         let context = Arc::new(Context {
+            liquidity: Arc::new(Liquidity::configured(&registry()?, [provider()])),
             registry: registry()?,
-            provider: provider(),
             payout_provider: simulated::PROVIDER.into(),
             chain: ChainFacts::new(CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").context("addresses")?,
             windows: Windows { fill_secs: 3600, timelock_secs: 7200 },

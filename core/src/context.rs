@@ -1,11 +1,13 @@
 //! What every part of the core needs to know and never changes while the process runs.
 
+use std::sync::Arc;
+
 use alloy::primitives::Address;
 use dvp_domain::asset::Registry;
 use dvp_domain::ids::Reference;
-use dvp_domain::quote::LiquidityProvider;
 use dvp_domain::time::Timestamp;
 
+use crate::liquidity::Liquidity;
 use crate::permit::PermitDomain;
 use crate::secrets::Vault;
 
@@ -43,7 +45,8 @@ pub struct Windows {
 #[derive(Debug)]
 pub struct Context {
     pub registry: Registry,
-    pub provider: LiquidityProvider,
+    /// Where prices come from. What it offers changes all the time.
+    pub liquidity: Arc<Liquidity>,
     /// The payout provider's name on paths and receipts.
     pub payout_provider: String,
     pub chain: ChainFacts,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_domain::intent::{IntentRequest, permit_defect};
-use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, Market, firm, indicative};
+use dvp_domain::liquidity::Market;
+use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, firm, indicative};
 use dvp_domain::settlement::{Happened, IllegalTransition};
 use dvp_domain::status::{self, ExecutionView};
 use dvp_domain::{ids::QuoteId, receipt};
@@ -17,12 +18,13 @@ use uuid::Uuid;
 use crate::chain::{ChainUnavailable, PermitNonces};
 use crate::context::{Context, now};
 use crate::fix::FixPart;
+use crate::liquidity::{PairAssets, PriceRequest};
 use crate::store::events::{Filter, StoredEvent};
 use crate::store::executions::{self, RefType};
 use crate::store::idempotency::{self, RecordId, StoredResponse};
 use crate::store::intents::Tenant;
 use crate::store::quotes::{NewFirmQuote, QuoteContext};
-use crate::store::{StoreError, balances, events, receipts};
+use crate::store::{StoreError, events, receipts};
 use crate::writer::{
     Change, Consumed, Done, IdempotencyPart, Outcome, Submission, Unit, Work, WriteError, Writer,
 };
@@ -142,23 +144,32 @@ impl Engine {
     /// Candidates for a pair, best first. The context is kept under the requestId with the answer.
     pub async fn quote(&self, request: &IndicativeRequest<'_>) -> Result<Vec<Candidate>, EngineError> {
         let started = std::time::Instant::now();
-        let mut conn = self.pool.acquire().await?;
-        let market = self.market(&mut conn, &request.output.symbol).await?;
+        let liquidity = &self.context.liquidity;
+        let holdings = liquidity.balances().read(&self.pool).await?;
+        let pair = PairAssets { input: request.input, output: request.output };
+        let asked = PriceRequest { pair, amount: request.amount, actor: request.actor };
+        let snapshot = liquidity.snapshot_with_answers(asked).await;
+        let market = Market {
+            registry: &self.context.registry,
+            snapshot: &snapshot,
+            holdings: holdings.as_ref(),
+            now: now(),
+        };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(indicative(&market, request, latency_ms))
     }
 
     /// A locked price, not yet stored. `None`: no liquidity.
     pub async fn firm_quote(&self, request: &FirmRequest<'_>) -> Result<Option<FirmTerms>, EngineError> {
-        let mut conn = self.pool.acquire().await?;
-        let market = self.market(&mut conn, &request.output.symbol).await?;
-        Ok(firm(&market, request, QuoteId::from_unique(Uuid::now_v7().simple()), now()))
-    }
-
-    async fn market(&self, conn: &mut sqlx::PgConnection, output: &str) -> Result<Market<'_>, EngineError> {
-        let provider = &self.context.provider;
-        let available = balances::find_available(conn, &provider.id, output).await?;
-        Ok(Market { registry: &self.context.registry, provider, available })
+        let liquidity = &self.context.liquidity;
+        let holdings = liquidity.balances().read(&self.pool).await?;
+        let market = Market {
+            registry: &self.context.registry,
+            snapshot: &liquidity.snapshot(),
+            holdings: holdings.as_ref(),
+            now: now(),
+        };
+        Ok(firm(&market, request, QuoteId::from_unique(Uuid::now_v7().simple())))
     }
 
     /// Stores an indicative quote's context with its answer.

@@ -4,7 +4,7 @@
 //! written; effects on the world outside (rails, chain) are rows first and are carried out by [`workflow`] and the
 //! chain side afterwards.
 //!
-//! Reading order: [`context`] what never changes, [`engine`] the door, [`writer`] the commit, [`workflow`] what
+//! Reading order: [`context`] what never changes, [`liquidity`] where prices come from, [`engine`] the door, [`writer`] the commit, [`workflow`] what
 //! happens after acceptance, [`rails`] the world outside, [`store`] all SQL.
 
 pub mod chain;
@@ -14,6 +14,7 @@ pub mod embedded;
 pub mod engine;
 pub mod fix;
 pub mod keys;
+pub mod liquidity;
 pub mod permit;
 pub mod rails;
 pub mod reads;

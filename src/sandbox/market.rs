@@ -1,13 +1,16 @@
-//! What the sandbox deals in: assets, pairs, one liquidity provider.
+//! What the sandbox deals in: assets, pairs, liquidity providers.
+
+use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use dvp_core::context::{ChainFacts, Context, Windows};
+use dvp_core::liquidity::Liquidity;
 use dvp_core::rails::simulated;
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
-use dvp_domain::quote::LiquidityProvider;
 
 use super::chain::{NAME, SandboxChain};
 
@@ -16,7 +19,12 @@ const PERMIT_NAME: &str = "Permit";
 /// What the provider can deliver of each currency: a trillion in minor units.
 pub(super) const OPENING_BALANCE: Minor = Minor::new(100_000_000_000_000);
 pub(super) const CURRENCIES: [&str; 2] = ["USD", "EUR"];
-pub(super) const PROVIDER: &str = "northwind";
+pub(super) const PROVIDERS: [&str; 2] = ["northwind", "meridian"];
+const FEES: FeeSchedule = FeeSchedule {
+    protocol_fee_bps: 5,
+    payout_fee_minor: Minor::new(50),
+    network_fee_minor: Minor::new(30_000),
+};
 /// From the lock: six hours to fill, a day until the refund.
 const WINDOWS: Windows = Windows { fill_secs: 6 * 3600, timelock_secs: 24 * 3600 };
 
@@ -26,9 +34,10 @@ pub(super) fn context(chain: &SandboxChain, vault: Vault) -> anyhow::Result<Cont
     let facts =
         ChainFacts::new(at.chain_id, &text(&at.escrow), &text(&at.anchor), &text(&at.permit), PERMIT_NAME)
             .context("the deployment's addresses")?;
+    let registry = registry(chain)?;
     Ok(Context {
-        registry: registry(chain)?,
-        provider: provider(chain),
+        liquidity: Arc::new(Liquidity::configured(&registry, providers(chain))),
+        registry,
         payout_provider: simulated::PROVIDER.into(),
         chain: facts,
         windows: WINDOWS,
@@ -54,23 +63,25 @@ fn registry(chain: &SandboxChain) -> anyhow::Result<Registry> {
     }
     let pair = |quote: &str, price: &str| -> anyhow::Result<Pair> {
         let reference_price = price.parse().map_err(|error| anyhow!("price {price}: {error}"))?;
-        Ok(Pair { base: "USDC".into(), quote: quote.into(), reference_price })
+        let (base, quote) = ("USDC".into(), quote.into());
+        Ok(Pair { base, quote, reference_price: Some(reference_price), fees: FEES })
     };
     Ok(Registry { assets, pairs: vec![pair("USD", "1")?, pair("EUR", "0.92")?] })
 }
 
-fn provider(chain: &SandboxChain) -> LiquidityProvider {
-    LiquidityProvider {
-        id: PROVIDER.into(),
-        wallet: chain.solver.address().to_string(),
-        spread_bps: 10,
-        full_depth_bps: 100,
-        fees: FeeSchedule {
-            protocol_fee_bps: 5,
-            payout_fee_minor: Minor::new(50),
-            network_fee_minor: Minor::new(30_000),
+/// Two that differ in price and in how much they give, so that a quote shows a choice.
+fn providers(chain: &SandboxChain) -> Vec<LiquidityProvider> {
+    let wallet = chain.solver.address().to_string();
+    vec![
+        LiquidityProvider {
+            full_depth_bps: 100,
+            firm_ttl_sec: 60,
+            ..LiquidityProvider::new(PROVIDERS[0], wallet.clone(), 10)
         },
-        candidate_ttl_sec: 15,
-        firm_ttl_sec: 60,
-    }
+        LiquidityProvider {
+            full_depth_bps: 50,
+            firm_ttl_sec: 60,
+            ..LiquidityProvider::new(PROVIDERS[1], wallet, 25)
+        },
+    ]
 }

@@ -7,7 +7,7 @@ use dvp_core::store::partners::{self, NewKey};
 use dvp_core::store::{PgPool, balances};
 
 use super::files::{PartnerSecrets, Secrets};
-use super::market::{CURRENCIES, OPENING_BALANCE, PROVIDER};
+use super::market::{CURRENCIES, OPENING_BALANCE, PROVIDERS};
 
 /// Requests a minute: high, so that nobody meets it by accident.
 const LIMIT_PER_MINUTE: i64 = 600_000;
@@ -23,8 +23,10 @@ pub(super) const SESSIONS: [(&str, &str, Option<&str>); 3] =
 
 pub(super) async fn seed(pool: &PgPool, vault: &Vault, secrets: &Secrets) -> anyhow::Result<()> {
     let mut tx = pool.begin().await?;
-    for currency in CURRENCIES {
-        balances::insert_opening(&mut tx, PROVIDER, currency, OPENING_BALANCE).await?;
+    for provider in PROVIDERS {
+        for currency in CURRENCIES {
+            balances::insert_opening(&mut tx, provider, currency, OPENING_BALANCE).await?;
+        }
     }
     let partner = seed_partner(&mut tx, vault, &secrets.partner).await?;
     seed_partner(&mut tx, vault, &secrets.other_partner).await?;

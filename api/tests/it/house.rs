@@ -18,6 +18,7 @@ use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::TestDatabase;
 use dvp_core::engine::Engine;
 use dvp_core::keys::SCOPES;
+use dvp_core::liquidity::Liquidity;
 use dvp_core::permit::PermitDomain;
 use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::{Vault, mac};
@@ -27,9 +28,9 @@ use dvp_core::workflow;
 use dvp_core::writer::Writer;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::intent::Permit;
+use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
-use dvp_domain::quote::LiquidityProvider;
 use dvp_domain::time::Timestamp;
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -179,30 +180,30 @@ impl Call {
 fn context() -> Context {
     let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
     let fiat = AssetKind::Fiat { currency: "USD".into() };
-    let registry = Registry {
-        assets: vec![
-            Asset { symbol: "USDC".into(), exponent: 6, kind: token },
-            Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
-        ],
-        pairs: vec![Pair { base: "USDC".into(), quote: "USD".into(), reference_price: "1".parse().unwrap() }],
-    };
     let fees = FeeSchedule {
         protocol_fee_bps: 5,
         payout_fee_minor: Minor::new(50),
         network_fee_minor: Minor::new(30_000),
     };
+    let registry = Registry {
+        assets: vec![
+            Asset { symbol: "USDC".into(), exponent: 6, kind: token },
+            Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
+        ],
+        pairs: vec![Pair {
+            base: "USDC".into(),
+            quote: "USD".into(),
+            reference_price: "1".parse().ok(),
+            fees,
+        }],
+    };
     let provider = LiquidityProvider {
-        id: "north".into(),
-        wallet: "0x0000000000000000000000000000000000000001".into(),
-        spread_bps: 10,
         full_depth_bps: 100,
-        fees,
-        candidate_ttl_sec: 15,
-        firm_ttl_sec: 30,
+        ..LiquidityProvider::new("north", "0x0000000000000000000000000000000000000001", 10)
     };
     Context {
+        liquidity: Arc::new(Liquidity::configured(&registry, [provider])),
         registry,
-        provider,
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
         windows: Windows { fill_secs: 3600, timelock_secs: 7200 },

@@ -3,6 +3,8 @@
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
+use crate::pricing::FeeSchedule;
+
 /// How an asset exists in the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
@@ -64,8 +66,11 @@ pub struct AssetDescriptor {
 pub struct Pair {
     pub base: String,
     pub quote: String,
-    /// Reference price: quote units per one base unit, before spread and fees.
-    pub reference_price: Decimal,
+    /// The configured reference price: quote units per one base unit, before spread and fees. `None` when the price
+    /// comes from a feed.
+    pub reference_price: Option<Decimal>,
+    /// What is charged, whoever fills.
+    pub fees: FeeSchedule,
 }
 
 /// Every asset and pair the service knows.

@@ -3,11 +3,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::asset::Asset;
+use crate::asset::{Asset, AssetKind, AssetType};
 use crate::intent::{Bounds, IntentRequest};
+use crate::liquidity::route::{Fill, Want};
+use crate::liquidity::{Ask, Market};
 use crate::money::Minor;
 use crate::pricing::{FeeItem, Priced};
-use crate::quote::{FirmTerms, Market, Route};
+use crate::quote::{FirmTerms, path_score};
 use crate::time::Timestamp;
 
 /// Why a structurally valid intent is rejected. The text is part of the interface.
@@ -161,23 +163,31 @@ pub struct SolvedPath {
     pub expires_at: Timestamp,
 }
 
-/// The one step the solver emits for a fiat output.
+/// The one step the solver emits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PathStep {
-    #[serde(rename = "type")]
-    pub kind: StepType,
-    pub asset: String,
-    pub amount_minor: Minor,
-    pub provider: String,
-    pub currency: String,
-    pub beneficiary_account: String,
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum PathStep {
+    /// A fiat output is paid out.
+    FiatGateway {
+        asset: String,
+        amount_minor: Minor,
+        provider: String,
+        currency: String,
+        beneficiary_account: String,
+    },
+    /// A token output is reserved from its source and transferred.
+    Reserve { asset: String, amount_minor: Minor, chain: String, source: String },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StepType {
-    FiatGateway,
+impl SolvedPath {
+    /// Who delivers the output to the recipient: the payout provider, or the source of a token.
+    pub fn payout_provider(&self) -> &str {
+        match self.steps.first() {
+            Some(PathStep::FiatGateway { provider, .. }) => provider,
+            Some(PathStep::Reserve { source, .. }) => source,
+            None => "",
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -190,60 +200,100 @@ pub enum Decision {
 
 /// How long an accepted path stands, in milliseconds.
 const PATH_TTL_MS: i64 = 5 * 60 * 1000;
-/// Expected seconds to a fiat delivery.
+/// Expected seconds to a fiat delivery, and to a token's.
 const FIAT_FILL_SECS: u32 = 3600;
+const TOKEN_FILL_SECS: u32 = 30;
 
-/// Decides an intent against the market and the quote it names.
+/// Decides an intent against the market and the quote it names. The time of the decision is the market's.
 pub fn decide(
     request: &IntentRequest,
     market: &Market<'_>,
     quote: &QuoteLookup,
-    provider_name: &str,
-    now: Timestamp,
+    payout_provider: &str,
 ) -> Decision {
-    match check(request, market, quote, now) {
+    match check(request, market, quote) {
         Err(reason) => Decision::Rejected(reason),
-        Ok((_, priced)) if request.permit.as_ref().is_some_and(|p| p.amount_minor < priced.input) => {
+        Ok(agreed) if request.permit.as_ref().is_some_and(|p| p.amount_minor < agreed.fill.priced.input) => {
             Decision::PermitTooSmall
         }
-        Ok((route, priced)) => {
-            Decision::Accepted(Box::new(plan(request, &route, priced, provider_name, now)))
-        }
+        Ok(agreed) => match plan(request, agreed, payout_provider, market.now) {
+            Some(plan) => Decision::Accepted(Box::new(plan)),
+            None => Decision::Rejected(Reason::NoLiquidity),
+        },
     }
+}
+
+/// What an order that passed the checks is filled with.
+struct Agreed<'a> {
+    input: &'a Asset,
+    output: &'a Asset,
+    /// The bounds in force now.
+    bounds: Bounds,
+    fill: Fill,
+    score: u64,
 }
 
 fn check<'a>(
     request: &IntentRequest,
     market: &Market<'a>,
     quote: &QuoteLookup,
-    now: Timestamp,
-) -> Result<(Route<'a>, Priced), Reason> {
+) -> Result<Agreed<'a>, Reason> {
     remittance_has_beneficiary(request)?;
-    let input = market.registry.resolve(&request.input_asset);
-    let output = market.registry.resolve(&request.output_asset);
-    if request.input_asset.kind == crate::asset::AssetType::Erc20 && request.permit.is_none() {
+    if request.input_asset.kind == AssetType::Erc20 && request.permit.is_none() {
         return Err(Reason::PermitRequired);
     }
+    let bounds = request.bounds.at(market.now, request.deadline);
     let locked = match quote {
         QuoteLookup::NotAsked => None,
         QuoteLookup::Unknown => return Err(Reason::QuoteNotFound),
         QuoteLookup::Found { terms, used } => {
-            quote_stands(request, terms, *used, now)?;
-            Some(terms.priced.clone())
+            quote_stands(request, terms, *used, market.now)?;
+            Some(terms.as_ref())
         }
     };
-    let (input, output) = input.zip(output).ok_or(Reason::NoLiquidity)?;
-    let route = market.route(input, output).ok_or(Reason::NoLiquidity)?;
-    let priced = match locked {
-        Some(priced) => priced,
-        None => price(&route, request.bounds).ok_or(Reason::NoLiquidity)?,
-    };
-    if !route.covers(&priced) {
+    let known = |asset| market.registry.resolve(asset).ok_or(Reason::NoLiquidity);
+    let (input, output) = (known(&request.input_asset)?, known(&request.output_asset)?);
+    let ask = Ask { input, output, actor: request.actor_type, firm: false };
+    if !output.is_fiat() && request.delivery_wallet().is_none() {
+        // Nobody can deliver a token to what is no wallet; the doors say so before it comes to this.
         return Err(Reason::NoLiquidity);
     }
-    within_bounds(request.bounds, &priced)?;
+    let (fill, score) = match locked {
+        Some(terms) => (committed(terms, market, output)?, terms.score),
+        None => {
+            let want = match bounds {
+                Bounds::ExactInput { input, .. } => Want::Input(input),
+                Bounds::ExactOutput { output, .. } | Bounds::Range { target_output: output, .. } => {
+                    Want::Output(output)
+                }
+            };
+            let (_, fill) = market.best(&ask, want).ok_or(Reason::NoLiquidity)?;
+            let score = path_score(market, &ask, &fill.priced);
+            (fill, score)
+        }
+    };
+    if input.is_fiat() && market.holdings.prefunded(&input.symbol) < fill.priced.input {
+        return Err(Reason::NoLiquidity);
+    }
+    within_bounds(bounds, &fill.priced)?;
     fiat_can_be_delivered(request, output)?;
-    Ok((route, priced))
+    Ok(Agreed { input, output, bounds, fill, score })
+}
+
+/// A locked fill as it was locked, if its providers still hold what they committed to.
+fn committed(terms: &FirmTerms, market: &Market<'_>, output: &Asset) -> Result<Fill, Reason> {
+    let of_provider = |id: &str| {
+        let theirs = terms.slices.iter().filter(|slice| slice.provider_id == id);
+        theirs.fold(0_u128, |sum, slice| sum.saturating_add(slice.output.get()))
+    };
+    let covered = terms.slices.iter().all(|slice| {
+        let id = slice.provider_id.as_str();
+        of_provider(id) <= market.holdings.available(id, &output.symbol).get()
+    });
+    if !covered {
+        return Err(Reason::NoLiquidity);
+    }
+    Ok(Fill { priced: terms.priced.clone(), slices: terms.slices.clone() })
 }
 
 /// A third-party recipient needs a named account.
@@ -264,15 +314,16 @@ fn quote_stands(
     used: bool,
     now: Timestamp,
 ) -> Result<(), Reason> {
-    if used {
-        return Err(Reason::QuoteAlreadyUsed);
-    }
     if now >= terms.valid_until {
         return Err(Reason::QuoteExpired);
+    }
+    if used {
+        return Err(Reason::QuoteAlreadyUsed);
     }
     let fixed_amount_agrees = match request.bounds {
         Bounds::ExactInput { input, .. } => input == terms.priced.input,
         Bounds::ExactOutput { output, .. } => output == terms.priced.output,
+        Bounds::Range { .. } => false,
     };
     let same = request.input_asset.symbol == terms.input_asset
         && request.output_asset.symbol == terms.output_asset
@@ -281,20 +332,13 @@ fn quote_stands(
     if same { Ok(()) } else { Err(Reason::QuoteMismatch) }
 }
 
-fn price(route: &Route<'_>, bounds: Bounds) -> Option<Priced> {
-    match bounds {
-        Bounds::ExactInput { input, .. } => route.price.forward(input),
-        Bounds::ExactOutput { output, .. } => route.price.inverse(output),
-    }
-}
-
 fn within_bounds(bounds: Bounds, priced: &Priced) -> Result<(), Reason> {
     match bounds {
         Bounds::ExactInput { min_output, .. } if priced.output < min_output => {
             Err(Reason::BelowMinimumOutput)
         }
         Bounds::ExactOutput { max_input, .. } if priced.input > max_input => Err(Reason::AboveMaximumInput),
-        Bounds::ExactInput { .. } | Bounds::ExactOutput { .. } => Ok(()),
+        Bounds::ExactInput { .. } | Bounds::ExactOutput { .. } | Bounds::Range { .. } => Ok(()),
     }
 }
 
@@ -319,58 +363,66 @@ fn fiat_can_be_delivered(request: &IntentRequest, output: &Asset) -> Result<(), 
     Ok(())
 }
 
-fn plan(
-    request: &IntentRequest,
-    route: &Route<'_>,
-    priced: Priced,
-    provider_name: &str,
-    now: Timestamp,
-) -> Plan {
-    let surplus = match request.bounds {
-        Bounds::ExactInput { min_output, .. } => priced.output.checked_sub(min_output),
-        Bounds::ExactOutput { max_input, .. } => max_input.checked_sub(priced.input),
+/// `None` when the fill has no slice, which none has.
+fn plan(request: &IntentRequest, agreed: Agreed<'_>, payout_provider: &str, now: Timestamp) -> Option<Plan> {
+    let Agreed { input, output, bounds, fill, score } = agreed;
+    let primary = fill.primary()?;
+    let (solver_id, solver_wallet) = (primary.provider_id.clone(), primary.wallet.clone());
+    let surplus = match bounds {
+        Bounds::ExactInput { min_output, .. } => fill.priced.output.checked_sub(min_output),
+        Bounds::ExactOutput { max_input, .. } | Bounds::Range { max_input, .. } => {
+            max_input.checked_sub(fill.priced.input)
+        }
     }
     .unwrap_or_default();
-    let solver_id = route.provider.id.clone();
-    let account = request.beneficiary.as_ref().and_then(|b| b.account()).unwrap_or_default();
-    let step = PathStep {
-        kind: StepType::FiatGateway,
-        asset: route.price.output.symbol.clone(),
-        amount_minor: priced.output,
-        provider: provider_name.to_owned(),
-        currency: route.price.output.symbol.clone(),
-        beneficiary_account: account.to_owned(),
-    };
+    let kind = OrderKind::of(input, output);
     let path = SolvedPath {
         intent_id: request.intent_id.clone(),
         solver_id: solver_id.clone(),
-        output_amount_minor: priced.output,
+        output_amount_minor: fill.priced.output,
         surplus_amount_minor: surplus,
-        estimated_fill_time: FIAT_FILL_SECS,
-        steps: vec![step],
-        score: u64::from(route.provider.spread_bps.saturating_add(route.provider.fees.protocol_fee_bps)),
+        estimated_fill_time: if output.is_fiat() { FIAT_FILL_SECS } else { TOKEN_FILL_SECS },
+        steps: vec![step(request, output, fill.priced.output, payout_provider, &primary.venue)],
+        score,
         expires_at: now.plus_millis(PATH_TTL_MS),
     };
-    let kind = OrderKind::of(route.price.input, route.price.output);
-    let slice = Slice {
-        provider_id: solver_id.clone(),
-        venue: format!("LP:{solver_id}"),
-        wallet: route.provider.wallet.clone(),
-        input: priced.input.checked_sub(priced.protocol_fee).unwrap_or_default(),
-        output: priced.gross_output,
-        residual_e18: priced.residual_e18,
-        level_id: None,
-    };
-    Plan {
+    Some(Plan {
         kind,
-        funding: funding(kind, route.price.input, priced.input),
+        funding: funding(kind, input, fill.priced.input),
         solver_id,
-        solver_wallet: route.provider.wallet.clone(),
-        slices: vec![slice],
-        priced,
+        solver_wallet,
+        slices: fill.slices,
+        priced: fill.priced,
         surplus,
         quote_id: request.quote_id.clone(),
         path,
+    })
+}
+
+fn step(
+    request: &IntentRequest,
+    output: &Asset,
+    amount_minor: Minor,
+    payout_provider: &str,
+    venue: &str,
+) -> PathStep {
+    let asset = output.symbol.clone();
+    match &output.kind {
+        AssetKind::Fiat { currency } => PathStep::FiatGateway {
+            asset,
+            amount_minor,
+            provider: payout_provider.to_owned(),
+            currency: currency.clone(),
+            beneficiary_account: request
+                .beneficiary
+                .as_ref()
+                .and_then(|b| b.account())
+                .unwrap_or_default()
+                .to_owned(),
+        },
+        AssetKind::Erc20 { chain, .. } => {
+            PathStep::Reserve { asset, amount_minor, chain: chain.clone(), source: venue.to_owned() }
+        }
     }
 }
 

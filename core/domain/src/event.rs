@@ -321,7 +321,7 @@ fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayou
     };
     Some(SnapshotPayout {
         status,
-        provider: terms.plan.path.steps.first().map(|step| step.provider.clone()).unwrap_or_default(),
+        provider: terms.plan.path.payout_provider().to_owned(),
         confirmed_at: confirmed.map(Timestamp::iso8601),
         receipt: None,
         provider_reference: reference,

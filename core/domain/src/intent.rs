@@ -39,6 +39,44 @@ pub enum Bounds {
     ExactInput { input: Minor, min_output: Minor },
     /// The output is fixed, the input has a cap.
     ExactOutput { output: Minor, max_input: Minor },
+    /// An auction: the input has a cap, the output falls from its target to its limit over the intent's lifetime,
+    /// which begins when the service received it.
+    Range { max_input: Minor, target_output: Minor, min_output: Minor, received_at: Timestamp },
+}
+
+impl Bounds {
+    /// The bounds in force at a moment: a range is an exact output of what its decay has come to, in a straight line
+    /// from the target when it was received to the limit at its deadline, rounded up.
+    pub fn at(self, now: Timestamp, deadline: Timestamp) -> Self {
+        let Self::Range { max_input, target_output, min_output, received_at } = self else { return self };
+        let span = |from: Timestamp, to: Timestamp| {
+            u128::try_from(to.millis().saturating_sub(from.millis())).unwrap_or(0)
+        };
+        let (lifetime, gone) = (span(received_at, deadline), span(received_at, now));
+        let fallen = match target_output.checked_sub(min_output) {
+            Some(way) if gone < lifetime => way.share_floor(gone, lifetime),
+            Some(way) => way,
+            None => Minor::ZERO,
+        };
+        let output = target_output.checked_sub(fallen).unwrap_or_default();
+        Self::ExactOutput { output, max_input }
+    }
+
+    /// The most that may be paid.
+    pub const fn max_input(self) -> Minor {
+        match self {
+            Self::ExactInput { input, .. } => input,
+            Self::ExactOutput { max_input, .. } | Self::Range { max_input, .. } => max_input,
+        }
+    }
+
+    /// The input follows from the output, so an answer states it.
+    pub const fn computes_input(self) -> bool {
+        match self {
+            Self::ExactInput { .. } => false,
+            Self::ExactOutput { .. } | Self::Range { .. } => true,
+        }
+    }
 }
 
 /// An EIP-712 authorization for the escrow to pull the input (spec section 2.5, Permit).
@@ -102,6 +140,14 @@ pub fn permit_defect(request: &IntentRequest, escrow: &str, now: Timestamp) -> O
 fn is_signature(text: &str) -> bool {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     digits.len() == 130 && digits.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+impl IntentRequest {
+    /// The wallet a token output goes to: the recipient, or else the user. `None` when that is no address.
+    pub fn delivery_wallet(&self) -> Option<&str> {
+        let to = self.output_recipient.as_deref().unwrap_or(&self.user);
+        is_address(to).then_some(to)
+    }
 }
 
 /// `0x` and forty hex digits.

@@ -3,7 +3,7 @@
 //! **Architecture invariant:** nothing here does IO, reads a clock, draws randomness or looks at the environment.
 //! Time and ids come in as arguments, so every rule can be tested by giving it values.
 //!
-//! Reading order: [`money`] and [`asset`] say what is exchanged; [`pricing`] and [`quote`] at what price;
+//! Reading order: [`money`] and [`asset`] say what is exchanged; [`pricing`], [`liquidity`] and [`quote`] at what price;
 //! [`intent`] what a caller may ask; [`decision`] whether it is accepted; [`settlement`] what happens then;
 //! [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again.
 
@@ -16,6 +16,7 @@ pub mod event;
 pub mod ids;
 pub mod intent;
 pub mod ledger;
+pub mod liquidity;
 pub mod money;
 pub mod pricing;
 pub mod quote;

@@ -4,7 +4,10 @@ use ruint::Uint;
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-type U512 = Uint<512, 8>;
+/// Wide enough for every product here: two amounts, an asset's power of ten and a rate's.
+pub(crate) type U512 = Uint<512, 8>;
+/// For comparing fractions of the above.
+type U1024 = Uint<1024, 16>;
 
 /// Minor units of one asset, never negative. On the wire a decimal string (spec section 2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -86,6 +89,13 @@ impl Minor {
         }
     }
 
+    /// `self × part ÷ whole`, rounded down; nothing of no whole.
+    pub fn share_floor(self, part: u128, whole: u128) -> Self {
+        let exact =
+            (U512::from(self.0) * U512::from(part)).checked_div(U512::from(whole)).unwrap_or_default();
+        Self(u128::try_from(exact).unwrap_or(u128::MAX))
+    }
+
     /// `self × bps / 10 000`, rounded down.
     pub fn bps_floor(self, bps: u32) -> Self {
         let exact = U512::from(self.0) * U512::from(bps) / U512::from(10_000_u32);
@@ -121,10 +131,32 @@ pub struct Floored {
 }
 
 /// A price between two assets as an exact fraction over their minor units: output = input × num ÷ den.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Ratio {
-    num: U512,
-    den: U512,
+    pub(crate) num: U512,
+    pub(crate) den: U512,
+}
+
+impl PartialEq for Ratio {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ratio {}
+
+impl PartialOrd for Ratio {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// By value: more output for the same input is more.
+impl Ord for Ratio {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let product = |a: U512, b: U512| U1024::from(a) * U1024::from(b);
+        product(self.num, other.den).cmp(&product(other.num, self.den))
+    }
 }
 
 impl Ratio {
@@ -137,6 +169,23 @@ impl Ratio {
             num: U512::from(mantissa) * power(u32::from(output_exponent)),
             den: power(rate.scale()) * power(u32::from(input_exponent)),
         })
+    }
+
+    /// The rate in whole units, cut to eighteen significant digits.
+    pub fn to_rate(&self, input_exponent: u8, output_exponent: u8) -> Decimal {
+        /// The most places a [`Decimal`] has.
+        const PLACES: u32 = 28;
+        let ten = U512::from(10_u8);
+        let power = |e: u32| ten.pow(U512::from(e));
+        let numerator = self.num * power(u32::from(input_exponent) + PLACES);
+        let mut digits = numerator / (self.den * power(u32::from(output_exponent)));
+        let mut places = PLACES;
+        while places > 0 && digits >= power(18) {
+            digits /= ten;
+            places -= 1;
+        }
+        let mantissa = i128::try_from(digits).unwrap_or(i128::MAX);
+        Decimal::try_from_i128_with_scale(mantissa, places).unwrap_or(Decimal::MAX).normalize()
     }
 
     /// `input × rate`, rounded down, with the fraction that was cut off. `None` above 2^128 - 1.
@@ -155,6 +204,13 @@ impl Ratio {
         let rounded = if rest.is_zero() { quotient } else { quotient + U512::from(1_u8) };
         u128::try_from(rounded).ok().map(Minor)
     }
+}
+
+/// The rate at which `input` became `output`, in whole units, cut to eighteen significant digits. `None` for no input.
+pub fn executed_rate(input: (Minor, u8), output: (Minor, u8)) -> Option<Decimal> {
+    let ((input, input_exponent), (output, output_exponent)) = (input, output);
+    let ratio = Ratio { num: U512::from(output.0), den: U512::from(input.0) };
+    (!input.is_zero()).then(|| ratio.to_rate(input_exponent, output_exponent))
 }
 
 /// The smallest amount that leaves `net` after `bps` of it are taken off (rounded down). `None` if there is none.

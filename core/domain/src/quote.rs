@@ -1,78 +1,27 @@
-//! Indicative and firm quotes from a configured liquidity provider (spec sections 2.2 to 2.4).
+//! Indicative and firm quotes (spec sections 2.2 to 2.4).
+//!
+//! A candidate is an offer alone, or all of them together where that gives more or where nobody can fill the amount
+//! alone. The score is what the route costs against the reference price, in basis points, and what it violates; the
+//! list is sorted by it.
 
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::asset::{Asset, Registry};
+use crate::asset::Asset;
+use crate::decision::Slice;
 use crate::ids::QuoteId;
-use crate::intent::Side;
-use crate::money::Minor;
-use crate::pricing::{FeeItem, FeeSchedule, Price, Priced, all_in_rate};
+use crate::intent::{ActorType, SettlementType, Side};
+use crate::liquidity::route::{Fill, Route, Want};
+use crate::liquidity::{Ask, Market, Offer, Venue};
+use crate::money::{Minor, Ratio, executed_rate};
+use crate::pricing::{FeeItem, Priced};
 use crate::time::Timestamp;
 
-/// A configured liquidity provider: buys the input, delivers the output from its balance.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LiquidityProvider {
-    pub id: String,
-    /// The wallet that released funds go to, on the settler's allow-list.
-    pub wallet: String,
-    pub spread_bps: u32,
-    /// How far the price gives way when an order takes the whole balance, in basis points.
-    pub full_depth_bps: u32,
-    pub fees: FeeSchedule,
-    /// How long an indicative candidate holds.
-    pub candidate_ttl_sec: u32,
-    /// How long a firm quote is locked.
-    pub firm_ttl_sec: u32,
-}
-
-/// What a quote is made from: the configuration and the provider's free balance of the output asset.
-#[derive(Debug, Clone, Copy)]
-pub struct Market<'a> {
-    pub registry: &'a Registry,
-    pub provider: &'a LiquidityProvider,
-    pub available: Minor,
-}
-
-/// A priced route with the provider's terms.
-#[derive(Debug, Clone)]
-pub struct Route<'a> {
-    pub price: Price<'a>,
-    pub reference_price: Decimal,
-    pub provider: &'a LiquidityProvider,
-    pub available: Minor,
-}
-
-impl<'a> Market<'a> {
-    /// The route for a pair of assets, if the service settles it: a token in, fiat out, at a known price.
-    pub fn route(&self, input: &'a Asset, output: &'a Asset) -> Option<Route<'a>> {
-        let pair = self.registry.pair(&input.symbol, &output.symbol)?;
-        if input.is_fiat() || !output.is_fiat() || self.available.is_zero() {
-            return None;
-        }
-        let rate = all_in_rate(pair.reference_price, self.provider.spread_bps)?;
-        let price = Price { rate, fees: self.provider.fees, input, output };
-        Some(Route {
-            price,
-            reference_price: pair.reference_price,
-            provider: self.provider,
-            available: self.available,
-        })
-    }
-}
-
-impl Route<'_> {
-    /// Whether the provider's balance covers what it pays out.
-    pub fn covers(&self, priced: &Priced) -> bool {
-        priced.gross_output <= self.available
-    }
-
-    /// How far the price is expected to give way for this size, in basis points, rounded down.
-    pub fn slippage_bps(&self, priced: &Priced) -> u128 {
-        let share = priced.gross_output.get().saturating_mul(u128::from(self.provider.full_depth_bps));
-        share.checked_div(self.available.get()).unwrap_or(0)
-    }
-}
+/// How many candidates are shown.
+pub const CANDIDATES: usize = 5;
+/// What a violated constraint adds to a score: more than any price does.
+const VIOLATION: u128 = 1_000_000;
 
 /// Spec section 2.3, Candidate.
 #[derive(Debug, Clone, Serialize)]
@@ -108,54 +57,187 @@ pub struct CandidateMetadata {
     pub liquidity_available: serde_json::Number,
     pub score: u128,
     pub constraint_violations: Vec<String>,
+    /// The source's own keys.
+    #[serde(flatten)]
+    pub of_source: Map<String, Value>,
 }
 
 /// A request for an indicative quote, its assets known.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct IndicativeRequest<'a> {
     pub request_id: &'a str,
     pub input: &'a Asset,
     pub output: &'a Asset,
+    /// Of the input, whichever side the caller is on (spec section 2.2).
     pub amount: Minor,
+    pub actor: ActorType,
+    pub settlement_pref: SettlementType,
     pub max_slippage_bps: Option<u128>,
 }
 
 /// The candidates for a request, best first. An empty list means no liquidity right now.
 pub fn indicative(market: &Market<'_>, request: &IndicativeRequest<'_>, latency_ms: u64) -> Vec<Candidate> {
-    let Some(route) = market.route(request.input, request.output) else { return Vec::new() };
-    let Some(priced) = route.price.forward(request.amount).filter(|priced| route.covers(priced)) else {
-        return Vec::new();
-    };
-    let slippage_bps = route.slippage_bps(&priced);
-    let violation = request.max_slippage_bps.filter(|max| slippage_bps > *max);
-    let fees_bps = route.provider.fees.protocol_fee_bps;
-    let capacity = route.available.to_decimal_string(request.output.exponent);
-    let leg = Leg {
-        from: request.input.symbol.clone(),
-        to: request.output.symbol.clone(),
-        venue: format!("LP:{}", route.provider.id),
-        price: priced.rate.to_string(),
-        fee_bps: fees_bps,
-        capacity: capacity.clone(),
-    };
-    let spread = u128::from(route.provider.spread_bps.saturating_add(fees_bps));
-    vec![Candidate {
-        route_id: format!("lp:{}:{}", route.provider.id, request.request_id),
-        ttl_sec: route.provider.candidate_ttl_sec,
-        total_cost: priced.output.to_decimal_string(request.output.exponent),
-        slippage_bps,
-        provider: route.provider.id.clone(),
-        hops: Vec::new(),
-        legs: vec![leg],
-        metadata: CandidateMetadata {
-            latency_ms,
-            base_price: json_number(&route.reference_price.to_string()),
-            fees_bps,
-            liquidity_available: json_number(&capacity),
-            score: spread.saturating_add(slippage_bps),
-            constraint_violations: violation.map(|max| format!("slippage>{max}")).into_iter().collect(),
-        },
-    }]
+    let ask = Ask { input: request.input, output: request.output, actor: request.actor, firm: false };
+    let want = Want::Input(request.amount);
+    let alone = market.single_routes(&ask);
+    let capacities: Vec<(&Offer, Minor)> =
+        alone.iter().filter_map(|route| Some((route.offers().next()?, route.capacity()))).collect();
+    let mut filled = run(alone, want);
+    let most = filled.iter().map(|(_, fill)| fill.priced.output).max();
+    let together = run(market.split_routes(&ask), want).into_iter();
+    filled.extend(together.filter(|(_, fill)| most.is_none_or(|most| fill.priced.output > most)).take(1));
+    let reference = market.reference(&ask);
+    let telling = Telling { request, reference, capacities: &capacities, latency_ms };
+    let mut candidates: Vec<(Minor, Candidate)> = filled
+        .iter()
+        .filter_map(|(route, fill)| Some((fill.priced.output, telling.candidate(route, fill)?)))
+        .collect();
+    candidates.sort_by(|(a_out, a), (b_out, b)| {
+        let by_score = a.metadata.score.cmp(&b.metadata.score);
+        by_score.then(b_out.cmp(a_out)).then_with(|| a.route_id.cmp(&b.route_id))
+    });
+    candidates.into_iter().take(CANDIDATES).map(|(_, candidate)| candidate).collect()
+}
+
+fn run<'a>(routes: Vec<Route<'a>>, want: Want) -> Vec<(Route<'a>, Fill)> {
+    routes.into_iter().filter_map(|route| route.fill(want).map(|fill| (route, fill))).collect()
+}
+
+/// What a candidate needs to be told beside its route.
+struct Telling<'a> {
+    request: &'a IndicativeRequest<'a>,
+    reference: Option<Decimal>,
+    capacities: &'a [(&'a Offer, Minor)],
+    latency_ms: u64,
+}
+
+impl Telling<'_> {
+    fn candidate(&self, route: &Route<'_>, fill: &Fill) -> Option<Candidate> {
+        let (input, output) = (self.request.input, self.request.output);
+        let offers: Vec<&Offer> = route.offers().filter(|offer| takes_part(offer, fill)).collect();
+        let provider = fill.primary()?.provider_id.clone();
+        let marginal = route.marginal()?;
+        let capacity = route.capacity();
+        let slippage_bps = slippage_bps(&offers, &marginal, fill, capacity);
+        let base_price = self.reference.unwrap_or_else(|| marginal.to_rate(input.exponent, output.exponent));
+        let violations = self.violations(&offers, slippage_bps);
+        let penalty = VIOLATION.saturating_mul(u128::try_from(violations.len()).unwrap_or(u128::MAX));
+        let score = cost_bps(&fill.priced, base_price, input, output)
+            .saturating_add(slippage_bps)
+            .saturating_add(penalty);
+        let kind = if offers.len() > 1 { "split" } else { offers.first()?.venue.handle() };
+        let source = offers.iter().map(|offer| offer.source.as_str()).collect::<Vec<_>>().join("+");
+        Some(Candidate {
+            route_id: format!("{kind}:{source}:{}", self.request.request_id),
+            ttl_sec: offers.iter().map(|offer| offer.ttl_sec).min()?,
+            total_cost: fill.priced.output.to_decimal_string(output.exponent),
+            slippage_bps,
+            provider,
+            hops: Vec::new(),
+            legs: offers.iter().map(|offer| self.leg(offer, fill)).collect(),
+            metadata: CandidateMetadata {
+                latency_ms: offers.iter().filter_map(|o| o.latency_ms).max().unwrap_or(self.latency_ms),
+                base_price: json_number(&base_price.to_string()),
+                fees_bps: self.fees_bps(&fill.priced),
+                liquidity_available: json_number(&capacity.to_decimal_string(output.exponent)),
+                score,
+                constraint_violations: violations,
+                of_source: offers.iter().flat_map(|offer| offer.metadata.clone()).collect(),
+            },
+        })
+    }
+
+    fn violations(&self, offers: &[&Offer], slippage_bps: u128) -> Vec<String> {
+        let slipped = self.request.max_slippage_bps.filter(|max| slippage_bps > *max);
+        let slipped = slipped.map(|max| format!("slippage>{max}"));
+        let on_chain = |offer: &&Offer| offer.venue.is_on_chain();
+        let elsewhere = match self.request.settlement_pref {
+            SettlementType::Onchain if !offers.iter().all(on_chain) => Some("settlement!=onchain"),
+            SettlementType::Offchain if offers.iter().any(on_chain) => Some("settlement!=offchain"),
+            SettlementType::Onchain | SettlementType::Offchain | SettlementType::Hybrid => None,
+        };
+        slipped.into_iter().chain(elsewhere.map(str::to_owned)).collect()
+    }
+
+    fn leg(&self, offer: &Offer, fill: &Fill) -> Leg {
+        let (input, output) = (self.request.input, self.request.output);
+        let venue = offer.venue.to_string();
+        let of_venue = fill.slices.iter().filter(|slice| of_offer(slice, offer));
+        let (paid, given) = of_venue.fold((0_u128, 0_u128), |(paid, given), slice| {
+            (paid.saturating_add(slice.input.get()), given.saturating_add(slice.output.get()))
+        });
+        let executed =
+            executed_rate((Minor::new(paid), input.exponent), (Minor::new(given), output.exponent));
+        let alone = fill.slices.iter().all(|slice| of_offer(slice, offer));
+        let price = if alone { fill.priced.rate } else { executed.unwrap_or_default() };
+        let known = self.capacities.iter().find(|(known, _)| std::ptr::eq(*known, offer));
+        Leg {
+            from: input.symbol.clone(),
+            to: output.symbol.clone(),
+            venue,
+            price: price.to_string(),
+            fee_bps: self.fees_bps(&fill.priced),
+            capacity: known.map_or(Minor::ZERO, |(_, c)| *c).to_decimal_string(output.exponent),
+        }
+    }
+
+    /// The protocol fee as it was charged on this amount, in basis points, rounded up.
+    fn fees_bps(&self, priced: &Priced) -> u32 {
+        let bps = ratio_bps(priced.protocol_fee, priced.input, true);
+        u32::try_from(bps).unwrap_or(u32::MAX)
+    }
+}
+
+fn of_offer(slice: &Slice, offer: &Offer) -> bool {
+    slice.venue == offer.venue.to_string() && offer.deliverers().any(|id| id == slice.provider_id)
+}
+
+fn takes_part(offer: &Offer, fill: &Fill) -> bool {
+    fill.slices.iter().any(|slice| of_offer(slice, offer))
+}
+
+impl Venue {
+    /// The head of a route's handle.
+    const fn handle(&self) -> &'static str {
+        match self {
+            Self::Provider(_) => "lp",
+            Self::External => "rfq",
+            Self::Pool => "amm",
+            Self::OrderBook => "book",
+        }
+    }
+}
+
+/// `part ÷ whole` in basis points; zero for no whole.
+fn ratio_bps(part: Minor, whole: Minor, up: bool) -> u128 {
+    use crate::money::U512;
+    if whole.is_zero() {
+        return 0;
+    }
+    let (scaled, whole) = (U512::from(part.get()) * U512::from(10_000_u32), U512::from(whole.get()));
+    let bps = if up { scaled.div_ceil(whole) } else { scaled / whole };
+    u128::try_from(bps).unwrap_or(u128::MAX)
+}
+
+/// How much less is delivered than the reference price alone would give, in basis points, rounded up. A route that
+/// gives more costs nothing.
+pub fn cost_bps(priced: &Priced, reference: Decimal, input: &Asset, output: &Asset) -> u128 {
+    let fair = Ratio::from_rate(reference, input.exponent, output.exponent)
+        .and_then(|ratio| ratio.forward(priced.input))
+        .map_or(Minor::ZERO, |fair| fair.amount);
+    ratio_bps(fair.checked_sub(priced.output).unwrap_or_default(), fair, true)
+}
+
+/// How far the price gives way for this size, in basis points, rounded down: what the curve says, and what the
+/// sources expect when so much of what they have is taken.
+fn slippage_bps(offers: &[&Offer], marginal: &Ratio, fill: &Fill, capacity: Minor) -> u128 {
+    let net = fill.priced.input.checked_sub(fill.priced.protocol_fee).unwrap_or_default();
+    let gross = fill.priced.gross_output;
+    let at_first = marginal.forward(net).map_or(gross, |first| first.amount);
+    let along = ratio_bps(at_first.checked_sub(gross).unwrap_or_default(), at_first, false);
+    let depth = offers.iter().map(|offer| offer.full_depth_bps).max().unwrap_or(0);
+    let expected = ratio_bps(gross, capacity, false).saturating_mul(u128::from(depth)) / 10_000;
+    along.saturating_add(expected)
 }
 
 /// The contract wants numbers here; the text is a decimal of ours, so it always parses.
@@ -175,48 +257,74 @@ pub enum AmountType {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FirmTerms {
     pub quote_id: QuoteId,
+    /// The provider of the largest slice.
     pub provider: String,
     pub input_asset: String,
     pub output_asset: String,
     pub side: Side,
     pub amount_type: AmountType,
     pub priced: Priced,
+    /// Who committed to what.
+    pub slices: Vec<Slice>,
+    /// What the locked price costs against the reference, as a path's score.
+    pub score: u64,
     pub valid_until: Timestamp,
 }
 
 /// A request for a firm quote, its assets known.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct FirmRequest<'a> {
     pub input: &'a Asset,
     pub output: &'a Asset,
     pub amount: Minor,
     pub amount_type: AmountType,
     pub side: Side,
+    pub actor: ActorType,
 }
 
-/// Locks rate and fees. `None` when nobody can fill it.
-pub fn firm(
-    market: &Market<'_>,
-    request: &FirmRequest<'_>,
-    quote_id: QuoteId,
-    now: Timestamp,
-) -> Option<FirmTerms> {
-    let route = market.route(request.input, request.output)?;
-    let priced = match request.amount_type {
-        AmountType::Source => route.price.forward(request.amount),
-        AmountType::Target => route.price.inverse(request.amount),
+/// Locks rate and fees with the sources that commit to a price. `None` when nobody can fill it.
+pub fn firm(market: &Market<'_>, request: &FirmRequest<'_>, quote_id: QuoteId) -> Option<FirmTerms> {
+    let ask = Ask { input: request.input, output: request.output, actor: request.actor, firm: true };
+    let want = match request.amount_type {
+        AmountType::Source => Want::Input(request.amount),
+        AmountType::Target => Want::Output(request.amount),
     };
-    let priced = priced.filter(|priced| route.covers(priced))?;
+    let (route, fill) = market.best(&ask, want)?;
+    let provider = fill.primary()?.provider_id.clone();
+    let valid_until = route
+        .offers()
+        .filter(|offer| takes_part(offer, &fill))
+        .filter_map(|offer| committed_until(offer, market.now))
+        .min()?;
     Some(FirmTerms {
         quote_id,
-        provider: route.provider.id.clone(),
+        provider,
         input_asset: request.input.symbol.clone(),
         output_asset: request.output.symbol.clone(),
         side: request.side,
         amount_type: request.amount_type,
-        priced,
-        valid_until: now.plus_millis(i64::from(route.provider.firm_ttl_sec).saturating_mul(1000)),
+        score: path_score(market, &ask, &fill.priced),
+        priced: fill.priced,
+        slices: fill.slices,
+        valid_until,
     })
+}
+
+/// A configured provider commits for its own time, even where the reference behind its price ages; another one's
+/// commitment ends with its answer.
+fn committed_until(offer: &Offer, now: Timestamp) -> Option<Timestamp> {
+    let until = now.plus_millis(i64::from(offer.firm_ttl_sec?).saturating_mul(1000));
+    Some(match offer.venue {
+        Venue::External => until.min(offer.valid_until),
+        Venue::Provider(_) | Venue::Pool | Venue::OrderBook => until,
+    })
+}
+
+/// The score of an accepted path: its cost against the reference price, zero without one.
+pub(crate) fn path_score(market: &Market<'_>, ask: &Ask<'_>, priced: &Priced) -> u64 {
+    let cost =
+        market.reference(ask).map_or(0, |reference| cost_bps(priced, reference, ask.input, ask.output));
+    u64::try_from(cost).unwrap_or(u64::MAX)
 }
 
 impl FirmTerms {
@@ -225,3 +333,6 @@ impl FirmTerms {
         &self.priced.fees
     }
 }
+
+#[cfg(test)]
+mod tests;

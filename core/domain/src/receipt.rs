@@ -38,7 +38,7 @@ pub fn issue(terms: &Terms, offramp: Option<&LegDone>, payout: &LegDone, issued_
     let body = Body {
         schema_version: SCHEMA_VERSION,
         client_reference: terms.request.client_reference.as_deref(),
-        provider: terms.plan.path.steps.first().map_or("", |step| step.provider.as_str()),
+        provider: terms.plan.path.payout_provider(),
         offramp: offramp.map(|offramp| {
             json!({
                 "fromAsset": terms.input.asset,

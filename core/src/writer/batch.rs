@@ -38,7 +38,7 @@ pub(super) async fn commit(
     let asked: Vec<&Submission> = submissions.iter().map(|(_, submission)| *submission).collect();
     let mut known = submit::load(&mut tx, context, &asked).await?;
     let mut rows = Rows { chain_id: context.chain.chain_id, ..Rows::default() };
-    let keys = balance_keys(context, &asked, units);
+    let keys = balance_keys(&known, &asked, units);
     if !keys.is_empty() {
         rows.balances = balances::lock(&mut tx, &keys).await?;
     }
@@ -67,12 +67,14 @@ pub(super) async fn commit(
         events::append(&mut tx, &rows.events).await?;
     }
     tx.commit().await?;
+    let after = rows.balances.iter().map(|(key, balance)| (key, balance.available));
+    context.liquidity.balances().moved(after);
     Ok(done)
 }
 
 /// The balances the batch will touch, in the order they are locked.
-fn balance_keys(context: &Context, asked: &[&Submission], units: &[&Unit]) -> BTreeSet<BalanceKey> {
-    let mut keys = submit::balance_keys(context, asked);
+fn balance_keys(known: &Known, asked: &[&Submission], units: &[&Unit]) -> BTreeSet<BalanceKey> {
+    let mut keys = submit::balance_keys(known, asked);
     for unit in units {
         let Work::Step(change) = &unit.work else { continue };
         let Some(step) = &change.step else { continue };

@@ -1,15 +1,17 @@
 //! Submissions of a batch: what they need is locked once, then each is decided in order against what the ones before
 //! it left.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
-use dvp_domain::asset::Asset;
+use dvp_domain::asset::{Asset, AssetType};
 use dvp_domain::canonical::hex32;
 use dvp_domain::decision::{Decision, Plan, QuoteLookup, Reason, decide};
 use dvp_domain::ids::{PartnerId, Reference};
-use dvp_domain::intent::{Bounds, IntentRequest};
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
-use dvp_domain::quote::Market;
+use dvp_domain::liquidity::{Holdings, Market, Snapshot};
+use dvp_domain::money::Minor;
 use dvp_domain::settlement::{AssetAmount, Terms, accept};
 use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
@@ -20,7 +22,7 @@ use super::rows::Rows;
 use super::unit::{Accepted, Outcome, Submission};
 use crate::context::Context;
 use crate::store::StoreError;
-use crate::store::balances::BalanceKey;
+use crate::store::balances::{Balance, BalanceKey};
 use crate::store::intents::{self, IntentRow, PermitKey, Tenant};
 use crate::store::quotes::{self, FirmQuote};
 
@@ -31,6 +33,8 @@ pub(super) struct Known {
     used_references: HashSet<(Tenant, String)>,
     held_permits: HashSet<PermitKey>,
     quotes: HashMap<String, FirmQuote>,
+    /// What the sources offer, the same for the whole batch.
+    snapshot: Arc<Snapshot>,
     /// Quotes consumed by this batch, with the execution that did.
     consumed: Vec<(String, String)>,
 }
@@ -42,10 +46,48 @@ pub(super) struct Decided<'a> {
     reason: Option<Reason>,
 }
 
-/// The balances that submissions may draw on.
-pub(super) fn balance_keys(context: &Context, submissions: &[&Submission]) -> BTreeSet<BalanceKey> {
-    let provider = Owner::Provider(context.provider.id.clone());
-    submissions.iter().map(|s| (provider.clone(), s.request.output_asset.symbol.clone())).collect()
+/// The balances that submissions may draw on: those of who offers something now, of who committed to a quote, and the
+/// partners' own for what is not locked on the chain.
+pub(super) fn balance_keys(known: &Known, submissions: &[&Submission]) -> BTreeSet<BalanceKey> {
+    let mut keys = BTreeSet::new();
+    for Submission { tenant, request } in submissions {
+        let (input, output) = (&request.input_asset, &request.output_asset.symbol);
+        let offering = known.snapshot.deliverers(&input.symbol, output).map(str::to_owned);
+        keys.extend(offering.map(|provider| (Owner::Provider(provider), output.clone())));
+        let quoted = request.quote_id.as_ref().and_then(|id| known.quotes.get(id));
+        let committed = quoted.into_iter().flat_map(|quote| &quote.terms.slices);
+        keys.extend(committed.map(|slice| (Owner::Provider(slice.provider_id.clone()), output.clone())));
+        if input.kind == AssetType::Fiat {
+            keys.insert((partner(tenant), input.symbol.clone()));
+        }
+    }
+    keys
+}
+
+fn partner(tenant: &Tenant) -> Owner {
+    Owner::Partner { id: tenant.partner_id.clone(), livemode: tenant.livemode }
+}
+
+/// The balances that the batch has locked, as the submissions before left them, for one partner.
+struct Locked<'a> {
+    balances: &'a BTreeMap<BalanceKey, Balance>,
+    tenant: &'a Tenant,
+}
+
+impl Locked<'_> {
+    fn of(&self, owner: Owner, asset: &str) -> Minor {
+        self.balances.get(&(owner, asset.to_owned())).map(|balance| balance.available).unwrap_or_default()
+    }
+}
+
+impl Holdings for Locked<'_> {
+    fn available(&self, provider_id: &str, asset: &str) -> Minor {
+        self.of(Owner::Provider(provider_id.to_owned()), asset)
+    }
+
+    fn prefunded(&self, asset: &str) -> Minor {
+        self.of(partner(self.tenant), asset)
+    }
 }
 
 /// Loads and locks what the submissions are checked against.
@@ -54,7 +96,7 @@ pub(super) async fn load(
     context: &Context,
     submissions: &[&Submission],
 ) -> Result<Known, StoreError> {
-    let mut known = Known::default();
+    let mut known = Known { snapshot: context.liquidity.snapshot(), ..Known::default() };
     if submissions.is_empty() {
         return Ok(known);
     }
@@ -136,10 +178,10 @@ fn market_decision(
             }
         },
     };
-    let key = (Owner::Provider(context.provider.id.clone()), request.output_asset.symbol.clone());
-    let available = rows.balances.get(&key).copied().unwrap_or_default().available;
-    let market = Market { registry: &context.registry, provider: &context.provider, available };
-    decide(request, &market, &lookup, &context.payout_provider, now)
+    let holdings = Locked { balances: &rows.balances, tenant: &submission.tenant };
+    let snapshot = known.snapshot.as_ref();
+    let market = Market { registry: &context.registry, snapshot, holdings: &holdings, now };
+    decide(request, &market, &lookup, &context.payout_provider)
 }
 
 fn gather_accepted(
@@ -159,7 +201,7 @@ fn gather_accepted(
         intent_id: request.intent_id.clone(),
         reference: reference.to_string(),
         plan: plan.clone(),
-        exact_output: matches!(request.bounds, Bounds::ExactOutput { .. }),
+        exact_output: request.bounds.computes_input(),
     };
     let terms = terms(context, submission, plan, reference, now)?;
     let step = accept(&terms);

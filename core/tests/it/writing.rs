@@ -9,7 +9,7 @@ use dvp_core::store::intents::Tenant;
 use dvp_core::store::quotes::NewFirmQuote;
 use dvp_core::writer::{Done, IdempotencyPart, Outcome};
 use dvp_domain::decision::Reason;
-use dvp_domain::intent::{Bounds, IntentRequest, Side};
+use dvp_domain::intent::{ActorType, Bounds, IntentRequest, Side};
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{AmountType, FirmRequest};
 
@@ -168,6 +168,7 @@ async fn a_firm_quote_is_used_by_one_of_many_that_want_it() {
         amount: Minor::new(100_000_000),
         amount_type: AmountType::Source,
         side: Side::Sell,
+        actor: ActorType::Institution,
     };
     let terms = house.engine.firm_quote(&asked).await.unwrap().unwrap();
     let quote = NewFirmQuote { tenant: house.tenant.clone(), request_id: "r".into(), terms: terms.clone() };

@@ -7,8 +7,8 @@ use dvp_domain::{
     asset::{Asset, AssetDescriptor, AssetKind, AssetType},
     beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod},
     intent::{ActorType, Bounds, IntentRequest, Permit, SettlementType, Side},
+    liquidity::{Ask, Market, Unlimited, route::Want},
     money::Minor,
-    quote::Market,
     time::Timestamp,
 };
 use dvp_fix::{UtcNanos, codec::MessageRef, tag::Tag};
@@ -185,23 +185,25 @@ impl Asked<'_> {
         }
     }
 
-    /// What the configured price gives now, net of fees, were there liquidity without end.
+    /// What the best price gives now, net of fees, were there liquidity without end.
     fn at_market(&self, context: &Context) -> Option<Bounds> {
+        let snapshot = context.liquidity.snapshot();
         let market = Market {
             registry: &context.registry,
-            provider: &context.provider,
-            available: Minor::new(u128::MAX),
+            snapshot: &snapshot,
+            holdings: &Unlimited,
+            now: dvp_core::context::now(),
         };
-        match self.side {
-            Side::Sell => {
-                let priced = market.route(self.base, self.quote)?.price.forward(self.quantity)?;
-                Some(self.bounded_by(priced.output))
-            }
-            Side::Buy => {
-                let priced = market.route(self.quote, self.base)?.price.inverse(self.quantity)?;
-                Some(self.bounded_by(priced.input))
-            }
-        }
+        let (input, output, want) = match self.side {
+            Side::Sell => (self.base, self.quote, Want::Input(self.quantity)),
+            Side::Buy => (self.quote, self.base, Want::Output(self.quantity)),
+        };
+        let ask = Ask { input, output, actor: ActorType::Institution, firm: false };
+        let (_, fill) = market.best(&ask, want)?;
+        Some(self.bounded_by(match self.side {
+            Side::Sell => fill.priced.output,
+            Side::Buy => fill.priced.input,
+        }))
     }
 }
 
@@ -259,13 +261,9 @@ fn permit(message: MessageRef<'_>, input: &Asset, bounds: Bounds, context: &Cont
     let signature = message.text(tags::PERMIT_SIGNATURE)?.to_owned();
     let AssetKind::Erc20 { address, .. } = &input.kind else { return None };
     let number = |tag: Tag| message.text(tag).and_then(|text| Minor::parse(text).ok());
-    let whole = match bounds {
-        Bounds::ExactInput { input, .. } => input,
-        Bounds::ExactOutput { max_input, .. } => max_input,
-    };
     Some(Permit {
         token: address.clone(),
-        amount_minor: number(tags::PERMIT_AMOUNT).unwrap_or(whole),
+        amount_minor: number(tags::PERMIT_AMOUNT).unwrap_or(bounds.max_input()),
         spender: context.chain.escrow.clone(),
         nonce: number(tags::PERMIT_NONCE).unwrap_or(Minor::ZERO),
         deadline: message.text(tags::PERMIT_DEADLINE).and_then(|text| u64::from_str(text).ok()).unwrap_or(0),

@@ -29,6 +29,8 @@ pub(crate) fn slipped(bounds: Bounds, bps: u32) -> Bounds {
             let more = max_input.checked_add(max_input.bps_floor(bps));
             Bounds::ExactOutput { output, max_input: more.unwrap_or(max_input) }
         }
+        // No FIX order asks for one; it has its own way of giving way.
+        Bounds::Range { .. } => bounds,
     }
 }
 

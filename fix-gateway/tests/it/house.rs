@@ -15,6 +15,7 @@ use dvp_core::{
     context::{ChainFacts, Context, Windows, now},
     embedded::TestDatabase,
     engine::Engine,
+    liquidity::Liquidity,
     permit::PermitDomain,
     rails::simulated::{self, SimulatedRails},
     secrets::Vault,
@@ -30,9 +31,9 @@ use dvp_core::{
 use dvp_domain::{
     asset::{Asset, AssetKind, Pair, Registry},
     intent::Permit,
+    liquidity::LiquidityProvider,
     money::Minor,
     pricing::FeeSchedule,
-    quote::LiquidityProvider,
 };
 use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig};
 use sqlx::PgPool;
@@ -90,31 +91,30 @@ impl Gateway {
 fn context() -> Context {
     let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
     let fiat = AssetKind::Fiat { currency: "USD".into() };
+    let fees = FeeSchedule {
+        protocol_fee_bps: 5,
+        payout_fee_minor: Minor::new(50),
+        network_fee_minor: Minor::new(30_000),
+    };
+    let registry = Registry {
+        assets: vec![
+            Asset { symbol: "USDC".into(), exponent: 6, kind: token },
+            Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
+        ],
+        pairs: vec![Pair {
+            base: "USDC".into(),
+            quote: "USD".into(),
+            reference_price: "1".parse().ok(),
+            fees,
+        }],
+    };
+    let provider = LiquidityProvider {
+        full_depth_bps: 100,
+        ..LiquidityProvider::new("north", "0x0000000000000000000000000000000000000001", 10)
+    };
     Context {
-        registry: Registry {
-            assets: vec![
-                Asset { symbol: "USDC".into(), exponent: 6, kind: token },
-                Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
-            ],
-            pairs: vec![Pair {
-                base: "USDC".into(),
-                quote: "USD".into(),
-                reference_price: "1".parse().unwrap(),
-            }],
-        },
-        provider: LiquidityProvider {
-            id: "north".into(),
-            wallet: "0x0000000000000000000000000000000000000001".into(),
-            spread_bps: 10,
-            full_depth_bps: 100,
-            fees: FeeSchedule {
-                protocol_fee_bps: 5,
-                payout_fee_minor: Minor::new(50),
-                network_fee_minor: Minor::new(30_000),
-            },
-            candidate_ttl_sec: 15,
-            firm_ttl_sec: 30,
-        },
+        liquidity: Arc::new(Liquidity::configured(&registry, [provider])),
+        registry,
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
         windows: Windows { fill_secs: 3600, timelock_secs: 7200 },

@@ -1,40 +1,81 @@
+use rust_decimal::Decimal;
+
 use crate::asset::{Asset, AssetKind, Pair, Registry};
-use crate::beneficiary::Beneficiary;
+use crate::beneficiary::PayoutMethod;
 use crate::ids::QuoteId;
 use crate::intent::Side;
+use crate::liquidity::{Holdings, LiquidityProvider, Reference, Snapshot};
 use crate::pricing::FeeSchedule;
-use crate::quote::{AmountType, FirmRequest, LiquidityProvider, firm};
+use crate::quote::{AmountType, FirmRequest, firm};
 
 use super::*;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+/// Of each pair: the reference price, in the order of the registry.
+const PRICES: [(&str, &str, &str); 6] = [
+    ("USDC", "USD", "1"),
+    ("USDC", "EUR", "0.92"),
+    ("WETH", "USDC", "3000"),
+    ("USD", "EUR", "0.92"),
+    ("USD", "USDC", "1"),
+    ("EUR", "USD", "1.08"),
+];
 
 pub(crate) fn registry() -> Registry {
-    let token = AssetKind::Erc20 { chain: "anvil".into(), address: "0xaa".into() };
+    let token = |address: &str| AssetKind::Erc20 { chain: "anvil".into(), address: address.into() };
     let fiat = |code: &str| AssetKind::Fiat { currency: code.into() };
+    let asset = |symbol: &str, exponent, kind| Asset { symbol: symbol.into(), exponent, kind };
+    let pair = |(base, quote, price): (&str, &str, &str)| Pair {
+        base: base.into(),
+        quote: quote.into(),
+        reference_price: price.parse().ok(),
+        fees: fees(quote),
+    };
     Registry {
         assets: vec![
-            Asset { symbol: "USDC".into(), exponent: 6, kind: token },
-            Asset { symbol: "USD".into(), exponent: 2, kind: fiat("USD") },
-            Asset { symbol: "EUR".into(), exponent: 2, kind: fiat("EUR") },
+            asset("USDC", 6, token("0xaa")),
+            asset("WETH", 18, token("0xbb")),
+            asset("USD", 2, fiat("USD")),
+            asset("EUR", 2, fiat("EUR")),
         ],
-        pairs: vec![Pair { base: "USDC".into(), quote: "USD".into(), reference_price: "1".parse().unwrap() }],
+        pairs: PRICES.into_iter().map(pair).collect(),
     }
 }
 
-pub(crate) fn provider() -> LiquidityProvider {
-    LiquidityProvider {
-        id: "north".into(),
-        wallet: "0x1".into(),
-        spread_bps: 10,
-        full_depth_bps: 100,
-        fees: FeeSchedule {
-            protocol_fee_bps: 5,
-            payout_fee_minor: Minor::new(50),
-            network_fee_minor: Minor::new(30_000),
-        },
-        candidate_ttl_sec: 15,
-        firm_ttl_sec: 30,
+/// A payout fee of half a unit of a currency, none for a token.
+fn fees(output: &str) -> FeeSchedule {
+    let payout = if output == "USDC" { 0 } else { 50 };
+    FeeSchedule {
+        protocol_fee_bps: 5,
+        payout_fee_minor: Minor::new(payout),
+        network_fee_minor: Minor::new(30_000),
+    }
+}
+
+fn provider(id: &str, spread_bps: u32) -> LiquidityProvider {
+    LiquidityProvider::new(id, format!("0x{id}"), spread_bps)
+}
+
+/// What the providers offer around the registry's prices.
+pub(crate) fn snapshot(registry: &Registry, providers: &[LiquidityProvider]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    for pair in &registry.pairs {
+        let (input, output) = (registry.find(&pair.base).unwrap(), registry.find(&pair.quote).unwrap());
+        let price = pair.reference_price.unwrap();
+        let reference = Reference { price, valid_until: Timestamp::from_millis(i64::MAX) };
+        let market = snapshot.pair_mut(&pair.base, &pair.quote);
+        market.reference = Some(reference);
+        market.offers = providers.iter().filter_map(|p| p.offer(&reference, input, output)).collect();
+    }
+    snapshot
+}
+
+/// Every provider holds this much of everything.
+struct Each(u128);
+
+impl Holdings for Each {
+    fn available(&self, _provider_id: &str, _asset: &str) -> Minor {
+        Minor::new(self.0)
     }
 }
 
@@ -52,18 +93,38 @@ pub(crate) fn request() -> IntentRequest {
     serde_json::from_value(json).unwrap()
 }
 
+/// What is decided when one provider holds `available` of everything.
 fn decided(request: &IntentRequest, available: u128, quote: &QuoteLookup) -> Decision {
-    let (registry, provider) = (registry(), provider());
-    let market = Market { registry: &registry, provider: &provider, available: Minor::new(available) };
-    decide(request, &market, quote, "simulated-bank", NOW)
+    decided_among(&[provider("north", 10)], request, available, quote)
 }
 
-fn reason(change: impl FnOnce(&mut IntentRequest)) -> Reason {
-    let mut request = request();
-    change(&mut request);
-    match decided(&request, 1_000_000, &QuoteLookup::NotAsked) {
-        Decision::Rejected(reason) => reason,
-        other => panic!("expected a rejection, got {other:?}"),
+fn decided_among(
+    providers: &[LiquidityProvider],
+    request: &IntentRequest,
+    available: u128,
+    quote: &QuoteLookup,
+) -> Decision {
+    decided_at(NOW, providers, request, available, quote)
+}
+
+fn decided_at(
+    now: Timestamp,
+    providers: &[LiquidityProvider],
+    request: &IntentRequest,
+    available: u128,
+    quote: &QuoteLookup,
+) -> Decision {
+    let registry = registry();
+    let snapshot = snapshot(&registry, providers);
+    let market = Market { registry: &registry, snapshot: &snapshot, holdings: &Each(available), now };
+    decide(request, &market, quote, "simulated-bank")
+}
+
+/// The plan of an order that is accepted.
+pub(crate) fn accepted(request: &IntentRequest) -> Plan {
+    match decided(request, 1_000_000_000_000_000, &QuoteLookup::NotAsked) {
+        Decision::Accepted(plan) => *plan,
+        other => panic!("expected to be accepted, got {other:?}"),
     }
 }
 
@@ -72,11 +133,141 @@ fn exact_output(output: u128, max_input: u128) -> Bounds {
 }
 
 fn quote(amount: u128, amount_type: AmountType) -> FirmTerms {
-    let (registry, provider) = (registry(), provider());
-    let market = Market { registry: &registry, provider: &provider, available: Minor::new(1_000_000) };
+    let registry = registry();
+    let snapshot = snapshot(&registry, &[provider("north", 10)]);
+    let market = Market { registry: &registry, snapshot: &snapshot, holdings: &Each(1_000_000), now: NOW };
     let (input, output) = (registry.find("USDC").unwrap(), registry.find("USD").unwrap());
-    let asked = FirmRequest { input, output, amount: Minor::new(amount), amount_type, side: Side::Sell };
-    firm(&market, &asked, QuoteId::from_unique("q"), NOW).unwrap()
+    let amount = Minor::new(amount);
+    let actor = Default::default();
+    let asked = FirmRequest { input, output, amount, amount_type, side: Side::Sell, actor };
+    firm(&market, &asked, QuoteId::from_unique("q")).unwrap()
+}
+
+/// An order with everything a fault can be made in.
+struct Order {
+    request: IntentRequest,
+    available: u128,
+    quote: Option<FirmTerms>,
+    used: bool,
+    unknown: bool,
+}
+
+impl Order {
+    fn new() -> Self {
+        Self { request: request(), available: 1_000_000, quote: None, used: false, unknown: false }
+    }
+
+    fn quote(&mut self) -> &mut FirmTerms {
+        self.request.quote_id = Some("qte_q".into());
+        self.quote.get_or_insert_with(|| quote(100_000_000, AmountType::Source))
+    }
+
+    fn beneficiary(&mut self) -> &mut crate::beneficiary::Beneficiary {
+        self.request.beneficiary.as_mut().unwrap()
+    }
+
+    fn decided(self) -> Decision {
+        let lookup = match self.quote {
+            _ if self.unknown => QuoteLookup::Unknown,
+            None => QuoteLookup::NotAsked,
+            Some(terms) => QuoteLookup::Found { terms: Box::new(terms), used: self.used },
+        };
+        decided(&self.request, self.available, &lookup)
+    }
+}
+
+type Fault = fn(&mut Order);
+
+/// Every reason in the contract's order, with a fault that leads to it.
+const FAULTS: [(Reason, Fault); 12] = [
+    (Reason::BeneficiaryRequiredForRemittance, |o| {
+        o.request.output_recipient = Some("0xdef".into());
+        o.beneficiary().name = None;
+    }),
+    (Reason::PermitRequired, |o| o.request.permit = None),
+    (Reason::QuoteNotFound, |o| o.unknown = true),
+    (Reason::QuoteExpired, |o| o.quote().valid_until = NOW),
+    (Reason::QuoteAlreadyUsed, |o| {
+        o.quote();
+        o.used = true;
+    }),
+    (Reason::QuoteMismatch, |o| o.quote().side = Side::Buy),
+    (Reason::NoLiquidity, |o| o.available = 0),
+    (Reason::BelowMinimumOutput, |o| {
+        let (input, min_output) = (Minor::new(100_000_000), Minor::new(u128::MAX));
+        o.request.bounds = Bounds::ExactInput { input, min_output };
+    }),
+    (Reason::AboveMaximumInput, |o| o.request.bounds = exact_output(9_935, 1)),
+    (Reason::BeneficiaryAccountRequiredForFiatOutput, |o| o.beneficiary().account = None),
+    (Reason::BeneficiaryIncompleteForJitPayout, |o| o.beneficiary().country = None),
+    (Reason::BeneficiaryAddressRequiredForRail, |o| o.beneficiary().payout_method = Some(PayoutMethod::Wire)),
+];
+
+/// Faults that exclude each other: an unknown quote has no terms, an order fixes one side only.
+fn exclusive(first: Reason, second: Reason) -> bool {
+    let of_a_known_quote =
+        [Reason::QuoteExpired, Reason::QuoteAlreadyUsed, Reason::QuoteMismatch].contains(&second);
+    (first == Reason::QuoteNotFound && of_a_known_quote)
+        || (first == Reason::BelowMinimumOutput && second == Reason::AboveMaximumInput)
+}
+
+#[test]
+fn each_fault_has_its_own_reason() {
+    assert!(matches!(Order::new().decided(), Decision::Accepted(_)));
+    for (reason, fault) in FAULTS {
+        let mut order = Order::new();
+        fault(&mut order);
+        assert_eq!(order.decided(), Decision::Rejected(reason));
+    }
+}
+
+#[test]
+fn of_any_two_faults_the_earlier_in_the_contract_is_returned() {
+    let mut pairs = 0;
+    for (n, (first, earlier)) in FAULTS.iter().enumerate() {
+        for (second, later) in FAULTS.iter().skip(n + 1) {
+            if exclusive(*first, *second) {
+                continue;
+            }
+            for order_of_making in [[earlier, later], [later, earlier]] {
+                let mut order = Order::new();
+                order_of_making.into_iter().for_each(|fault| fault(&mut order));
+                assert_eq!(order.decided(), Decision::Rejected(*first), "{first:?} and {second:?}");
+            }
+            pairs += 1;
+        }
+    }
+    assert_eq!(pairs, 62, "every pair of the twelve but the four that exclude each other");
+}
+
+#[test]
+fn details_are_asked_for_by_rail_and_not_of_a_reference() {
+    let reason = |edit: Fault| {
+        let mut order = Order::new();
+        edit(&mut order);
+        order.decided()
+    };
+    assert_eq!(
+        reason(|o| o.beneficiary().payout_method = None),
+        Decision::Rejected(Reason::BeneficiaryIncompleteForJitPayout)
+    );
+    assert_eq!(
+        reason(|o| {
+            o.beneficiary().payout_method = None;
+            o.beneficiary().swift_code = Some("DEUTDEFF".into());
+        }),
+        Decision::Rejected(Reason::BeneficiaryAddressRequiredForRail)
+    );
+    let referred = reason(|o| {
+        let account = Some("bene_1:dest_2".into());
+        o.request.beneficiary = Some(crate::beneficiary::Beneficiary { account, ..Default::default() });
+    });
+    assert!(matches!(referred, Decision::Accepted(_)));
+    for symbol in ["JPY", "USDC"] {
+        let mut order = Order::new();
+        order.request.output_asset.symbol = symbol.into();
+        assert_eq!(order.decided(), Decision::Rejected(Reason::NoLiquidity));
+    }
 }
 
 #[test]
@@ -94,49 +285,145 @@ fn an_exact_input_is_accepted_with_surplus_over_its_floor() {
 }
 
 #[test]
-fn each_fault_has_its_own_reason() {
-    assert_eq!(
-        reason(|r| {
-            r.output_recipient = Some("0xdef".into());
-            r.beneficiary = None;
-        }),
-        Reason::BeneficiaryRequiredForRemittance
-    );
-    assert_eq!(reason(|r| r.permit = None), Reason::PermitRequired);
-    assert_eq!(reason(|r| r.output_asset.symbol = "JPY".into()), Reason::NoLiquidity);
-    assert_eq!(reason(|r| r.output_asset.symbol = "EUR".into()), Reason::NoLiquidity);
-    assert_eq!(
-        reason(|r| r.bounds =
-            Bounds::ExactInput { input: Minor::new(100_000_000), min_output: Minor::new(9_936) }),
-        Reason::BelowMinimumOutput
-    );
-    assert_eq!(reason(|r| r.bounds = exact_output(9_935, 1)), Reason::AboveMaximumInput);
-    assert_eq!(reason(|r| r.beneficiary = None), Reason::BeneficiaryAccountRequiredForFiatOutput);
-    let change = |edit: fn(&mut Beneficiary)| reason(|r| edit(r.beneficiary.as_mut().unwrap()));
-    assert_eq!(change(|b| b.country = None), Reason::BeneficiaryIncompleteForJitPayout);
-    assert_eq!(change(|b| b.payout_method = None), Reason::BeneficiaryIncompleteForJitPayout);
-    assert_eq!(
-        change(|b| {
-            b.payout_method = None;
-            b.swift_code = Some("DEUTDEFF".into());
-        }),
-        Reason::BeneficiaryAddressRequiredForRail
-    );
+fn an_order_is_split_by_capacity_best_price_first_and_the_largest_slice_solves_it() {
+    let providers = [provider("dear", 100), provider("cheap", 10)];
+    let Decision::Accepted(plan) = decided_among(&providers, &request(), 7_000, &QuoteLookup::NotAsked)
+    else {
+        panic!()
+    };
+    let given: Vec<(&str, u128)> =
+        plan.slices.iter().map(|slice| (slice.provider_id.as_str(), slice.output.get())).collect();
+    assert_eq!(given, [("cheap", 7_000), ("dear", 2_958)]);
+    assert_eq!((plan.solver_id.as_str(), plan.solver_wallet.as_str()), ("cheap", "0xcheap"));
+    assert_eq!(plan.path.solver_id, "cheap");
+    assert_eq!(plan.priced.gross_output, Minor::new(9_958));
+    assert_eq!(plan.surplus, Minor::new(8));
+    let none = decided_among(&providers, &request(), 4_900, &QuoteLookup::NotAsked);
+    assert_eq!(none, Decision::Rejected(Reason::NoLiquidity));
 }
 
 #[test]
-fn of_two_faults_the_earlier_in_the_contract_is_returned() {
-    let both = reason(|r| {
-        r.permit = None;
-        r.beneficiary = None;
-        r.output_asset.symbol = "JPY".into();
-    });
-    assert_eq!(both, Reason::PermitRequired);
-    let later = reason(|r| {
-        r.bounds = Bounds::ExactInput { input: Minor::new(100_000_000), min_output: Minor::new(u128::MAX) };
-        r.beneficiary = None;
-    });
-    assert_eq!(later, Reason::BelowMinimumOutput);
+fn every_kind_of_order_is_decided_in_its_own_shape() {
+    let wallet = "0x00000000000000000000000000000000000000cc";
+    let descriptor = |symbol: &str| {
+        let kind = if symbol.len() == 3 { AssetType::Fiat } else { AssetType::Erc20 };
+        crate::asset::AssetDescriptor {
+            kind,
+            symbol: symbol.into(),
+            address: None,
+            chain: None,
+            currency: None,
+        }
+    };
+    let make = |input: &str, amount: u128, output: &str| {
+        let mut request = request();
+        request.user = wallet.into();
+        (request.input_asset, request.output_asset) = (descriptor(input), descriptor(output));
+        request.bounds = Bounds::ExactInput { input: Minor::new(amount), min_output: Minor::ZERO };
+        match &mut request.permit {
+            Some(permit) if input.len() > 3 => permit.amount_minor = Minor::new(amount),
+            _ => request.permit = None,
+        }
+        accepted(&request)
+    };
+    let weth = make("WETH", 2_000_000_000_000_000_000, "USDC");
+    assert_eq!((weth.kind, weth.funding), (OrderKind::TokenToToken, InputFunding::Permit));
+    // 2 WETH less 5 bps at 2997; a token has no payout fee.
+    assert_eq!(weth.priced.output, Minor::new(5_991_003_000));
+    assert_eq!(weth.path.estimated_fill_time, 30);
+    assert_eq!(
+        serde_json::to_value(&weth.path.steps).unwrap(),
+        serde_json::json!([{"type": "reserve", "asset": "USDC", "amountMinor": "5991003000", "chain": "anvil",
+            "source": "LP:north"}])
+    );
+    let euros = make("USD", 10_000, "EUR");
+    let funding = InputFunding::PartnerBalance { asset: "USD".into(), amount: Minor::new(10_000) };
+    assert_eq!((euros.kind, euros.funding), (OrderKind::FiatToFiat, funding));
+    assert_eq!(euros.path.estimated_fill_time, 3600);
+    assert_eq!(
+        serde_json::to_value(&euros.path.steps).unwrap(),
+        serde_json::json!([{"type": "fiat_gateway", "asset": "EUR", "amountMinor": euros.priced.output,
+            "provider": "simulated-bank", "currency": "EUR", "beneficiaryAccount": "000123456789"}])
+    );
+    let bought = make("USD", 10_000, "USDC");
+    assert_eq!((bought.kind, bought.kind.pays_on_chain()), (OrderKind::FiatToToken, true));
+    assert_eq!(bought.priced.output, Minor::new(99_850_050));
+}
+
+#[test]
+fn a_token_goes_to_a_wallet_or_not_at_all() {
+    let mut request = request();
+    request.output_asset.symbol = "USDC".into();
+    request.output_asset.kind = AssetType::Erc20;
+    request.input_asset = crate::asset::AssetDescriptor {
+        kind: AssetType::Fiat,
+        symbol: "USD".into(),
+        address: None,
+        chain: None,
+        currency: None,
+    };
+    request.permit = None;
+    request.bounds = Bounds::ExactInput { input: Minor::new(10_000), min_output: Minor::ZERO };
+    request.user = "somebody".into();
+    let decided = decided(&request, 1_000_000_000, &QuoteLookup::NotAsked);
+    assert_eq!(decided, Decision::Rejected(Reason::NoLiquidity));
+}
+
+#[test]
+fn a_range_falls_from_its_target_to_its_limit_over_the_lifetime() {
+    let mut asked = request();
+    let lifetime = 600_000;
+    asked.deadline = NOW.plus_millis(lifetime);
+    asked.bounds = Bounds::Range {
+        max_input: Minor::new(100_000_000),
+        target_output: Minor::new(9_999),
+        min_output: Minor::new(9_899),
+        received_at: NOW,
+    };
+    let after = |millis: i64| {
+        let providers = [provider("north", 10)];
+        decided_at(NOW.plus_millis(millis), &providers, &asked, 1_000_000, &QuoteLookup::NotAsked)
+    };
+    // 100 USDC buy 9 935: the target is too dear until the order has fallen by 64.
+    assert_eq!(after(0), Decision::Rejected(Reason::AboveMaximumInput));
+    assert_eq!(after(lifetime * 63 / 100), Decision::Rejected(Reason::AboveMaximumInput));
+    let Decision::Accepted(plan) = after(lifetime * 64 / 100) else { panic!() };
+    assert_eq!(plan.priced.output, Minor::new(9_935));
+    let Decision::Accepted(late) = after(lifetime) else { panic!() };
+    assert_eq!(late.priced.output, Minor::new(9_899));
+    assert_eq!(late.surplus.get(), 100_000_000 - late.priced.input.get());
+    let at_rest = Bounds::Range {
+        max_input: Minor::new(1),
+        target_output: Minor::new(5),
+        min_output: Minor::new(5),
+        received_at: NOW,
+    };
+    assert_eq!(at_rest.at(NOW.plus_millis(1), NOW), exact_output(5, 1));
+}
+
+#[test]
+fn a_range_is_never_filled_from_a_firm_quote() {
+    let mut order = Order::new();
+    order.quote();
+    order.request.bounds = Bounds::Range {
+        max_input: Minor::new(100_000_000),
+        target_output: Minor::new(9_935),
+        min_output: Minor::new(9_000),
+        received_at: NOW,
+    };
+    assert_eq!(order.decided(), Decision::Rejected(Reason::QuoteMismatch));
+}
+
+#[test]
+fn the_score_of_a_path_is_its_cost_against_the_reference() {
+    let plan = accepted(&request());
+    // 99.35 of 100: 65 basis points.
+    assert_eq!(plan.path.score, 65);
+    let mut large = request();
+    large.bounds = Bounds::ExactInput { input: Minor::new(1_000_000_000_000), min_output: Minor::ZERO };
+    large.permit.as_mut().unwrap().amount_minor = Minor::new(1_000_000_000_000);
+    assert_eq!(accepted(&large).path.score, 15);
+    assert_eq!(Decimal::new(999, 3), plan.priced.rate);
 }
 
 #[test]

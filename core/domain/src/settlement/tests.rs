@@ -1,18 +1,14 @@
 use expect_test::expect;
 
 use super::*;
-use crate::decision::{Decision, InputFunding, OrderKind, QuoteLookup, decide, tests};
-use crate::quote::Market;
+use crate::decision::{InputFunding, OrderKind, tests};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const LATER: Timestamp = Timestamp::from_millis(1_800_000_009_000);
 
 fn terms() -> Terms {
-    let (registry, provider, request) = (tests::registry(), tests::provider(), tests::request());
-    let market = Market { registry: &registry, provider: &provider, available: Minor::new(1_000_000) };
-    let Decision::Accepted(plan) = decide(&request, &market, &QuoteLookup::NotAsked, "bank", NOW) else {
-        panic!()
-    };
+    let request = tests::request();
+    let plan = tests::accepted(&request);
     let amount =
         |asset: &str, amount, exponent| AssetAmount { asset: asset.into(), amount, exponent, chain: None };
     Terms {
@@ -22,7 +18,7 @@ fn terms() -> Terms {
         input: amount("USDC", plan.priced.input, 6),
         output: amount("USD", plan.priced.output, 2),
         request,
-        plan: *plan,
+        plan,
         accepted_at: NOW,
         entity: "0x00".into(),
         hashlock: "0x00".into(),

@@ -1,0 +1,364 @@
+//! Ways to fill an order: an offer alone, or all offers together, best price first.
+//!
+//! A route is a list of pieces, each with the most output it gives and the smallest input that yields all of it. An
+//! amount runs through the pieces in order. Forward and inverse run through the same list, so that the inverse is the
+//! smallest input that reaches an output. When offers are taken together, a pool is cut into pieces where its price
+//! meets the others' rates, so that at every point the next unit comes from whoever gives most for it.
+
+use super::curve::Pool;
+use super::{Ask, Curve, Deliverer, Holdings, Market, Offer, Rung};
+use crate::decision::Slice;
+use crate::money::{Floored, Minor, Ratio, executed_rate};
+use crate::pricing::{Charges, Converted, Priced};
+use rust_decimal::Decimal;
+
+/// Which side of an order is fixed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Pay exactly this.
+    Input(Minor),
+    /// Deliver exactly this.
+    Output(Minor),
+}
+
+#[derive(Debug, Clone)]
+enum Shape {
+    Rate {
+        rate: Decimal,
+        ratio: Ratio,
+    },
+    /// From where `start` was paid in and `taken` taken out.
+    Pool {
+        pool: Pool,
+        start: Minor,
+        taken: Minor,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct Piece<'a> {
+    offer: &'a Offer,
+    deliverer: &'a Deliverer,
+    level_id: Option<i64>,
+    shape: Shape,
+    /// What the first unit costs: what pieces are ordered by.
+    price: Ratio,
+    /// The most output.
+    cap: Minor,
+    /// The smallest input that yields `cap`; `None`: no amount does.
+    cost: Option<Minor>,
+}
+
+/// A way to fill orders of a pair.
+#[derive(Debug, Clone)]
+pub struct Route<'a> {
+    charges: Charges<'a>,
+    pieces: Vec<Piece<'a>>,
+}
+
+/// An order run through a route.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fill {
+    pub priced: Priced,
+    /// By provider, in the order they were taken.
+    pub slices: Vec<Slice>,
+}
+
+impl Fill {
+    /// The largest slice: its provider answers for the order.
+    pub fn primary(&self) -> Option<&Slice> {
+        self.slices.iter().rev().max_by_key(|slice| slice.output)
+    }
+}
+
+impl Piece<'_> {
+    fn forward(&self, input: Minor) -> Option<Floored> {
+        match &self.shape {
+            Shape::Rate { ratio, .. } => ratio.forward(input),
+            Shape::Pool { pool, start, taken } => {
+                let amount = pool.forward(start.checked_add(input)?).checked_sub(*taken)?;
+                Some(Floored { amount, residual_e18: 0 })
+            }
+        }
+    }
+
+    fn inverse(&self, output: Minor) -> Option<Minor> {
+        match &self.shape {
+            Shape::Rate { ratio, .. } => ratio.inverse(output),
+            Shape::Pool { pool, start, taken } => {
+                let paid = pool.inverse(taken.checked_add(output)?)?;
+                Some(paid.checked_sub(*start).unwrap_or_default())
+            }
+        }
+    }
+
+    fn slice(&self, input: Minor, floored: Floored) -> Slice {
+        Slice {
+            provider_id: self.deliverer.provider_id.clone(),
+            venue: self.offer.venue.to_string(),
+            wallet: self.deliverer.wallet.clone(),
+            input,
+            output: floored.amount,
+            residual_e18: floored.residual_e18,
+            level_id: self.level_id,
+        }
+    }
+}
+
+/// What was taken, in order.
+#[derive(Default)]
+struct Taken {
+    slices: Vec<Slice>,
+    rates: Vec<Option<Decimal>>,
+    gross: Minor,
+}
+
+impl Taken {
+    /// `None` above 2^128 - 1.
+    fn add(&mut self, piece: &Piece<'_>, input: Minor, floored: Floored) -> Option<()> {
+        self.gross = self.gross.checked_add(floored.amount)?;
+        // Too little for one unit of output: whoever gave the piece before keeps it.
+        if floored.amount.is_zero()
+            && let Some(before) = self.slices.last_mut()
+        {
+            before.input = before.input.checked_add(input)?;
+            return Some(());
+        }
+        self.rates.push(match &piece.shape {
+            Shape::Rate { rate, .. } => Some(*rate),
+            Shape::Pool { .. } => None,
+        });
+        let slice = piece.slice(input, floored);
+        let same = |s: &&mut Slice| {
+            s.provider_id == slice.provider_id && s.venue == slice.venue && s.level_id == slice.level_id
+        };
+        match self.slices.iter_mut().find(same) {
+            Some(known) => {
+                known.input = known.input.checked_add(slice.input)?;
+                known.output = known.output.checked_add(slice.output)?;
+                known.residual_e18 = known.residual_e18.saturating_add(slice.residual_e18);
+            }
+            None => self.slices.push(slice),
+        }
+        Some(())
+    }
+}
+
+impl<'a> Route<'a> {
+    /// Cuts the pieces to what can be delivered and leaves out those that give nothing.
+    fn clipped(
+        charges: Charges<'a>,
+        pieces: impl IntoIterator<Item = Piece<'a>>,
+        holdings: &dyn Holdings,
+    ) -> Self {
+        let output = &charges.output.symbol;
+        let mut of_provider: Vec<(&str, Minor)> = Vec::new();
+        let mut of_offer: Vec<(&Offer, Minor)> = Vec::new();
+        let mut kept: Vec<Piece<'a>> = Vec::new();
+        for mut piece in pieces {
+            let provider = piece.deliverer.provider_id.as_str();
+            let held = entry(
+                &mut of_provider,
+                |id| *id == provider,
+                || (provider, holdings.available(provider, output)),
+            );
+            let given = entry(
+                &mut of_offer,
+                |offer| std::ptr::eq(*offer, piece.offer),
+                || (piece.offer, piece.offer.policy.max_fill),
+            );
+            let rest = piece.level_id.and_then(|id| holdings.rest_of_level(id)).unwrap_or(piece.cap);
+            piece.cap = piece.cap.min(rest).min(*held).min(*given);
+            if piece.cap.is_zero() {
+                continue;
+            }
+            *held = held.checked_sub(piece.cap).unwrap_or_default();
+            *given = given.checked_sub(piece.cap).unwrap_or_default();
+            piece.cost = piece.inverse(piece.cap);
+            kept.push(piece);
+        }
+        Self { charges, pieces: kept }
+    }
+
+    /// The offers it draws on, in order.
+    pub fn offers(&self) -> impl Iterator<Item = &'a Offer> {
+        let mut seen: Vec<&'a Offer> = Vec::new();
+        for piece in &self.pieces {
+            if !seen.iter().any(|offer| std::ptr::eq(*offer, piece.offer)) {
+                seen.push(piece.offer);
+            }
+        }
+        seen.into_iter()
+    }
+
+    /// The most it can fill, in output minor units before the payout fee.
+    pub fn capacity(&self) -> Minor {
+        let total = self.pieces.iter().fold(0_u128, |sum, piece| sum.saturating_add(piece.cap.get()));
+        Minor::new(total)
+    }
+
+    /// The price of the first unit.
+    pub fn marginal(&self) -> Option<Ratio> {
+        self.pieces.first().map(|piece| piece.price)
+    }
+
+    /// Runs an order through. `None` when it is too small for somebody, too large, or eaten up by fees.
+    pub fn fill(&self, want: Want) -> Option<Fill> {
+        match want {
+            Want::Input(input) => self.forward(input),
+            Want::Output(output) => self.inverse(output),
+        }
+    }
+
+    fn forward(&self, input: Minor) -> Option<Fill> {
+        let mut left = self.charges.net(input)?;
+        let (last, before) = self.pieces.split_last()?;
+        let mut taken = Taken::default();
+        for piece in before {
+            let whole = piece.cost.and_then(|cost| left.checked_sub(cost).map(|left| (cost, left)));
+            let Some((cost, rest)) = whole else {
+                taken.add(piece, left, piece.forward(left)?)?;
+                return self.priced(input, taken);
+            };
+            taken.add(piece, cost, Floored { amount: piece.cap, residual_e18: 0 })?;
+            left = rest;
+            if left.is_zero() {
+                return self.priced(input, taken);
+            }
+        }
+        let floored = last.forward(left).filter(|floored| floored.amount <= last.cap)?;
+        taken.add(last, left, floored)?;
+        self.priced(input, taken)
+    }
+
+    fn inverse(&self, output: Minor) -> Option<Fill> {
+        let gross = self.charges.gross_for(output)?;
+        let (mut left, mut net) = (gross, Minor::ZERO);
+        let mut taken = Taken::default();
+        for piece in &self.pieces {
+            let amount = left.min(piece.cap);
+            let cost = piece.inverse(amount)?;
+            taken.add(piece, cost, Floored { amount, residual_e18: 0 })?;
+            net = net.checked_add(cost)?;
+            left = left.checked_sub(amount)?;
+            if left.is_zero() {
+                return self.priced(self.charges.input_for(net)?, taken);
+            }
+        }
+        None
+    }
+
+    fn priced(&self, input: Minor, taken: Taken) -> Option<Fill> {
+        if self.offers().any(|offer| input < offer.policy.min_order) {
+            return None;
+        }
+        let net = self.charges.net(input)?;
+        let rate = match taken.rates.as_slice() {
+            [Some(rate)] => *rate,
+            _ => executed_rate(
+                (net, self.charges.input.exponent),
+                (taken.gross, self.charges.output.exponent),
+            )?,
+        };
+        let residual_e18 = taken.slices.iter().fold(0_u64, |sum, s| sum.saturating_add(s.residual_e18));
+        let converted = Converted { rate, gross_output: taken.gross, residual_e18 };
+        let priced = self.charges.priced(input, converted)?;
+        Some(Fill { priced, slices: taken.slices })
+    }
+}
+
+/// The value of a short list's entry, made when it is new.
+fn entry<K, V>(list: &mut Vec<(K, V)>, is: impl Fn(&K) -> bool, new: impl FnOnce() -> (K, V)) -> &mut V {
+    let at = list.iter().position(|(key, _)| is(key)).unwrap_or(list.len());
+    if at == list.len() {
+        list.push(new());
+    }
+    &mut list[at].1
+}
+
+impl<'a> Market<'a> {
+    /// Each offer alone, in the order of the snapshot.
+    pub fn single_routes(&self, ask: &Ask<'a>) -> Vec<Route<'a>> {
+        let Some(charges) = self.charges(ask) else { return Vec::new() };
+        let alone = |offer: &'a Offer| Route::clipped(charges, pieces(offer, &[]), self.holdings);
+        self.offers(ask).map(alone).filter(|route| !route.pieces.is_empty()).collect()
+    }
+
+    /// Every offer together, best price first. With it, one without those that do not take small orders.
+    pub fn split_routes(&self, ask: &Ask<'a>) -> Vec<Route<'a>> {
+        let Some(charges) = self.charges(ask) else { return Vec::new() };
+        let all: Vec<&Offer> = self.offers(ask).collect();
+        let (open, choosy): (Vec<&Offer>, Vec<&Offer>) =
+            all.iter().copied().partition(|offer| offer.policy.min_order.is_zero());
+        let sets = if choosy.is_empty() { vec![all] } else { vec![all, open] };
+        let together = |offers: Vec<&'a Offer>| {
+            let mut cuts: Vec<Ratio> =
+                offers.iter().flat_map(|offer| offer.rungs()).map(|rung| rung.ratio).collect();
+            cuts.sort_unstable_by(|a, b| b.cmp(a));
+            let mut parts: Vec<Piece<'a>> = offers.iter().flat_map(|offer| pieces(offer, &cuts)).collect();
+            // Where a pool has come down to a rate, the rate goes first.
+            let is_pool = |piece: &Piece<'_>| matches!(piece.shape, Shape::Pool { .. });
+            parts.sort_by(|a, b| b.price.cmp(&a.price).then(is_pool(a).cmp(&is_pool(b))));
+            Route::clipped(charges, parts, self.holdings)
+        };
+        sets.into_iter().filter(|offers| offers.len() > 1).map(together).collect()
+    }
+
+    /// The best fill of an order: the most output, or the smallest input; of equals, from one offer alone.
+    pub fn best(&self, ask: &Ask<'a>, want: Want) -> Option<(Route<'a>, Fill)> {
+        let routes = self.single_routes(ask).into_iter().chain(self.split_routes(ask));
+        let mut best: Option<(Route<'a>, Fill)> = None;
+        for route in routes {
+            let Some(fill) = route.fill(want) else { continue };
+            let better = |than: &Fill| match want {
+                Want::Input(_) => fill.priced.output > than.priced.output,
+                Want::Output(_) => fill.priced.input < than.priced.input,
+            };
+            if best.as_ref().is_none_or(|(_, known)| better(known)) {
+                best = Some((route, fill));
+            }
+        }
+        best
+    }
+}
+
+/// An offer's pieces, best first; a pool is cut where its price reaches one of `cuts`, the best of which come first.
+fn pieces<'a>(offer: &'a Offer, cuts: &[Ratio]) -> Vec<Piece<'a>> {
+    match &offer.curve {
+        Curve::Ladder(rungs) => rungs.iter().map(|rung| of_rung(offer, rung)).collect(),
+        Curve::Pool { deliverer, pool } => of_pool(offer, deliverer, *pool, cuts),
+    }
+}
+
+fn of_rung<'a>(offer: &'a Offer, rung: &'a Rung) -> Piece<'a> {
+    Piece {
+        offer,
+        deliverer: &rung.deliverer,
+        level_id: rung.level_id,
+        shape: Shape::Rate { rate: rung.rate, ratio: rung.ratio },
+        price: rung.ratio,
+        cap: rung.capacity,
+        cost: None,
+    }
+}
+
+fn of_pool<'a>(offer: &'a Offer, deliverer: &'a Deliverer, pool: Pool, cuts: &[Ratio]) -> Vec<Piece<'a>> {
+    let spot = pool.marginal(Minor::ZERO);
+    let (mut start, mut taken, mut price) = (Minor::ZERO, Minor::ZERO, spot);
+    let mut cut_up = Vec::with_capacity(cuts.len().saturating_add(1));
+    let ends = cuts.iter().filter(|cut| **cut < spot).map(|cut| (pool.forward(pool.input_until(cut)), *cut));
+    for (end, next_price) in ends.chain([(pool.depth(), spot)]) {
+        if let Some(cap) = end.checked_sub(taken).filter(|cap| !cap.is_zero()) {
+            let shape = Shape::Pool { pool, start, taken };
+            cut_up.push(Piece { offer, deliverer, level_id: None, shape, price, cap, cost: None });
+            // The smallest input that takes as much out: the next piece goes on exactly there.
+            let Some(next) = pool.inverse(end) else { break };
+            (start, taken) = (next, end);
+        }
+        price = next_price;
+    }
+    cut_up
+}
+
+#[cfg(test)]
+mod tests;

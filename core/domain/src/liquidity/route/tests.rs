@@ -1,0 +1,314 @@
+use proptest::prelude::*;
+use serde_json::Map;
+
+use super::*;
+use crate::asset::{Asset, AssetKind, Pair, Registry};
+use crate::intent::ActorType;
+use crate::liquidity::{LiquidityProvider, Policy, Reference, Snapshot, Unlimited, Venue};
+use crate::pricing::FeeSchedule;
+use crate::time::Timestamp;
+
+const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+const FOREVER: Timestamp = Timestamp::from_millis(i64::MAX);
+
+fn asset(symbol: &str, exponent: u8) -> Asset {
+    Asset { symbol: symbol.into(), exponent, kind: AssetKind::Fiat { currency: symbol.into() } }
+}
+
+/// A registry of one pair.
+fn registry(input: u8, output: u8, fees: FeeSchedule) -> Registry {
+    let pair = Pair { base: "IN".into(), quote: "OUT".into(), reference_price: None, fees };
+    Registry { assets: vec![asset("IN", input), asset("OUT", output)], pairs: vec![pair] }
+}
+
+fn deliverer(id: &str) -> Deliverer {
+    Deliverer { provider_id: id.into(), wallet: format!("0x{id}") }
+}
+
+fn offer(source: &str, venue: Venue, curve: Curve) -> Offer {
+    Offer {
+        source: source.into(),
+        venue,
+        curve,
+        policy: Policy::default(),
+        full_depth_bps: 0,
+        valid_until: FOREVER,
+        ttl_sec: 15,
+        firm_ttl_sec: Some(30),
+        latency_ms: None,
+        metadata: Map::new(),
+    }
+}
+
+/// An offer of rungs: rate and capacity each.
+fn ladder(registry: &Registry, id: &str, rungs: &[(Decimal, u128)]) -> Offer {
+    let (input, output) = (&registry.assets[0], &registry.assets[1]);
+    let rung = |(rate, capacity): &(Decimal, u128)| {
+        Rung::new(deliverer(id), *rate, Minor::new(*capacity), (input, output)).unwrap()
+    };
+    let mut rungs: Vec<Rung> = rungs.iter().map(rung).collect();
+    rungs.sort_by_key(|rung| std::cmp::Reverse(rung.ratio));
+    offer(id, Venue::Provider(id.into()), Curve::Ladder(rungs))
+}
+
+fn pool(id: &str, reserve_in: u128, reserve_out: u128) -> Offer {
+    let pool = Pool::new(Minor::new(reserve_in), Minor::new(reserve_out), 30).unwrap();
+    offer(id, Venue::Pool, Curve::Pool { deliverer: deliverer(id), pool })
+}
+
+#[derive(Debug)]
+struct World {
+    registry: Registry,
+    snapshot: Snapshot,
+}
+
+impl World {
+    fn new(registry: Registry, offers: Vec<Offer>) -> Self {
+        let mut snapshot = Snapshot::default();
+        snapshot.pair_mut("IN", "OUT").offers = offers;
+        Self { registry, snapshot }
+    }
+
+    fn market<'a>(&'a self, holdings: &'a dyn Holdings) -> Market<'a> {
+        Market { registry: &self.registry, snapshot: &self.snapshot, holdings, now: NOW }
+    }
+
+    fn ask(&self) -> Ask<'_> {
+        let (input, output) = (&self.registry.assets[0], &self.registry.assets[1]);
+        Ask { input, output, actor: ActorType::Institution, firm: false }
+    }
+
+    fn best(&self, want: Want) -> Option<Fill> {
+        self.market(&Unlimited).best(&self.ask(), want).map(|(_, fill)| fill)
+    }
+}
+
+/// Everybody holds this much.
+struct Each(u128);
+
+impl Holdings for Each {
+    fn available(&self, _provider_id: &str, _asset: &str) -> Minor {
+        Minor::new(self.0)
+    }
+}
+
+fn rate(text: &str) -> Decimal {
+    text.parse().unwrap()
+}
+
+fn given(fill: &Fill) -> Vec<(&str, u128)> {
+    fill.slices.iter().map(|slice| (slice.provider_id.as_str(), slice.output.get())).collect()
+}
+
+#[test]
+fn the_best_price_is_taken_first_and_what_it_cannot_fill_comes_from_the_next() {
+    let registry = registry(2, 2, FeeSchedule::default());
+    let offers = vec![
+        ladder(&registry, "near", &[(rate("0.9"), 1_000_000)]),
+        ladder(&registry, "best", &[(rate("1"), 6_000)]),
+    ];
+    let world = World::new(registry, offers);
+    let whole = world.best(Want::Input(Minor::new(5_000))).unwrap();
+    assert_eq!(given(&whole), [("best", 5_000)]);
+    let split = world.best(Want::Input(Minor::new(10_000))).unwrap();
+    assert_eq!(given(&split), [("best", 6_000), ("near", 3_600)]);
+    assert_eq!(split.priced.gross_output, Minor::new(9_600));
+    assert_eq!(split.priced.rate, rate("0.96"));
+    assert_eq!(split.primary().unwrap().provider_id, "best");
+}
+
+#[test]
+fn nobody_gives_more_than_is_held() {
+    let registry = registry(2, 2, FeeSchedule::default());
+    let offers = vec![
+        ladder(&registry, "a", &[(rate("1"), u128::MAX)]),
+        ladder(&registry, "b", &[(rate("0.5"), u128::MAX)]),
+    ];
+    let world = World::new(registry, offers);
+    let held = Each(1_000);
+    let best = |input| world.market(&held).best(&world.ask(), Want::Input(Minor::new(input)));
+    assert_eq!(given(&best(1_400).unwrap().1), [("a", 1_000), ("b", 200)]);
+    assert!(best(3_002).is_none(), "two thousand is all there is");
+    assert_eq!(given(&best(3_001).unwrap().1), [("a", 1_000), ("b", 1_000)]);
+}
+
+#[test]
+fn one_provider_behind_two_offers_is_not_counted_twice() {
+    let registry = registry(2, 2, FeeSchedule::default());
+    let mut second = ladder(&registry, "a", &[(rate("0.9"), u128::MAX)]);
+    second.source = "book".into();
+    second.venue = Venue::OrderBook;
+    let offers = vec![ladder(&registry, "a", &[(rate("1"), u128::MAX)]), second];
+    let world = World::new(registry, offers);
+    let held = Each(1_000);
+    assert!(world.market(&held).best(&world.ask(), Want::Output(Minor::new(1_001))).is_none());
+}
+
+#[test]
+fn a_pool_and_a_provider_share_an_order_where_their_prices_meet() {
+    let registry = registry(6, 6, FeeSchedule::default());
+    let offers = vec![
+        pool("pool", 1_000_000_000_000, 1_000_000_000_000),
+        ladder(&registry, "flat", &[(rate("0.99"), u128::MAX)]),
+    ];
+    let world = World::new(registry, offers);
+    let fill = world.best(Want::Input(Minor::new(10_000_000_000))).unwrap();
+    let names: Vec<&str> = fill.slices.iter().map(|slice| slice.provider_id.as_str()).collect();
+    assert_eq!(names, ["pool", "flat"]);
+    let alone = |id: &str| {
+        let market = world.market(&Unlimited);
+        let routes = market.single_routes(&world.ask());
+        let route = routes.iter().find(|route| route.offers().any(|offer| offer.source == id)).unwrap();
+        route.fill(Want::Input(Minor::new(10_000_000_000))).unwrap().priced.output
+    };
+    assert!(fill.priced.output > alone("pool") && fill.priced.output > alone("flat"));
+}
+
+#[test]
+fn a_provider_that_takes_no_small_orders_is_left_out_of_them() {
+    let registry = registry(2, 2, FeeSchedule::default());
+    let mut choosy = ladder(&registry, "choosy", &[(rate("1"), 500)]);
+    choosy.policy.min_order = Minor::new(1_000);
+    let offers = vec![choosy, ladder(&registry, "open", &[(rate("0.9"), u128::MAX)])];
+    let world = World::new(registry, offers);
+    assert_eq!(given(&world.best(Want::Input(Minor::new(999))).unwrap()), [("open", 899)]);
+    assert_eq!(given(&world.best(Want::Input(Minor::new(1_000))).unwrap()), [("choosy", 500), ("open", 450)]);
+}
+
+#[test]
+fn an_offer_that_has_lapsed_or_is_for_others_does_not_exist() {
+    let registry = registry(2, 2, FeeSchedule::default());
+    let mut lapsed = ladder(&registry, "lapsed", &[(rate("1"), u128::MAX)]);
+    lapsed.valid_until = NOW;
+    let mut retail = ladder(&registry, "retail", &[(rate("1"), u128::MAX)]);
+    retail.policy.institution = false;
+    let world = World::new(registry, vec![lapsed, retail]);
+    assert_eq!(world.best(Want::Input(Minor::new(999))), None);
+}
+
+#[test]
+fn tiers_price_only_what_is_beyond_them_and_keep_to_their_pairs() {
+    let registry = registry(2, 2, FeeSchedule::default());
+    let provider = LiquidityProvider {
+        id: "tiered".into(),
+        wallet: "0x1".into(),
+        spread_bps: 0,
+        tiers: vec![(Minor::new(1_000), 1_000)],
+        full_depth_bps: 0,
+        policy: Policy::default(),
+        pairs: vec![("IN".into(), "OUT".into())],
+        candidate_ttl_sec: 15,
+        firm_ttl_sec: 30,
+    };
+    let reference = Reference { price: Decimal::ONE, valid_until: FOREVER };
+    let (input, output) = (&registry.assets[0], &registry.assets[1]);
+    assert!(provider.offer(&reference, output, input).is_none());
+    let offer = provider.offer(&reference, input, output).unwrap();
+    let world = World::new(registry.clone(), vec![offer]);
+    let fill = world.best(Want::Input(Minor::new(2_000))).unwrap();
+    assert_eq!(given(&fill), [("tiered", 1_900)]);
+}
+
+/// Amounts of every magnitude.
+fn amount() -> impl Strategy<Value = u128> {
+    (0_u32..128, any::<u128>()).prop_map(|(shift, raw)| (raw >> shift).max(1))
+}
+
+fn any_rate() -> impl Strategy<Value = Decimal> {
+    (1_i64..i64::MAX, 0_u32..=28).prop_map(|(mantissa, scale)| Decimal::new(mantissa, scale))
+}
+
+fn any_fees() -> impl Strategy<Value = FeeSchedule> {
+    (0_u32..2_000, 0_u32..100, amount()).prop_map(|(protocol_fee_bps, shift, fee)| FeeSchedule {
+        protocol_fee_bps,
+        payout_fee_minor: Minor::new((fee >> 28) >> shift),
+        network_fee_minor: Minor::new(fee),
+    })
+}
+
+/// A provider, an external one, an order book and a pool, in any mixture.
+fn any_world() -> impl Strategy<Value = World> {
+    let rungs = proptest::collection::vec((any_rate(), amount()), 1..4);
+    let ladders = proptest::collection::vec(rungs, 0..4);
+    let pools = proptest::collection::vec((amount(), amount()), 0..2);
+    (0_u8..=38, 0_u8..=38, any_fees(), ladders, pools).prop_map(|(ei, eo, fees, ladders, pools)| {
+        let registry = registry(ei, eo, fees);
+        let mut offers: Vec<Offer> = ladders
+            .iter()
+            .enumerate()
+            .map(|(n, rungs)| ladder(&registry, &format!("lp{n}"), rungs))
+            .collect();
+        offers.extend(pools.iter().enumerate().map(|(n, (i, o))| pool(&format!("amm{n}"), *i, *o)));
+        World::new(registry, offers)
+    })
+}
+
+fn adds_up(fill: &Fill) -> Result<(), TestCaseError> {
+    let priced = &fill.priced;
+    let sum = |of: fn(&Slice) -> Minor| fill.slices.iter().map(|slice| of(slice).get()).sum::<u128>();
+    prop_assert_eq!(sum(|slice| slice.output), priced.gross_output.get());
+    prop_assert_eq!(sum(|slice| slice.input) + priced.protocol_fee.get(), priced.input.get());
+    prop_assert_eq!(priced.output.get() + priced.payout_fee.get(), priced.gross_output.get());
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn the_input_of_a_target_is_the_smallest_that_reaches_it_on_every_route(
+        world in any_world(), target in amount(), held in amount(),
+    ) {
+        let held = Each(held);
+        let market = world.market(&held);
+        let routes = market.single_routes(&world.ask()).into_iter().chain(market.split_routes(&world.ask()));
+        for route in routes {
+            let Some(inverse) = route.fill(Want::Output(Minor::new(target))) else { continue };
+            adds_up(&inverse)?;
+            prop_assert_eq!(inverse.priced.output, Minor::new(target));
+            // Beyond the last piece's capacity by less than a unit of input, there is no forward result.
+            if let Some(forward) = route.fill(Want::Input(inverse.priced.input)) {
+                prop_assert!(forward.priced.output >= inverse.priced.output);
+            }
+            if let Some(below) = inverse.priced.input.checked_sub(Minor::new(1)) {
+                let less = route.fill(Want::Input(below));
+                prop_assert!(less.is_none_or(|less| less.priced.output < inverse.priced.output));
+            }
+        }
+    }
+
+    #[test]
+    fn what_an_input_gives_is_reached_again_by_no_larger_an_input(
+        world in any_world(), input in amount(), held in amount(),
+    ) {
+        let held = Each(held);
+        let market = world.market(&held);
+        let routes = market.single_routes(&world.ask()).into_iter().chain(market.split_routes(&world.ask()));
+        for route in routes {
+            let Some(forward) = route.fill(Want::Input(Minor::new(input))) else { continue };
+            adds_up(&forward)?;
+            let back = route.fill(Want::Output(forward.priced.output)).unwrap();
+            prop_assert!(back.priced.input <= forward.priced.input);
+        }
+    }
+
+    #[test]
+    fn over_the_whole_market_too_the_best_input_is_the_smallest(world in any_world(), target in amount()) {
+        let best = world.best(Want::Output(Minor::new(target)));
+        if let Some(below) = best.as_ref().and_then(|best| best.priced.input.checked_sub(Minor::new(1))) {
+            let less = world.best(Want::Input(below));
+            prop_assert!(less.is_none_or(|less| less.priced.output < Minor::new(target)));
+        }
+    }
+
+    #[test]
+    fn nobody_delivers_more_than_it_holds(world in any_world(), input in amount(), held in amount()) {
+        let each = Each(held);
+        if let Some((_, fill)) = world.market(&each).best(&world.ask(), Want::Input(Minor::new(input))) {
+            for slice in &fill.slices {
+                let of_provider = fill.slices.iter().filter(|other| other.provider_id == slice.provider_id);
+                prop_assert!(of_provider.map(|other| other.output.get()).sum::<u128>() <= held);
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Where prices come from: sources of liquidity and of reference prices behind one trait each.
+//!
+//! ```text
+//! world ──refresh (background)──> sources, references ──offer()──> Snapshot ──> quotes and decisions
+//! ```
+//!
+//! Invariants: what waits for the world does so in the background or under a deadline of its own, and quotes and
+//! decisions read memory; a source that cannot be refreshed offers what it offered before for only as long as that
+//! was good for. Balances are the database's, and are checked again under lock when an order commits.
+
+mod balances;
+mod providers;
+mod references;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use dvp_domain::asset::{Asset, Registry};
+use dvp_domain::intent::ActorType;
+use dvp_domain::liquidity::{Offer, Reference, Snapshot};
+use dvp_domain::money::Minor;
+use sqlx::PgPool;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::warn;
+
+pub use self::balances::KnownBalances;
+pub use self::providers::ConfiguredProvider;
+pub use self::references::ConfiguredPrices;
+
+/// A future of a trait object.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A source did not learn anything new.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// It did not answer, or not in time.
+    #[error("unavailable: {0}")]
+    Unavailable(String),
+    /// It answered something that cannot be used.
+    #[error("nonsense: {0}")]
+    Nonsense(String),
+}
+
+/// The assets of a pair.
+#[derive(Debug, Clone, Copy)]
+pub struct PairAssets<'a> {
+    pub input: &'a Asset,
+    pub output: &'a Asset,
+}
+
+/// An order to be priced by whoever answers requests.
+#[derive(Debug, Clone, Copy)]
+pub struct PriceRequest<'a> {
+    pub pair: PairAssets<'a>,
+    /// Of the input.
+    pub amount: Minor,
+    pub actor: ActorType,
+}
+
+/// Somebody who fills orders.
+pub trait LiquiditySource: Send + Sync {
+    /// Unique among the sources.
+    fn id(&self) -> &str;
+
+    /// What it offers for a pair now, from memory. `reference` is fresh.
+    fn offer(&self, pair: PairAssets<'_>, reference: Option<&Reference>) -> Option<Offer>;
+
+    /// How often it has to look at the world; `None`: never.
+    fn refresh_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Looks at the world.
+    fn refresh(&self) -> Boxed<'_, Result<(), SourceError>> {
+        Box::pin(async { Ok(()) })
+    }
+
+    /// Asks for a price for this very order. It answers in its own time limit; `None`: it has nothing to say.
+    fn request<'a>(&'a self, _request: PriceRequest<'a>) -> Option<Boxed<'a, Option<Offer>>> {
+        None
+    }
+}
+
+/// Somebody who knows what a pair is worth.
+pub trait ReferenceSource: Send + Sync {
+    /// Unique among the sources of references.
+    fn id(&self) -> &str;
+
+    /// The price of a pair, from memory.
+    fn reference(&self, input: &str, output: &str) -> Option<Reference>;
+
+    /// How often it has to look at the world; `None`: never.
+    fn refresh_every(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Looks at the world.
+    fn refresh(&self) -> Boxed<'_, Result<(), SourceError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// All sources, and what they offer now.
+pub struct Liquidity {
+    registry: Registry,
+    sources: Vec<Arc<dyn LiquiditySource>>,
+    /// The first one that knows a pair is believed.
+    references: Vec<Arc<dyn ReferenceSource>>,
+    snapshot: RwLock<Arc<Snapshot>>,
+    balances: KnownBalances,
+}
+
+impl std::fmt::Debug for Liquidity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ids: Vec<&str> = self.sources.iter().map(|source| source.id()).collect();
+        f.debug_struct("Liquidity").field("sources", &ids).finish_non_exhaustive()
+    }
+}
+
+impl Liquidity {
+    /// Offers what the sources know so far; [`run`](Self::run) keeps it fresh.
+    pub fn new(
+        registry: Registry,
+        sources: Vec<Arc<dyn LiquiditySource>>,
+        references: Vec<Arc<dyn ReferenceSource>>,
+    ) -> Self {
+        let liquidity = Self {
+            registry,
+            sources,
+            references,
+            snapshot: RwLock::default(),
+            balances: KnownBalances::default(),
+        };
+        liquidity.publish();
+        liquidity
+    }
+
+    /// Configured providers around the registry's configured prices: nothing to refresh.
+    pub fn configured(
+        registry: &Registry,
+        providers: impl IntoIterator<Item = dvp_domain::liquidity::LiquidityProvider>,
+    ) -> Self {
+        let prices: Arc<dyn ReferenceSource> = Arc::new(ConfiguredPrices::of(registry));
+        let source = |provider| -> Arc<dyn LiquiditySource> { Arc::new(ConfiguredProvider::new(provider)) };
+        Self::new(registry.clone(), providers.into_iter().map(source).collect(), vec![prices])
+    }
+
+    /// What is offered now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub const fn balances(&self) -> &KnownBalances {
+        &self.balances
+    }
+
+    /// Puts together what the sources know.
+    pub fn publish(&self) {
+        let mut snapshot = Snapshot::default();
+        for pair in &self.registry.pairs {
+            let assets = self.registry.find(&pair.base).zip(self.registry.find(&pair.quote));
+            let Some((input, output)) = assets else { continue };
+            let reference = self.references.iter().find_map(|r| r.reference(&pair.base, &pair.quote));
+            let assets = PairAssets { input, output };
+            let market = snapshot.pair_mut(&pair.base, &pair.quote);
+            market.reference = reference;
+            let offers = self.sources.iter().filter_map(|source| source.offer(assets, reference.as_ref()));
+            market.offers = offers.collect();
+        }
+        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    /// What is offered now, with what those say who answer requests: it takes the place of what they offered before.
+    /// They are asked all at once, and each answers in its own time limit or not at all.
+    pub async fn snapshot_with_answers(&self, request: PriceRequest<'_>) -> Arc<Snapshot> {
+        let snapshot = self.snapshot();
+        let asked: Vec<_> = self.sources.iter().filter_map(|source| source.request(request)).collect();
+        if asked.is_empty() {
+            return snapshot;
+        }
+        let answers = futures_util::future::join_all(asked).await;
+        let mut with_answers = Snapshot::clone(&snapshot);
+        let PairAssets { input, output } = request.pair;
+        let offers = &mut with_answers.pair_mut(&input.symbol, &output.symbol).offers;
+        for answer in answers.into_iter().flatten() {
+            offers.retain(|offer| offer.source != answer.source);
+            offers.push(answer);
+        }
+        Arc::new(with_answers)
+    }
+
+    /// Keeps everything fresh until `stop` turns true.
+    pub async fn run(self: Arc<Self>, pool: PgPool, mut stop: watch::Receiver<bool>) {
+        let mut tasks = JoinSet::new();
+        for source in &self.sources {
+            let Some(every) = source.refresh_every() else { continue };
+            let (liquidity, source) = (Arc::clone(&self), Arc::clone(source));
+            tasks.spawn(async move {
+                let mut failed = false;
+                loop {
+                    report(source.id(), source.refresh().await, &mut failed);
+                    liquidity.publish();
+                    tokio::time::sleep(every).await;
+                }
+            });
+        }
+        for reference in &self.references {
+            let Some(every) = reference.refresh_every() else { continue };
+            let (liquidity, reference) = (Arc::clone(&self), Arc::clone(reference));
+            tasks.spawn(async move {
+                let mut failed = false;
+                loop {
+                    report(reference.id(), reference.refresh().await, &mut failed);
+                    liquidity.publish();
+                    tokio::time::sleep(every).await;
+                }
+            });
+        }
+        let liquidity = Arc::clone(&self);
+        tasks.spawn(async move {
+            let mut failed = false;
+            loop {
+                let loaded = liquidity.balances.load(&pool).await;
+                let loaded = loaded.map_err(|error| SourceError::Unavailable(error.to_string()));
+                report("balances", loaded, &mut failed);
+                tokio::time::sleep(balances::REFRESH_EVERY).await;
+            }
+        });
+        // Ends when the value is true or nobody can set it any more; the tasks end with the set.
+        let _ = stop.wait_for(|stopped| *stopped).await;
+    }
+}
+
+/// Says once that a source has failed, and that it is back.
+fn report(id: &str, outcome: Result<(), SourceError>, failed: &mut bool) {
+    match outcome {
+        Err(error) if !*failed => {
+            warn!(source = id, %error, "not refreshed; what it offered lapses in its time");
+            *failed = true;
+        }
+        Err(_) => {}
+        Ok(()) if *failed => {
+            tracing::info!(source = id, "refreshed again");
+            *failed = false;
+        }
+        Ok(()) => {}
+    }
+}

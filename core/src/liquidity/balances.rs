@@ -1,0 +1,80 @@
+//! What providers hold, as last read: enough for a quote, which promises nothing. An order's decision reads the rows
+//! themselves, under lock.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use dvp_domain::ledger::Owner;
+use dvp_domain::liquidity::Holdings;
+use dvp_domain::money::Minor;
+use sqlx::PgPool;
+
+use crate::store::balances::BalanceKey;
+use crate::store::{StoreError, liquidity};
+
+/// How often they are read in the background.
+pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(250);
+/// When nobody reads them in the background, a quote does, so often.
+const STALE_AFTER: Duration = Duration::from_secs(2);
+
+/// Free balances by asset and provider.
+#[derive(Debug, Clone, Default)]
+pub struct Read {
+    by_asset: HashMap<String, HashMap<String, Minor>>,
+}
+
+impl Holdings for Read {
+    fn available(&self, provider_id: &str, asset: &str) -> Minor {
+        self.by_asset.get(asset).and_then(|of| of.get(provider_id)).copied().unwrap_or_default()
+    }
+}
+
+/// The newest reading.
+#[derive(Debug, Default)]
+pub struct KnownBalances {
+    newest: RwLock<Option<(Instant, Arc<Read>)>>,
+}
+
+impl KnownBalances {
+    /// The newest reading, or a new one when that is too old.
+    pub async fn read(&self, pool: &PgPool) -> Result<Arc<Read>, StoreError> {
+        let known = self.newest.read().unwrap_or_else(PoisonError::into_inner).clone();
+        match known {
+            Some((at, read)) if at.elapsed() < STALE_AFTER => Ok(read),
+            Some(_) | None => {
+                self.load(pool).await?;
+                let newest = self.newest.read().unwrap_or_else(PoisonError::into_inner);
+                Ok(newest.as_ref().map(|(_, read)| Arc::clone(read)).unwrap_or_default())
+            }
+        }
+    }
+
+    /// Reads them all.
+    pub(super) async fn load(&self, pool: &PgPool) -> Result<(), StoreError> {
+        let started = Instant::now();
+        let mut conn = pool.acquire().await?;
+        let mut read = Read::default();
+        for ((provider, asset), available) in liquidity::list_available(&mut conn).await? {
+            read.by_asset.entry(asset).or_default().insert(provider, available);
+        }
+        let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        // A reading that began before another one's commit is older than it, though it may end later.
+        if newest.as_ref().is_none_or(|(at, _)| *at <= started) {
+            *newest = Some((started, Arc::new(read)));
+        }
+        Ok(())
+    }
+
+    /// Takes in what a commit of this process left.
+    pub(crate) fn moved<'a>(&self, after: impl IntoIterator<Item = (&'a BalanceKey, Minor)>) {
+        let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        let Some((at, read)) = newest.as_mut() else { return };
+        let read = Arc::make_mut(read);
+        for ((owner, asset), available) in after {
+            let Owner::Provider(provider) = owner else { continue };
+            read.by_asset.entry(asset.clone()).or_default().insert(provider.clone(), available);
+        }
+        *at = Instant::now();
+    }
+}
