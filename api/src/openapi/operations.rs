@@ -83,7 +83,10 @@ pub(super) fn idempotency_header() -> Value {
     json!({
         "name": "X-Idempotency-Key", "in": "header", "required": true,
         "description": "An RFC 9562 UUID, one per operation and the same on every retry of it.",
-        "schema": {"type": "string", "format": "uuid"},
+        "schema": {
+            "type": "string", "format": "uuid",
+            "pattern": "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[1-8][0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$",
+        },
     })
 }
 

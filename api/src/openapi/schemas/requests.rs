@@ -9,12 +9,15 @@ fn names<T>(choices: &[(&str, T)]) -> Value {
     one_of(&choices.iter().map(|choice| choice.0).collect::<Vec<_>>())
 }
 
+/// One printable line: no control characters.
+const PRINTABLE: &str = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$";
+
 fn id() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": 128})
+    json!({"type": "string", "minLength": 1, "maxLength": 128, "pattern": PRINTABLE})
 }
 
 fn line() -> Value {
-    json!({"type": "string", "maxLength": 1024})
+    json!({"type": "string", "maxLength": 1024, "pattern": PRINTABLE})
 }
 
 /// Minor units above zero, at most 2^128 - 1.
@@ -104,7 +107,7 @@ fn beneficiary() -> Value {
     with_optional(
         object(&[]),
         &[
-            ("account", json!({"type": "string", "maxLength": 128})),
+            ("account", json!({"type": "string", "maxLength": 128, "pattern": PRINTABLE})),
             ("name", line()),
             ("country", json!({"type": "string", "pattern": "^([A-Za-z]{2})?$"})),
             ("payoutMethod", names(PAYOUT_METHODS)),
