@@ -19,7 +19,8 @@ mod unit;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span, error, warn};
 
@@ -96,12 +97,13 @@ impl Writer {
 }
 
 async fn run(pool: PgPool, context: Arc<Context>, mut units: mpsc::Receiver<Waiting>) {
+    let mut line = Line { pool: pool.clone(), open: None };
     let mut gathered = Vec::with_capacity(BATCH_UNITS);
     while units.recv_many(&mut gathered, BATCH_UNITS).await > 0 {
         let batch = std::mem::take(&mut gathered);
         let work: Vec<&Unit> = batch.iter().map(|waiting| &waiting.unit).collect();
         let span = tracing::debug_span!("commit", units = work.len());
-        match batch::commit(&pool, &context, &work).instrument(span).await {
+        match line.commit(&context, &work).instrument(span).await {
             Ok(done) => {
                 for (waiting, done) in batch.into_iter().zip(done) {
                     // A caller that went away has its outcome in the database.
@@ -110,6 +112,43 @@ async fn run(pool: PgPool, context: Arc<Context>, mut units: mpsc::Receiver<Wait
             }
             Err(failed) => one_by_one(&pool, &context, batch, &failed).await,
         }
+    }
+}
+
+/// The writer's own connection: what it runs is prepared and planned once.
+struct Line {
+    pool: PgPool,
+    open: Option<PgConnection>,
+}
+
+impl Line {
+    /// After an error the next batch begins on a new connection: what is left of the old one is not worth knowing.
+    async fn commit(
+        &mut self,
+        context: &Context,
+        units: &[&Unit],
+    ) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
+        let mut conn = match self.open.take() {
+            Some(conn) => conn,
+            None => self.connect().await?,
+        };
+        let done = batch::commit(&mut conn, context, units).await?;
+        self.open = Some(conn);
+        Ok(done)
+    }
+
+    /// Everything a batch reads it finds by key. The planner would weigh that against reading whole tables by what
+    /// it knew of them when the statement was prepared, which in a growing table is soon wrong.
+    async fn connect(&self) -> Result<PgConnection, StoreError> {
+        let by_key = [
+            ("enable_seqscan", "off"),
+            ("enable_hashjoin", "off"),
+            ("enable_mergejoin", "off"),
+            ("plan_cache_mode", "force_generic_plan"),
+            ("jit", "off"),
+        ];
+        let options = PgConnectOptions::clone(&self.pool.connect_options()).options(by_key);
+        Ok(PgConnection::connect_with(&options).await?)
     }
 }
 
@@ -134,6 +173,7 @@ async fn one_by_one(pool: &PgPool, context: &Context, batch: Vec<Waiting>, faile
 }
 
 async fn alone(pool: &PgPool, context: &Context, unit: &Unit) -> Result<Done, WriteError> {
-    let mut done = batch::commit(pool, context, &[unit]).await?;
+    let mut conn = pool.acquire().await.map_err(StoreError::from)?;
+    let mut done = batch::commit(&mut conn, context, &[unit]).await?;
     done.pop().ok_or(WriteError::Stopped)?
 }

@@ -173,10 +173,8 @@ pub enum Happened {
 /// What is to be done once the step is committed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Send the lock, not before the time.
-    LockAt(Timestamp),
-    /// Wake when the intent's deadline passes.
-    ExpireAt(Timestamp),
+    /// Start the first leg at the time, or end the order when its deadline has passed by then.
+    StartAt(Timestamp),
     /// The relayer creates the settlement on the chain.
     CreateOnChain,
     CallOfframp,
@@ -236,8 +234,7 @@ impl Step {
 pub fn accept(terms: &Terms) -> Step {
     let effects = vec![
         Effect::Post(ledger::reserved(terms)),
-        Effect::LockAt(terms.lock_at),
-        Effect::ExpireAt(terms.request.deadline),
+        Effect::StartAt(terms.lock_at.min(terms.request.deadline)),
     ];
     Step::tell(State::Accepted, EventType::IntentAccepted, terms.accepted_at, effects)
 }

@@ -8,7 +8,6 @@ use super::StoreError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EffectKind {
     Lock,
-    Expire,
     Offramp,
     Payout,
 }
@@ -17,7 +16,6 @@ impl EffectKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Lock => "lock",
-            Self::Expire => "expire",
             Self::Offramp => "offramp",
             Self::Payout => "payout",
         }
@@ -26,7 +24,6 @@ impl EffectKind {
     fn parse(text: &str) -> Result<Self, StoreError> {
         match text {
             "lock" => Ok(Self::Lock),
-            "expire" => Ok(Self::Expire),
             "offramp" => Ok(Self::Offramp),
             "payout" => Ok(Self::Payout),
             other => Err(StoreError::corrupt("effect", format_args!("kind {other}"))),
@@ -135,7 +132,7 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
 
 /// Drops the timers of settlements that left the accepted point.
 pub async fn delete_timers(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
-    sqlx::query("delete from effect where reference = any($1::text[]) and kind in ('lock', 'expire')")
+    sqlx::query("delete from effect where reference = any($1::text[]) and kind = 'lock'")
         .bind(references)
         .execute(conn)
         .await?;

@@ -5,6 +5,7 @@ use dvp_domain::event::EventType;
 use dvp_domain::status::Recorded;
 use serde_json::Value;
 use sqlx::PgConnection;
+use sqlx::types::Json;
 
 use super::StoreError;
 use super::intents::Tenant;
@@ -40,22 +41,20 @@ pub struct Filter {
     pub limit: i64,
 }
 
-/// Appends events in order. The counter is bumped in the same statement: call it last in the transaction, so that
+/// Appends events in order and wakes those who follow the feed when the transaction commits. The counter is bumped in the same statement: call it last in the transaction, so that
 /// positions become visible in order and a reader never skips one.
 pub async fn append(conn: &mut PgConnection, events: &[NewEvent]) -> Result<(), StoreError> {
     let text = |of: fn(&NewEvent) -> &str| events.iter().map(of).collect::<Vec<_>>();
     sqlx::query(
         "with bumped as (update feed_counter set position = position + cardinality($1::text[]) \
-                         returning position - cardinality($1::text[]) as base) \
+                         returning position - cardinality($1::text[]) as base, pg_notify('dvp_feed', '') as told) \
          insert into event (position, event_id, partner_id, livemode, reference, intent_id, client_reference, \
                             sequence, type, occurred_at, observed_at, object) \
          select bumped.base + u.n, u.id, u.partner, u.livemode, u.reference, u.intent, u.client, u.seq, u.type, \
-                v.occurred, v.observed, v.object \
+                u.occurred, u.observed, u.object \
          from bumped, unnest($1::text[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::text[], $7::int8[], \
-                             $8::text[]) with ordinality \
-              as u (id, partner, livemode, reference, intent, client, seq, type, n) \
-         join unnest($9::timestamptz[], $10::timestamptz[], $11::jsonb[]) with ordinality \
-              as v (occurred, observed, object, n) using (n)",
+                             $8::text[], $9::timestamptz[], $10::timestamptz[], $11::jsonb[]) with ordinality \
+              as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)",
     )
     .bind(text(|e| &e.event_id))
     .bind(text(|e| &e.tenant.partner_id))
@@ -67,7 +66,7 @@ pub async fn append(conn: &mut PgConnection, events: &[NewEvent]) -> Result<(), 
     .bind(text(|e| e.kind.as_str()))
     .bind(events.iter().map(|e| e.occurred_at).collect::<Vec<_>>())
     .bind(events.iter().map(|e| e.observed_at).collect::<Vec<_>>())
-    .bind(events.iter().map(|e| e.object.clone()).collect::<Vec<_>>())
+    .bind(events.iter().map(|e| Json(&e.object)).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())

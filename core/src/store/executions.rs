@@ -3,6 +3,7 @@
 use dvp_domain::settlement::{State, Terms};
 use serde_json::Value;
 use sqlx::PgConnection;
+use sqlx::types::Json;
 
 use super::StoreError;
 use super::intents::Tenant;
@@ -35,10 +36,6 @@ fn execution(row: Row) -> Result<Execution, StoreError> {
     })
 }
 
-fn json<T: serde::Serialize>(value: &T) -> Result<Value, StoreError> {
-    serde_json::to_value(value).map_err(|error| StoreError::corrupt("execution", error))
-}
-
 pub(crate) fn bytes32(text: &str) -> Result<Vec<u8>, StoreError> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     hex::decode(digits).map_err(|error| StoreError::corrupt("execution", error))
@@ -46,12 +43,8 @@ pub(crate) fn bytes32(text: &str) -> Result<Vec<u8>, StoreError> {
 
 /// Inserts new executions at version 1.
 pub async fn insert(conn: &mut PgConnection, rows: &[(&Terms, &State, i64)]) -> Result<(), StoreError> {
-    let mut columns: (Vec<Value>, Vec<Value>, Vec<Vec<u8>>) = Default::default();
-    for (terms, state, _) in rows {
-        columns.0.push(json(terms)?);
-        columns.1.push(json(state)?);
-        columns.2.push(bytes32(&terms.entity)?);
-    }
+    let entities: Vec<Vec<u8>> =
+        rows.iter().map(|(terms, _, _)| bytes32(&terms.entity)).collect::<Result<_, _>>()?;
     let text = |of: fn(&Terms) -> &str| rows.iter().map(|row| of(row.0)).collect::<Vec<_>>();
     let client: Vec<Option<&str>> =
         rows.iter().map(|row| row.0.request.client_reference.as_deref()).collect();
@@ -66,10 +59,10 @@ pub async fn insert(conn: &mut PgConnection, rows: &[(&Terms, &State, i64)]) -> 
     .bind(rows.iter().map(|row| row.0.livemode).collect::<Vec<_>>())
     .bind(text(|t| &t.request.intent_id))
     .bind(client)
-    .bind(columns.2)
-    .bind(columns.0)
+    .bind(entities)
+    .bind(rows.iter().map(|row| Json(row.0)).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| row.1.name()).collect::<Vec<_>>())
-    .bind(columns.1)
+    .bind(rows.iter().map(|row| Json(row.1)).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| row.2).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| row.0.accepted_at.to_utc()).collect::<Vec<_>>())
     .execute(conn)
@@ -88,10 +81,6 @@ pub struct StateChange<'a> {
 
 /// Moves executions; returns the references whose version still held. The others were changed by somebody else.
 pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Result<Vec<String>, StoreError> {
-    let mut states = Vec::with_capacity(changes.len());
-    for change in changes {
-        states.push(json(change.state)?);
-    }
     let rows: Vec<(String,)> = sqlx::query_as(
         "update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
                 last_sequence = c.last_sequence, \
@@ -104,7 +93,7 @@ pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Res
     .bind(changes.iter().map(|c| c.reference).collect::<Vec<_>>())
     .bind(changes.iter().map(|c| c.version).collect::<Vec<_>>())
     .bind(changes.iter().map(|c| c.state.name()).collect::<Vec<_>>())
-    .bind(states)
+    .bind(changes.iter().map(|c| Json(c.state)).collect::<Vec<_>>())
     .bind(changes.iter().map(|c| c.last_sequence).collect::<Vec<_>>())
     .bind(changes.iter().map(|c| c.state.is_terminal()).collect::<Vec<_>>())
     .fetch_all(conn)

@@ -1,8 +1,8 @@
 //! Decided submissions and the permit nonces that live ones hold.
 
 use dvp_domain::intent::IntentRequest;
-use serde_json::Value;
 use sqlx::PgConnection;
+use sqlx::types::Json;
 
 use super::StoreError;
 
@@ -75,11 +75,9 @@ pub async fn list_used_client_references(
 
 pub async fn insert(conn: &mut PgConnection, rows: &[IntentRow<'_>]) -> Result<(), StoreError> {
     let (partners, modes) = tenants(rows.iter().map(|row| row.tenant));
-    let mut requests: Vec<Value> = Vec::with_capacity(rows.len());
-    for row in rows {
-        requests
-            .push(serde_json::to_value(row.request).map_err(|error| StoreError::corrupt("intent", error))?);
-    }
+    // An accepted intent's request is in its execution's terms.
+    let requests: Vec<Option<Json<&IntentRequest>>> =
+        rows.iter().map(|row| row.reference.is_none().then_some(Json(row.request))).collect();
     let ids: Vec<&str> = rows.iter().map(|row| row.request.intent_id.as_str()).collect();
     let client: Vec<Option<&str>> = rows.iter().map(|row| row.request.client_reference.as_deref()).collect();
     let references: Vec<Option<&str>> = rows.iter().map(|row| row.reference).collect();

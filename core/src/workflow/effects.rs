@@ -96,11 +96,12 @@ async fn carry_out(engine: &Engine, rails: &Rails, claim: Claimed) -> Result<(),
         );
         let taken = match claim.kind {
             EffectKind::Lock => {
-                end_with(engine, execution, Happened::LockDue, &claim).instrument(span).await?
-            }
-            EffectKind::Expire => {
-                let at = execution.terms.request.deadline;
-                let happened = Happened::DeadlinePassed { at };
+                let deadline = execution.terms.request.deadline;
+                let happened = if now() < deadline {
+                    Happened::LockDue
+                } else {
+                    Happened::DeadlinePassed { at: deadline }
+                };
                 end_with(engine, execution, happened, &claim).instrument(span).await?
             }
             EffectKind::Offramp => {

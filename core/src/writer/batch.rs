@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection};
 
 use super::rows::Rows;
 use super::submit::{self, Decided, Known};
@@ -19,12 +19,12 @@ use crate::store::{StoreError, events, executions, fix, quotes};
 
 /// Writes the units and returns each one's outcome. An error means that nothing was written.
 pub(super) async fn commit(
-    pool: &PgPool,
+    conn: &mut PgConnection,
     context: &Context,
     units: &[&Unit],
 ) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
     let now = now();
-    let mut tx = pool.begin().await?;
+    let mut tx = conn.begin().await?;
     let mut outcomes = claims::decide(&mut tx, units).await?;
     let open = |outcomes: &[Option<Outcome>], n: usize| outcomes.get(n).is_some_and(Option::is_none);
     let submissions: Vec<(usize, &Submission)> = units
@@ -63,7 +63,6 @@ pub(super) async fn commit(
     rows.write(&mut tx).await?;
     let done = finish(&mut tx, units, outcomes).await?;
     if !rows.events.is_empty() {
-        sqlx::query("select pg_notify('dvp_feed', '')").execute(&mut *tx).await?;
         events::append(&mut tx, &rows.events).await?;
     }
     tx.commit().await?;

@@ -78,8 +78,7 @@ fn gather_effect(
         rows.effects.push(NewEffect { reference: reference.clone(), kind, run_at: at.to_utc() });
     };
     match effect {
-        Effect::LockAt(at) => due(EffectKind::Lock, *at),
-        Effect::ExpireAt(at) => due(EffectKind::Expire, *at),
+        Effect::StartAt(at) => due(EffectKind::Lock, *at),
         Effect::CallOfframp => due(EffectKind::Offramp, now),
         Effect::CallPayout => due(EffectKind::Payout, now),
         Effect::CreateOnChain => {

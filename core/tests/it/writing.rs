@@ -41,7 +41,7 @@ async fn an_accepted_intent_is_there_whole_when_it_is_answered() {
     let accepted = house.accept(order("000123456789")).await;
     assert_eq!(house.events(&accepted.reference).await, ["intent.accepted"]);
     assert_eq!(house.count("select count(*) from intent where reference is not null").await, 1);
-    assert_eq!(house.count("select count(*) from effect where kind in ('lock', 'expire')").await, 2);
+    assert_eq!(house.count("select count(*) from effect where kind = 'lock'").await, 1);
     assert_eq!(house.count("select count(*) from permit_use").await, 1);
     let reserved = "select sum(reserved)::int8 from account_balance";
     assert_eq!(house.count(reserved).await, 9_985);

@@ -152,7 +152,7 @@ fn table(kind: OrderKind) -> String {
 #[test]
 fn the_whole_table_of_states_and_events_of_tokens_for_money() {
     expect![[r#"
-        -> accepted [intent.accepted] {reserve, lock at, expire at}
+        -> accepted [intent.accepted] {reserve, start at}
         accepted + lock_due -> locking [] {create}
         accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
         accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
@@ -185,7 +185,7 @@ fn the_whole_table_of_states_and_events_of_tokens_for_money() {
 #[test]
 fn the_whole_table_of_states_and_events_of_tokens_for_tokens() {
     expect![[r#"
-        -> accepted [intent.accepted] {reserve, lock at, expire at}
+        -> accepted [intent.accepted] {reserve, start at}
         accepted + lock_due -> locking [] {create}
         accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
         accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
@@ -218,7 +218,7 @@ fn the_whole_table_of_states_and_events_of_tokens_for_tokens() {
 #[test]
 fn the_whole_table_of_states_and_events_of_money_for_money() {
     expect![[r#"
-        -> accepted [intent.accepted] {reserve, lock at, expire at}
+        -> accepted [intent.accepted] {reserve, start at}
         accepted + lock_due -> paying [payout.initiated] {drop timers, convert, call payout}
         accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
         accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
@@ -233,7 +233,7 @@ fn the_whole_table_of_states_and_events_of_money_for_money() {
 #[test]
 fn the_whole_table_of_states_and_events_of_money_for_tokens() {
     expect![[r#"
-        -> accepted [intent.accepted] {reserve, lock at, expire at}
+        -> accepted [intent.accepted] {reserve, start at}
         accepted + lock_due -> converting [offramp.initiated] {drop timers, call offramp}
         accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
         accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
@@ -250,8 +250,7 @@ fn the_whole_table_of_states_and_events_of_money_for_tokens() {
 
 fn effect_name(effect: &Effect) -> &'static str {
     match effect {
-        Effect::LockAt(_) => "lock at",
-        Effect::ExpireAt(_) => "expire at",
+        Effect::StartAt(_) => "start at",
         Effect::CreateOnChain => "create",
         Effect::CallOfframp => "call offramp",
         Effect::CallPayout => "call payout",
