@@ -234,7 +234,7 @@ fn ascending(message: MessageRef<'_>, rules: &Rules, mut body: Body) -> Body {
     header.sort_by_key(|field| field.tag);
     runs.sort_by_key(|run| run.first().map(|field| field.tag));
     for field in header.into_iter().chain(runs.into_iter().flatten()) {
-        body.push(field.tag, message.value(field));
+        body.copy(message, field);
     }
     body
 }

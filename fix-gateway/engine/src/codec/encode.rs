@@ -5,7 +5,7 @@ use crate::{
     tag::{self, Tag},
 };
 
-use super::{MsgType, SOH, number};
+use super::{Field, MessageRef, MsgType, SOH, number};
 
 /// The fields of a message beyond the standard header, as they go over the wire.
 ///
@@ -54,6 +54,14 @@ impl Body {
     /// Appends a field in place.
     pub fn push(&mut self, tag: Tag, value: &[u8]) {
         write_field(&mut self.bytes, tag, value);
+    }
+
+    /// Appends a field of a message as it came: a data field may hold SOH, its length tag says how far it goes.
+    pub fn copy(&mut self, message: MessageRef<'_>, field: &Field) {
+        number::push(&mut self.bytes, u64::from(field.tag));
+        self.bytes.push(b'=');
+        self.bytes.extend_from_slice(message.value(field));
+        self.bytes.push(SOH);
     }
 
     /// The fields in their wire form.
