@@ -7,17 +7,18 @@ mod encode;
 mod framer;
 mod message;
 mod msg_type;
-mod number;
 mod parse;
 mod scan;
 #[cfg(test)]
 pub(crate) mod tests;
+mod text;
 
 pub use encode::{Body, Head, encode};
 pub use framer::{Framed, Framer};
 pub use message::{Field, Message, MessageRef};
 pub use msg_type::MsgType;
 pub use parse::{Garbled, Parser};
+pub(crate) use text::digit;
 
 /// The delimiter after every field.
 pub const SOH: u8 = 1;

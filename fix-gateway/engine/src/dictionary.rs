@@ -1,9 +1,10 @@
 //! What the FIX versions allow: fields, values, messages, groups; and the check of a message against it.
 //!
-//! The tables are constants made at build time, sorted, so that every question is a binary search and nothing is
-//! loaded or allocated.
+//! The tables are constants made at build time, so that nothing is loaded or allocated: dense or sets of bits where
+//! every field of every message asks, sorted lists elsewhere.
 
 mod kind;
+mod proof;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -20,10 +21,16 @@ include!(concat!(env!("OUT_DIR"), "/dictionaries.rs"));
 pub struct Dictionary {
     /// By ascending tag.
     fields: &'static [FieldDef],
+    /// By tag: one more than the place in `fields`, 0 for an unknown tag.
+    places: &'static [u16],
+    /// By the place in `fields`: the legal values as bits, when each is one ASCII character.
+    single_characters: &'static [u128],
     header: Section,
     trailer: Section,
     /// By MsgType(35), in byte order.
     messages: &'static [(&'static str, Section)],
+    /// By the only character of a MsgType(35): one more than the place in `messages`.
+    short_types: &'static [u16],
 }
 
 /// A field and its legal values; none listed means any.
@@ -44,6 +51,16 @@ pub struct Section {
     required: &'static [Tag],
     /// By the tag of the count field.
     groups: &'static [(Tag, Section)],
+    /// A bit for each member that counts no group; empty for a group's entry.
+    plain: &'static [u64],
+    /// A bit for each member, and for those of groups at every depth; empty for a group's entry.
+    anywhere: &'static [u64],
+}
+
+/// Is the bit of this number set?
+fn has_bit(words: &[u64], number: Tag) -> bool {
+    let word = usize::try_from(number / 64).ok().and_then(|at| words.get(at));
+    word.is_some_and(|word| word >> (number % 64) & 1 == 1)
 }
 
 impl Dictionary {
@@ -60,12 +77,20 @@ impl Dictionary {
 
     /// A field's definition.
     pub fn field(&self, tag: Tag) -> Option<&'static FieldDef> {
-        self.fields.binary_search_by_key(&tag, |field| field.tag).ok().and_then(|at| self.fields.get(at))
+        self.fields.get(self.place(tag)?)
+    }
+
+    /// Where the field's facts are.
+    fn place(&self, tag: Tag) -> Option<usize> {
+        usize::from(*self.places.get(usize::try_from(tag).ok()?)?).checked_sub(1)
     }
 
     /// A message's body.
     pub fn message(&self, msg_type: &[u8]) -> Option<&'static Section> {
-        let at = self.messages.binary_search_by(|(known, _)| known.as_bytes().cmp(msg_type)).ok()?;
+        let at = match msg_type {
+            [character] => usize::from(*self.short_types.get(usize::from(*character))?).checked_sub(1)?,
+            _ => self.messages.binary_search_by(|(known, _)| known.as_bytes().cmp(msg_type)).ok()?,
+        };
         self.messages.get(at).map(|(_, section)| section)
     }
 
@@ -86,7 +111,11 @@ impl Section {
 
     /// Does the tag belong to this level or to a group in it?
     pub fn has_anywhere(&self, tag: Tag) -> bool {
-        self.has(tag) || self.groups.iter().any(|(_, group)| group.has_anywhere(tag))
+        if self.anywhere.is_empty() {
+            self.has(tag) || self.groups.iter().any(|(_, group)| group.has_anywhere(tag))
+        } else {
+            has_bit(self.anywhere, tag)
+        }
     }
 
     /// The group whose count field this is.

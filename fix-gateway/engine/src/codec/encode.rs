@@ -5,7 +5,7 @@ use crate::{
     tag::{self, Tag},
 };
 
-use super::{Field, MessageRef, MsgType, SOH, number};
+use super::{Field, MessageRef, MsgType, SOH, text};
 
 /// The fields of a message beyond the standard header, as they go over the wire.
 ///
@@ -53,13 +53,12 @@ impl Body {
 
     /// Appends a field in place.
     pub fn push(&mut self, tag: Tag, value: &[u8]) {
-        write_field(&mut self.bytes, tag, value);
+        text::push_field(&mut self.bytes, tag, value);
     }
 
     /// Appends a field of a message as it came: a data field may hold SOH, its length tag says how far it goes.
     pub fn copy(&mut self, message: MessageRef<'_>, field: &Field) {
-        number::push(&mut self.bytes, u64::from(field.tag));
-        self.bytes.push(b'=');
+        text::push_tag(&mut self.bytes, field.tag);
         self.bytes.extend_from_slice(message.value(field));
         self.bytes.push(SOH);
     }
@@ -75,10 +74,7 @@ impl Body {
 
     /// Appends a field with a number in place.
     pub fn push_number(&mut self, tag: Tag, value: u64) {
-        number::push(&mut self.bytes, u64::from(tag));
-        self.bytes.push(b'=');
-        number::push(&mut self.bytes, value);
-        self.bytes.push(SOH);
+        write_number(&mut self.bytes, tag, value);
     }
 
     /// Appends a field with a number.
@@ -150,39 +146,37 @@ const LENGTH_DIGITS: usize = 3;
 /// Appends the message to `out`.
 pub fn encode(head: &Head<'_>, body: &Body, out: &mut Vec<u8>) {
     let begin = out.len();
-    write_field(out, tag::BEGIN_STRING, head.begin_string.as_bytes());
+    text::push_field(out, tag::BEGIN_STRING, head.begin_string.as_bytes());
     out.extend_from_slice(b"9=000\x01");
     let content = out.len();
-    write_field(out, tag::MSG_TYPE, head.msg_type.as_bytes());
+    text::push_field(out, tag::MSG_TYPE, head.msg_type.as_bytes());
     let (merged, rest) = body.split();
     write_header(out, head, merged);
     out.extend_from_slice(rest);
     patch_length(out, content);
     let sum = out[begin..].iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte));
     let sum = u64::from(sum);
-    let digits = [number::digit(sum / 100), number::digit(sum / 10), number::digit(sum)];
-    out.extend_from_slice(b"10=");
-    out.extend_from_slice(&digits);
-    out.push(SOH);
+    let [hundreds, tens, ones] = [sum / 100, sum / 10, sum].map(text::digit);
+    out.extend_from_slice(&[b'1', b'0', b'=', hundreds, tens, ones, SOH]);
 }
 
 /// The standard header after MsgType(35), by ascending tag.
 fn write_header(out: &mut Vec<u8>, head: &Head<'_>, merged: &[u8]) {
-    write_number(out, tag::MSG_SEQ_NUM, head.seq);
+    write_number(out, tag::MSG_SEQ_NUM, head.seq.0);
     if head.orig_sending_time.is_some() {
-        write_field(out, tag::POSS_DUP_FLAG, b"Y");
+        text::push_field(out, tag::POSS_DUP_FLAG, b"Y");
     }
-    write_field(out, tag::SENDER_COMP_ID, head.sender_comp_id.as_bytes());
+    text::push_field(out, tag::SENDER_COMP_ID, head.sender_comp_id.as_bytes());
     write_merged(out, merged, &[tag::SENDER_SUB_ID]);
     write_time(out, tag::SENDING_TIME, head.sending_time);
-    write_field(out, tag::TARGET_COMP_ID, head.target_comp_id.as_bytes());
+    text::push_field(out, tag::TARGET_COMP_ID, head.target_comp_id.as_bytes());
     write_merged(out, merged, &MERGED_TO_122);
     if let Some(orig) = head.orig_sending_time {
         write_time(out, tag::ORIG_SENDING_TIME, orig);
     }
     write_merged(out, merged, &MERGED_TO_369);
     if let Some(last) = head.last_processed {
-        write_number(out, tag::LAST_MSG_SEQ_NUM_PROCESSED, last);
+        write_number(out, tag::LAST_MSG_SEQ_NUM_PROCESSED, last.0);
     }
     write_merged(out, merged, &[tag::APPL_VER_ID]);
 }
@@ -196,7 +190,7 @@ fn write_merged(out: &mut Vec<u8>, merged: &[u8], tags: &[Tag]) {
         let mut rest = merged;
         while let Some((tag, value, after)) = first_field(rest) {
             if tag == *wanted {
-                write_field(out, tag, value);
+                text::push_field(out, tag, value);
             }
             rest = after;
         }
@@ -219,23 +213,14 @@ fn patch_length(out: &mut Vec<u8>, content: usize) {
 }
 
 fn write_time(out: &mut Vec<u8>, tag: Tag, time: UtcNanos) {
-    number::push(out, u64::from(tag));
-    out.push(b'=');
-    time.write_millis(out);
+    text::push_tag(out, tag);
+    out.extend_from_slice(&time.millis_text());
     out.push(SOH);
 }
 
-fn write_number(out: &mut Vec<u8>, tag: Tag, value: SeqNum) {
-    number::push(out, u64::from(tag));
-    out.push(b'=');
-    number::push(out, value.0);
-    out.push(SOH);
-}
-
-fn write_field(out: &mut Vec<u8>, tag: Tag, value: &[u8]) {
-    number::push(out, u64::from(tag));
-    out.push(b'=');
-    out.extend_from_slice(value.split(|byte| *byte == SOH).next().unwrap_or(b""));
+fn write_number(out: &mut Vec<u8>, tag: Tag, value: u64) {
+    text::push_tag(out, tag);
+    text::push(out, value);
     out.push(SOH);
 }
 

@@ -37,6 +37,12 @@ fn block_delimiters(block: &[u8; BLOCK]) -> u64 {
     })
 }
 
+/// Is one of the bytes SOH?
+#[inline]
+pub(super) fn has_delimiter(bytes: [u8; 8]) -> bool {
+    first_equal(u64::from_le_bytes(bytes), SOH) < 8
+}
+
 /// The place of the first byte of `word` that equals `byte`, 8 when there is none.
 #[inline]
 const fn first_equal(word: u64, byte: u8) -> u32 {

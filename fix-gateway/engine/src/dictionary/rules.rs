@@ -83,7 +83,8 @@ pub struct Rules {
     pub session: &'static Dictionary,
     /// Application messages; the same one before FIXT.
     pub application: &'static Dictionary,
-    /// Fields of ours beyond the dictionary: MsgType (empty for any) and the definition.
+    /// Fields of ours beyond the dictionary: MsgType (empty for any) and the definition. A field that the dictionary
+    /// knows keeps the dictionary's datatype and values.
     pub extra: &'static [(&'static str, FieldDef)],
     /// Is an empty value an error?
     pub require_values: bool,
@@ -120,6 +121,11 @@ impl Rules {
 
     /// Checks everything about a message that needs no session state.
     pub fn check(&self, message: MessageRef<'_>) -> Result<(), Fault> {
+        if self.is_plainly_right(message) { Ok(()) } else { self.check_exactly(message) }
+    }
+
+    /// The first fault in the order of the module's documentation.
+    pub(super) fn check_exactly(&self, message: MessageRef<'_>) -> Result<(), Fault> {
         let msg_type = message.msg_type();
         let section = self.session.message(msg_type).or_else(|| self.application.message(msg_type));
         let parts = self.part(message, section);
@@ -151,16 +157,15 @@ impl Rules {
     }
 
     fn definition(&self, msg_type: &[u8], tag: Tag) -> Option<&'static FieldDef> {
-        self.extra_field(msg_type, tag).or_else(|| {
-            // A transport's own messages know the transport's fields only: what is a field of the application's
-            // version is no tag at all there.
-            let is_of_session =
-                self.is_header(tag) || self.is_trailer(tag) || self.session.message(msg_type).is_some();
-            if is_of_session { self.session.field(tag) } else { self.application.field(tag) }
-        })
+        // A transport's own messages know the transport's fields only: what is a field of the application's version is
+        // no tag at all there.
+        let is_of_session =
+            self.is_header(tag) || self.is_trailer(tag) || self.session.message(msg_type).is_some();
+        let known = if is_of_session { self.session.field(tag) } else { self.application.field(tag) };
+        known.or_else(|| self.extra_field(msg_type, tag))
     }
 
-    fn extra_field(&self, msg_type: &[u8], tag: Tag) -> Option<&'static FieldDef> {
+    pub(super) fn extra_field(&self, msg_type: &[u8], tag: Tag) -> Option<&'static FieldDef> {
         self.extra
             .iter()
             .find(|(of, field)| field.tag == tag && (of.is_empty() || of.as_bytes() == msg_type))

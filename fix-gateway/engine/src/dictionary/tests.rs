@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::codec::{Message, tests::wire};
 
@@ -98,4 +100,42 @@ fn versions_differ_where_the_standard_does() {
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|{HEAD}|{ORDER}|999=x")), "2 999");
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|{HEAD}|{ORDER}|1128=9")), "14 1128");
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=D|1128=9|{HEAD}|{ORDER}")), "ok");
+}
+
+#[test]
+fn an_order_without_groups_is_proven_right_at_once() {
+    let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
+    let extra: &[(&str, FieldDef)] = &[("D", FieldDef { tag: 20001, kind: Kind::Integer, values: &[] })];
+    for text in [format!("35=D|{HEAD}|{ORDER}|38=1.5|18=1 G 2|20001=7"), format!("35=0|{HEAD}|112=x")] {
+        let message = Message::parse(&wire(&format!("8=FIX.4.4|{text}|"))).unwrap();
+        assert!(Rules { extra, ..rules }.is_plainly_right(message.view()), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_proven_right_has_no_fault(
+        version in prop::sample::select(vec![("FIX.4.2", "FIX.4.2"), ("FIX.4.4", "FIX.4.4"), ("FIXT.1.1", "FIX.5.0SP2")]),
+        msg_type in prop::sample::select(vec!["D", "0", "A", "8", "AE", "*"]),
+        (mut head, mut body) in (
+            prop::sample::subsequence(HEAD.split('|').collect::<Vec<_>>(), 2..=4),
+            prop::sample::subsequence(ORDER.split('|').collect::<Vec<_>>(), 3..=6),
+        ),
+        more in prop::collection::vec(prop::sample::select(vec![
+            "38=1", "38=x", "54=9", "54=", "40=2", "18=1 G", "18=?", "5000=x", "20001=7", "20001=x", "453=1", "448=A", "0=x",
+            "59=0", "43=Y", "97=Q", "627=1", "628=x", "89=s", "58=text", "999=x", "1128=9", "98=0", "108=30", "60=x",
+        ]), 0..6),
+        shuffled in any::<bool>(),
+    ) {
+        body.extend(more);
+        if shuffled {
+            std::mem::swap(&mut head, &mut body);
+        }
+        let text = [head, body].concat().join("|");
+        let extra: &[(&str, FieldDef)] = &[("D", FieldDef { tag: 20001, kind: Kind::Integer, values: &[] })];
+        let rules = Rules { extra, ..Rules::strict(version.0, version.1).unwrap() };
+        let message = Message::parse(&wire(&format!("8={}|35={msg_type}|{text}|", version.0))).unwrap();
+        let exact = rules.check_exactly(message.view());
+        prop_assert!(exact.is_ok() || !rules.is_plainly_right(message.view()), "{:?}: {:?}", message, exact);
+    }
 }

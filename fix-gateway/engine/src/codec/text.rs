@@ -1,0 +1,147 @@
+//! Fields as text, written without a call for each piece: most tags and values are shorter than two words.
+
+use crate::tag::Tag;
+
+use super::{SOH, scan};
+
+/// Digits of the longest `u64`.
+const DIGITS_MAX: usize = 20;
+
+/// Tags below this are written from a table.
+const COMMON_TAGS: usize = 1024;
+
+/// A tag and `=`, and in the last byte how many bytes that is.
+static TAGS: [[u8; 8]; COMMON_TAGS] = {
+    let mut table = [[0; 8]; COMMON_TAGS];
+    let mut tag: u16 = 0;
+    while (tag as usize) < COMMON_TAGS {
+        let digits: u8 = if tag < 10 {
+            1
+        } else if tag < 100 {
+            2
+        } else if tag < 1000 {
+            3
+        } else {
+            4
+        };
+        let mut rest = tag;
+        let mut at = digits;
+        while at > 0 {
+            at -= 1;
+            table[tag as usize][at as usize] = digit(rest as u64);
+            rest /= 10;
+        }
+        table[tag as usize][digits as usize] = b'=';
+        table[tag as usize][7] = digits + 1;
+        tag += 1;
+    }
+    table
+};
+
+/// Appends a field. The value is cut at its first SOH.
+#[inline]
+pub(super) fn push_field(out: &mut Vec<u8>, tag: Tag, value: &[u8]) {
+    push_tag(out, tag);
+    push_value(out, value);
+    out.push(SOH);
+}
+
+/// Appends a tag and `=`.
+#[inline]
+pub(super) fn push_tag(out: &mut Vec<u8>, tag: Tag) {
+    match usize::try_from(tag).ok().and_then(|tag| TAGS.get(tag)) {
+        Some(text) => {
+            out.extend_from_slice(text);
+            out.truncate(out.len() - 8 + usize::from(text[7]));
+        }
+        None => {
+            push(out, u64::from(tag));
+            out.push(b'=');
+        }
+    }
+}
+
+/// Appends a value up to its first SOH.
+#[inline]
+fn push_value(out: &mut Vec<u8>, value: &[u8]) {
+    let from = out.len();
+    match (value.first_chunk::<8>(), value.last_chunk::<8>()) {
+        (Some(first), Some(last)) if value.len() <= 16 => {
+            out.extend_from_slice(first);
+            out.truncate(from + value.len() - 8);
+            out.extend_from_slice(last);
+            if scan::has_delimiter(*first) || scan::has_delimiter(*last) {
+                cut(out, from);
+            }
+        }
+        (Some(_), _) => {
+            out.extend_from_slice(value);
+            if value.contains(&SOH) {
+                cut(out, from);
+            }
+        }
+        (None, _) => {
+            for byte in value {
+                if *byte == SOH {
+                    return;
+                }
+                out.push(*byte);
+            }
+        }
+    }
+}
+
+#[cold]
+fn cut(out: &mut Vec<u8>, from: usize) {
+    let value = out.get(from..).unwrap_or_default();
+    let bytes = value.iter().position(|byte| *byte == SOH).unwrap_or(value.len());
+    out.truncate(from + bytes);
+}
+
+/// Appends `value` in decimal.
+pub(super) fn push(out: &mut Vec<u8>, value: u64) {
+    let mut text = [b'0'; DIGITS_MAX];
+    let mut at = DIGITS_MAX - 1;
+    let mut rest = value;
+    while rest > 9 {
+        text[at] = digit(rest % 10);
+        rest /= 10;
+        at -= 1;
+    }
+    text[at] = digit(rest);
+    out.extend_from_slice(&text[at..]);
+}
+
+/// The last digit of a value.
+pub(crate) const fn digit(value: u64) -> u8 {
+    b'0' + (value % 10) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_the_standard_library_writes_them() {
+        for value in [0, 1, 9, 10, 99, 100, 12_345, u64::MAX - 1, u64::MAX] {
+            let mut out = Vec::new();
+            push(&mut out, value);
+            assert_eq!(out, value.to_string().as_bytes());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_field_is_its_tag_and_its_value_up_to_a_delimiter(
+            tag in prop_oneof![0_u32..1100, any::<u32>()],
+            value in prop::collection::vec(prop_oneof![20 => any::<u8>(), 1 => Just(SOH)], 0..40),
+        ) {
+            let mut out = b"before".to_vec();
+            push_field(&mut out, tag, &value);
+            let kept = value.split(|byte| *byte == SOH).next().unwrap();
+            prop_assert_eq!(out, [b"before", tag.to_string().as_bytes(), b"=", kept, b"\x01"].concat());
+        }
+    }
+}
