@@ -51,9 +51,22 @@ impl UtcNanos {
     }
 }
 
+/// Writes the last two digits of `value`.
+#[inline]
 fn write_two(out: &mut [u8; 21], at: usize, value: u64) {
-    out[at] = digit(value / 10);
-    out[at + 1] = digit(value);
+    /// All numbers of two digits.
+    static PAIRS: [[u8; 2]; 100] = {
+        let mut pairs = [[0; 2]; 100];
+        let mut value: u8 = 0;
+        while value < 100 {
+            pairs[value as usize] = [b'0' + value / 10, b'0' + value % 10];
+            value += 1;
+        }
+        pairs
+    };
+    let pair =
+        usize::try_from(value % 100).ok().and_then(|value| PAIRS.get(value)).copied().unwrap_or_default();
+    [out[at], out[at + 1]] = pair;
 }
 
 /// Is this `HH:MM:SS` with an optional fraction?
@@ -110,7 +123,7 @@ fn nanos(fraction: &[u8]) -> Option<u64> {
 const fn days_of_month(year: u64, month: u64) -> u64 {
     match month {
         4 | 6 | 9 | 11 => 30,
-        2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
+        2 if year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400)) => 29,
         2 => 28,
         _ => 31,
     }

@@ -5,7 +5,7 @@ use crate::{
     tag::{self, Tag},
 };
 
-use super::{Field, MessageRef, MsgType, SOH, text};
+use super::{Field, MessageRef, MsgType, SOH, scan, text};
 
 /// The fields of a message beyond the standard header, as they go over the wire.
 ///
@@ -30,6 +30,7 @@ impl Body {
     ///
     /// A value is cut at the first SOH, which it cannot carry.
     #[must_use]
+    #[inline]
     pub fn field(mut self, tag: Tag, value: impl AsRef<[u8]>) -> Self {
         self.push(tag, value.as_ref());
         self
@@ -51,7 +52,8 @@ impl Body {
         self
     }
 
-    /// Appends a field in place.
+    /// Appends a field in place. Where the tag is a constant, its text is one, too.
+    #[inline(always)]
     pub fn push(&mut self, tag: Tag, value: &[u8]) {
         text::push_field(&mut self.bytes, tag, value);
     }
@@ -89,29 +91,25 @@ impl Body {
         self.bytes.clear();
     }
 
-    /// Parts at the first field that is not one of [`MERGED`].
+    /// Parts at the first field that is not merged into the header.
     fn split(&self) -> (&[u8], &[u8]) {
+        if scan::short_tag(&self.bytes, 0).is_some_and(|(tag, _)| !is_merged(tag)) {
+            return (&[], &self.bytes);
+        }
         let mut rest = &self.bytes[..];
-        while let Some((_, _, after)) = first_field(rest).filter(|(tag, ..)| MERGED.contains(tag)) {
+        while let Some((_, _, after)) = first_field(rest).filter(|(tag, ..)| is_merged(*tag)) {
             rest = after;
         }
         self.bytes.split_at(self.bytes.len() - rest.len())
     }
 }
 
-/// Header fields an application may put in front of its body; they are moved to their place in the header.
-const MERGED: [Tag; 10] = [
-    tag::SENDER_SUB_ID,
-    tag::TARGET_SUB_ID,
-    tag::POSS_RESEND,
-    tag::ON_BEHALF_OF_COMP_ID,
-    tag::ON_BEHALF_OF_SUB_ID,
-    tag::DELIVER_TO_COMP_ID,
-    tag::DELIVER_TO_SUB_ID,
-    tag::ON_BEHALF_OF_LOCATION_ID,
-    tag::DELIVER_TO_LOCATION_ID,
-    tag::APPL_VER_ID,
-];
+/// Is this a header field that an application may put in front of its body? It is moved to its place in the header.
+fn is_merged(tag: Tag) -> bool {
+    matches!(tag, tag::SENDER_SUB_ID | tag::APPL_VER_ID)
+        || MERGED_TO_122.contains(&tag)
+        || MERGED_TO_369.contains(&tag)
+}
 
 /// Those between TargetCompID(56) and OrigSendingTime(122).
 const MERGED_TO_122: [Tag; 4] =
@@ -182,10 +180,14 @@ fn write_header(out: &mut Vec<u8>, head: &Head<'_>, merged: &[u8]) {
 }
 
 /// Writes those of the `merged` fields that have one of `tags`, by ascending tag.
+#[inline]
 fn write_merged(out: &mut Vec<u8>, merged: &[u8], tags: &[Tag]) {
-    if merged.is_empty() {
-        return;
+    if !merged.is_empty() {
+        write_each_merged(out, merged, tags);
     }
+}
+
+fn write_each_merged(out: &mut Vec<u8>, merged: &[u8], tags: &[Tag]) {
     for wanted in tags {
         let mut rest = merged;
         while let Some((tag, value, after)) = first_field(rest) {

@@ -37,10 +37,10 @@ fn block_delimiters(block: &[u8; BLOCK]) -> u64 {
     })
 }
 
-/// Is one of the bytes SOH?
+/// The place of the first SOH among eight bytes, 8 when there is none.
 #[inline]
-pub(super) fn has_delimiter(bytes: [u8; 8]) -> bool {
-    first_equal(u64::from_le_bytes(bytes), SOH) < 8
+pub(super) fn first_delimiter(word: u64) -> usize {
+    usize::try_from(first_equal(word, SOH)).unwrap_or(8)
 }
 
 /// The place of the first byte of `word` that equals `byte`, 8 when there is none.

@@ -39,11 +39,63 @@ static TAGS: [[u8; 8]; COMMON_TAGS] = {
 };
 
 /// Appends a field. The value is cut at its first SOH.
-#[inline]
+#[inline(always)]
 pub(super) fn push_field(out: &mut Vec<u8>, tag: Tag, value: &[u8]) {
+    let common = usize::try_from(tag).ok().and_then(|tag| TAGS.get(tag));
+    if let Some(tag) = common
+        && (1..=16).contains(&value.len())
+        && push_short_field(out, *tag, value)
+    {
+        return;
+    }
     push_tag(out, tag);
-    push_value(out, value);
+    out.extend_from_slice(value.split(|byte| *byte == SOH).next().unwrap_or_default());
     out.push(SOH);
+}
+
+/// A field of a common tag with a value of 1 to 16 bytes, in stores of eight bytes that overlap. `false`, and nothing
+/// appended, when the value holds a delimiter.
+#[inline(always)]
+fn push_short_field(out: &mut Vec<u8>, tag: [u8; 8], value: &[u8]) -> bool {
+    /// More than a tag, a value and the stores past their ends need.
+    const ROOM: usize = 32;
+    let bytes = value.len();
+    let (first, last, last_at) = match (value.first_chunk::<8>(), value.last_chunk::<8>()) {
+        (Some(first), Some(last)) => (u64::from_le_bytes(*first), u64::from_le_bytes(*last), bytes - 8),
+        _ => (up_to_seven(value), 0, 0),
+    };
+    let last = if bytes < 8 { first } else { last };
+    if scan::first_delimiter(first).min(scan::first_delimiter(last)) < 8 {
+        return false;
+    }
+    let from = out.len();
+    out.extend_from_slice(&[0; ROOM]);
+    let Some(room) = out.get_mut(from..).and_then(|room| room.first_chunk_mut::<ROOM>()) else {
+        return false;
+    };
+    let begin = usize::from(tag[7] & 7);
+    let last_at = begin + (last_at & 15);
+    room[..8].copy_from_slice(&tag);
+    room[begin..begin + 8].copy_from_slice(&first.to_le_bytes());
+    room[last_at..last_at + 8].copy_from_slice(&last.to_le_bytes());
+    room[begin + (bytes & 31).min(16)] = SOH;
+    out.truncate(from + begin + bytes + 1);
+    true
+}
+
+/// One to seven bytes as a word.
+#[inline(always)]
+fn up_to_seven(value: &[u8]) -> u64 {
+    let byte = |at: usize| u64::from(value.get(at).copied().unwrap_or(0)) << (8 * at);
+    let bytes = value.len();
+    match (value.first_chunk::<4>(), value.last_chunk::<4>()) {
+        // The two may overlap, where they agree.
+        (Some(first), Some(last)) => {
+            u64::from(u32::from_le_bytes(*first)) | u64::from(u32::from_le_bytes(*last)) << (8 * (bytes - 4))
+        }
+        // One to three bytes are the first, the middle and the last.
+        _ => byte(0) | byte(bytes / 2) | byte(bytes.saturating_sub(1)),
+    }
 }
 
 /// Appends a tag and `=`.
@@ -59,43 +111,6 @@ pub(super) fn push_tag(out: &mut Vec<u8>, tag: Tag) {
             out.push(b'=');
         }
     }
-}
-
-/// Appends a value up to its first SOH.
-#[inline]
-fn push_value(out: &mut Vec<u8>, value: &[u8]) {
-    let from = out.len();
-    match (value.first_chunk::<8>(), value.last_chunk::<8>()) {
-        (Some(first), Some(last)) if value.len() <= 16 => {
-            out.extend_from_slice(first);
-            out.truncate(from + value.len() - 8);
-            out.extend_from_slice(last);
-            if scan::has_delimiter(*first) || scan::has_delimiter(*last) {
-                cut(out, from);
-            }
-        }
-        (Some(_), _) => {
-            out.extend_from_slice(value);
-            if value.contains(&SOH) {
-                cut(out, from);
-            }
-        }
-        (None, _) => {
-            for byte in value {
-                if *byte == SOH {
-                    return;
-                }
-                out.push(*byte);
-            }
-        }
-    }
-}
-
-#[cold]
-fn cut(out: &mut Vec<u8>, from: usize) {
-    let value = out.get(from..).unwrap_or_default();
-    let bytes = value.iter().position(|byte| *byte == SOH).unwrap_or(value.len());
-    out.truncate(from + bytes);
 }
 
 /// Appends `value` in decimal.
