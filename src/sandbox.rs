@@ -16,8 +16,8 @@ use anyhow::{Context as _, bail};
 use dvp_chain_indexer::anvil::Anvil;
 use dvp_core::embedded::{Options, Postgres};
 use dvp_core::secrets::Vault;
+use dvp_core::store::pool::pool_options;
 use dvp_core::store::{MIGRATOR, PgPool, effects, lease};
-use sqlx::postgres::PgPoolOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::{info, warn};
 
@@ -80,7 +80,7 @@ async fn start_postgres(dir: &Path) -> anyhow::Result<Postgres> {
 
 /// Nobody else uses this database, so what a killed run held is free.
 async fn open_pool(postgres: &Postgres) -> anyhow::Result<PgPool> {
-    let options = PgPoolOptions::new().max_connections(POOL_CONNECTIONS);
+    let options = pool_options().max_connections(POOL_CONNECTIONS);
     let pool = options.connect_with(postgres.connect_options()).await?;
     MIGRATOR.run(&pool).await.context("migrations")?;
     lease::release_all(&pool).await?;

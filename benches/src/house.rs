@@ -25,7 +25,6 @@ use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
 use serde_json::json;
-use sqlx::postgres::PgPoolOptions;
 
 const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
 const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
@@ -89,7 +88,7 @@ impl House {
     /// Starts a durable PostgreSQL in `dir` and an engine on it.
     pub async fn start(dir: &Path) -> anyhow::Result<Self> {
         let postgres = Postgres::start(dir, Options::default()).await?;
-        let pool = PgPoolOptions::new()
+        let pool = dvp_core::store::pool::pool_options()
             .max_connections(CONNECTIONS)
             .min_connections(CONNECTIONS)
             .connect_with(postgres.connect_options())

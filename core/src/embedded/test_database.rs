@@ -10,11 +10,12 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 
 use crate::store::MIGRATOR;
+use crate::store::pool::pool_options;
 
 use super::account::{self, Account};
 use super::cluster::{self, Cluster};
@@ -70,7 +71,7 @@ impl TestDatabase {
         admin.execute(AssertSqlSafe(format!("create database {name} template {TEMPLATE}"))).await?;
         admin.close().await?;
         let options = cluster.connect_options().database(&name);
-        let pool = PgPoolOptions::new()
+        let pool = pool_options()
             .max_connections(10)
             .acquire_timeout(ACQUIRE_DEADLINE)
             .connect_lazy_with(options.clone());

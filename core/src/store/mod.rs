@@ -20,6 +20,7 @@ pub mod lease;
 pub mod ledger;
 pub mod liquidity;
 pub mod partners;
+pub mod pool;
 pub mod quotes;
 pub mod receipts;
 pub mod reports;

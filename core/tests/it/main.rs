@@ -3,5 +3,6 @@
 
 mod house;
 mod ledger;
+mod pool;
 mod settling;
 mod writing;

@@ -1,0 +1,31 @@
+//! A connection that comes back to the pool has no transaction open.
+
+use std::future::Future as _;
+use std::pin::pin;
+use std::task::{Context, Waker};
+
+use dvp_core::embedded::TestDatabase;
+use dvp_core::store::pool::pool_options;
+use sqlx::Acquire as _;
+
+#[tokio::test]
+async fn a_transaction_whose_begin_was_given_up_does_not_swallow_what_comes_next() {
+    let database = TestDatabase::create().await;
+    // One connection, so that whoever comes next gets the one that was given up.
+    let pool = pool_options().max_connections(1).connect_with(database.connect_options()).await.unwrap();
+    let other = database.pool();
+    sqlx::query("create table kept (round integer)").execute(other).await.unwrap();
+    for round in 0..20 {
+        let mut conn = pool.acquire().await.unwrap();
+        {
+            // BEGIN goes out with the first poll; nobody waits for its answer.
+            let mut begin = pin!(conn.begin());
+            let first = begin.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(first.is_pending());
+        }
+        drop(conn);
+        sqlx::query("insert into kept values ($1)").bind(round).execute(&pool).await.unwrap();
+        let kept: (i64,) = sqlx::query_as("select count(*) from kept").fetch_one(other).await.unwrap();
+        assert_eq!(kept.0, i64::from(round) + 1);
+    }
+}
