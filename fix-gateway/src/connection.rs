@@ -1,17 +1,26 @@
 //! A connection: frames in, bytes out, with bounds on both.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::poll_fn,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
 
 use dvp_fix::{
     SeqNum,
     codec::{Body, Framed, Framer, Garbled, Head, Message, MessageRef, MsgType, Parser, encode},
     tag,
 };
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 use crate::{
     acceptor::Place,
     clock,
+    driver::Outgoing,
     gate::{Admission, Gatekeeper, NotAdmitted, Origin},
 };
 
@@ -21,8 +30,8 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// A frame of an authenticated peer may be this long.
 const FRAME_MAX: usize = 64 * 1024;
-/// A peer that takes nothing for this long is gone.
-const WRITE_MAX: Duration = Duration::from_secs(10);
+/// A peer has so long to take our last bytes.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes asked for at first; a peer that fills them is given twice as much the next time.
 const READ_MIN: usize = 2 * 1024;
@@ -104,32 +113,76 @@ impl Connection {
 
     /// Reads once. Nothing is lost when this is dropped while it waits.
     pub(crate) async fn fill(&mut self) -> io::Result<()> {
-        let room = self.inbound.framer.room(self.read_bytes);
-        let room_bytes = room.len();
-        let bytes = self.stream.read(room).await?;
-        if bytes == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        poll_fn(|cx| self.poll_fill(cx)).await
+    }
+
+    /// Does the next thing the socket is ready for: takes bytes from `out`, or reads when that `is_wanted`. Nothing is
+    /// lost when this is dropped while it waits.
+    pub(crate) async fn progress(&mut self, out: &mut Outgoing, is_wanted: bool) -> io::Result<()> {
+        poll_fn(|cx| {
+            let was_done = out.is_done();
+            let written = self.poll_write_out(cx, out);
+            if written.is_ready() && !was_done {
+                return written;
+            }
+            if is_wanted { self.poll_fill(cx) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Writes what the peer's side takes at this moment, and waits for nothing.
+    pub(crate) async fn write_now(&mut self, out: &mut Outgoing) -> io::Result<()> {
+        poll_fn(|cx| match self.poll_write_out(cx, out) {
+            Poll::Ready(done) => Poll::Ready(done),
+            Poll::Pending => Poll::Ready(Ok(())),
+        })
+        .await
+    }
+
+    fn poll_write_out(&mut self, cx: &mut Context<'_>, out: &mut Outgoing) -> Poll<io::Result<()>> {
+        while !out.is_done() {
+            let mut stream = Pin::new(&mut self.stream);
+            let polled = if out.len() > 0 {
+                stream.as_mut().poll_write(cx, out.rest()).map_ok(Some)
+            } else {
+                stream.as_mut().poll_flush(cx).map_ok(|()| None)
+            };
+            match polled {
+                Poll::Ready(Ok(Some(0))) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(Some(bytes))) => out.took(bytes),
+                Poll::Ready(Ok(None)) => out.flushed(),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    out.stalled(clock::now().mono);
+                    return Poll::Pending;
+                }
+            }
         }
-        if bytes == room_bytes {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut room = ReadBuf::new(self.inbound.framer.room(self.read_bytes));
+        match Pin::new(&mut self.stream).poll_read(cx, &mut room) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        }
+        let (bytes, is_full) = (room.filled().len(), room.remaining() == 0);
+        if bytes == 0 {
+            return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+        }
+        if is_full {
             self.read_bytes = READ_MAX.min(self.read_bytes * 2);
         }
         self.inbound.framer.filled(bytes);
-        Ok(())
+        Poll::Ready(Ok(()))
     }
 
     /// Gives back what memory it can: nothing has come for a while.
     pub(crate) fn rest(&mut self) {
         self.read_bytes = READ_MIN;
         self.inbound.framer.shrink();
-    }
-
-    /// Writes all, or fails when the peer does not take it in time.
-    pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let write = async {
-            self.stream.write_all(bytes).await?;
-            self.stream.flush().await
-        };
-        tokio::time::timeout(WRITE_MAX, write).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
     /// Tells a peer that its Logon is refused, and nothing else. The number 1 is no number of the session.
@@ -148,12 +201,13 @@ impl Connection {
         let mut bytes = Vec::new();
         encode(&head, &Body::new().field(tag::TEXT, "logon refused"), &mut bytes);
         // Whether it arrives makes no difference to us.
-        let _ = self.write(&bytes).await;
+        let _ = tokio::time::timeout(CLOSE_MAX, self.stream.write_all(&bytes)).await;
+        let _ = tokio::time::timeout(CLOSE_MAX, self.stream.shutdown()).await;
     }
 
     /// Closes our side, so that the peer reads everything before the end.
     pub(crate) async fn close(mut self) {
         // The peer may be gone already: there is nobody to tell.
-        let _ = tokio::time::timeout(WRITE_MAX, self.stream.shutdown()).await;
+        let _ = tokio::time::timeout(CLOSE_MAX, self.stream.shutdown()).await;
     }
 }

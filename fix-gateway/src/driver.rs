@@ -9,8 +9,15 @@
 //! fails ends the connection and the numbers are loaded anew: what the peer was not told, it asks for.
 
 mod limiter;
+mod outgoing;
+mod reason;
 
-use std::{collections::VecDeque, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use dvp_fix::{
     SeqNum,
@@ -29,11 +36,20 @@ use crate::{
     limits::MessageLimits,
 };
 use limiter::Limiter;
+pub(crate) use outgoing::Outgoing;
+pub use outgoing::SlowConsumer;
+use reason::CloseReason;
 
 /// Commits in flight at most; beyond that the socket is not read.
 const IN_FLIGHT_MAX: usize = 256;
 /// Bytes encoded before they are written, though more frames wait to be read.
 const OUT_MAX: usize = 64 * 1024;
+/// How long a connection that has been silent for too long has to answer, when another wants its place.
+const PROBE_WAIT: Duration = Duration::from_secs(2);
+/// How long the end waits for the peer's Logout.
+const DRAIN_MAX: Duration = Duration::from_secs(3);
+/// What a peer hears when this process stops.
+const DRAIN_TEXT: &str = "server draining, please reconnect";
 /// What a peer hears that sends more than it may.
 const RATE_TEXT: &str = "message rate exceeded";
 /// Between attempts to load a session's numbers.
@@ -62,7 +78,14 @@ pub struct Driver<A> {
     /// Counts connections, so that what was meant for one does not go to the next.
     generation: u64,
     /// What may be written, in the form of the wire.
-    out: Vec<u8>,
+    out: Outgoing,
+    slow_consumer: SlowConsumer,
+    /// A slice of a resend that waits until the peer has taken what is before it.
+    fetch: Option<(SeqNum, SeqNum)>,
+    /// A connection that gets the session if the present one turns out to be dead, and when that is decided.
+    newcomer: Option<(Box<Attach>, Instant)>,
+    /// Told to stop: when patience with the peer's Logout ends.
+    draining: Option<Instant>,
     /// Messages of the turn under way that are durable already.
     ready: Vec<Transmit>,
     name: String,
@@ -78,7 +101,7 @@ enum Pending {
 /// Why a turn could not be finished.
 enum Broken {
     /// The connection; the session stays as it is.
-    Connection,
+    Connection(CloseReason),
     /// The store: what is in memory may be ahead of it.
     Store(Unavailable),
 }
@@ -92,10 +115,15 @@ impl From<Unavailable> for Broken {
 /// What woke the driver.
 enum Event {
     Attached(Box<Attach>),
-    Readable(std::io::Result<()>),
+    /// The socket took or gave bytes.
+    Progress(std::io::Result<()>),
     Committed(Result<Vec<Stored>, Unavailable>),
     Timer,
     Reports,
+    /// The peer takes nothing.
+    Stalled,
+    /// The present connection did not answer.
+    TakeOver,
     Shutdown,
 }
 
@@ -118,57 +146,94 @@ impl<A: Application> Driver<A> {
             dirty: false,
             enqueued_out: SeqNum::FIRST,
             generation: 0,
-            out: Vec::new(),
+            out: Outgoing::default(),
+            slow_consumer: SlowConsumer::default(),
+            fetch: None,
+            newcomer: None,
+            draining: None,
             ready: Vec::new(),
             name,
         }
     }
 
-    /// Runs until told to stop, or until nobody can attach any more. Then logs out and waits for what is in flight.
+    /// Changes what a peer may leave unread.
+    #[must_use]
+    pub const fn with_slow_consumer(mut self, slow_consumer: SlowConsumer) -> Self {
+        self.slow_consumer = slow_consumer;
+        self
+    }
+
+    /// Runs until told to stop, or until nobody can attach any more. Then logs out, waits a while for the peer's
+    /// Logout, and for what is in flight.
     pub async fn run(mut self, shutdown: CancellationToken) {
         if !self.load(&shutdown).await {
             return;
         }
         loop {
             let event = self.next_event(&shutdown).await;
-            if matches!(event, Event::Shutdown) {
-                break;
-            }
-            let turn = self.handle(event).await;
+            let turn = match event {
+                Event::Shutdown if self.draining.is_some() => break,
+                Event::Shutdown => self.begin_draining().await,
+                event => self.handle(event).await,
+            };
             if let Err(broken) = turn {
                 self.recover(broken, &shutdown).await;
             }
+            if self.connection.is_none() {
+                if self.draining.is_some() {
+                    break;
+                }
+                if let Some((attach, _)) = self.newcomer.take()
+                    && let Err(broken) = self.attached(attach).await
+                {
+                    self.recover(broken, &shutdown).await;
+                }
+            }
         }
-        self.stop().await;
+        if self.settle().await.is_err() {
+            debug!(session = self.name, "could not finish what was in flight");
+        }
+        self.hang_up(CloseReason::Draining).await;
+    }
+
+    /// Is there room for what reading, or a report, leads to?
+    fn may_take_more(&self) -> bool {
+        self.pending.len() < IN_FLIGHT_MAX && self.out.len() < OUT_MAX && self.fetch.is_none()
     }
 
     async fn next_event(&mut self, shutdown: &CancellationToken) -> Event {
+        let may_take_more = self.may_take_more();
         let timer = self.session.poll_timeout();
-        let may_read = self.pending.len() < IN_FLIGHT_MAX;
         // What happens between two sessions is reported in the next: a number of this one would be forgotten with it.
-        let is_open = self.session.is_open();
+        let may_report = may_take_more && self.session.is_open() && self.draining.is_none();
+        let stall = self.out.gives_up_at(self.slow_consumer);
+        let take_over = self.newcomer.as_ref().map(|(_, at)| *at);
+        let draining = self.draining;
         let commit = self.pending.front_mut().and_then(|pending| match pending {
             Pending::Commit { commit, .. } => Some(commit),
             Pending::Message(_) | Pending::Close => None,
         });
-        let reading = self.connection.as_mut().filter(|_| may_read);
         tokio::select! {
-            () = shutdown.cancelled() => Event::Shutdown,
+            () = shutdown.cancelled(), if draining.is_none() => Event::Shutdown,
+            () = sleep_until(draining) => Event::Shutdown,
             done = wait(commit) => Event::Committed(done),
-            read = fill(reading) => Event::Readable(read),
+            done = progress(self.connection.as_mut(), &mut self.out, may_take_more) => Event::Progress(done),
             () = sleep_until(timer) => Event::Timer,
-            attached = self.attach.recv() => attached.map_or(Event::Shutdown, |attach| Event::Attached(Box::new(attach))),
-            () = self.app.wait_for_reports(), if may_read && is_open => Event::Reports,
+            () = sleep_until(stall) => Event::Stalled,
+            () = sleep_until(take_over) => Event::TakeOver,
+            attached = self.attach.recv(), if draining.is_none() =>
+                attached.map_or(Event::Shutdown, |attach| Event::Attached(Box::new(attach))),
+            () = self.app.wait_for_reports(), if may_report => Event::Reports,
         }
     }
 
     async fn handle(&mut self, event: Event) -> Result<(), Broken> {
         match event {
-            Event::Attached(attach) => self.attached(*attach).await?,
-            Event::Readable(Ok(())) => {}
-            Event::Readable(Err(error)) => {
+            Event::Attached(attach) => self.attached(attach).await?,
+            Event::Progress(Ok(())) => {}
+            Event::Progress(Err(error)) => {
                 debug!(session = self.name, %error, "connection ended");
-                return Err(Broken::Connection);
+                return Err(Broken::Connection(CloseReason::PeerClosed));
             }
             Event::Committed(done) => self.committed(done?),
             Event::Timer => {
@@ -176,6 +241,7 @@ impl<A: Application> Driver<A> {
                 self.drain(None).await?;
                 if let Some(connection) = &mut self.connection {
                     connection.rest();
+                    self.out.shrink();
                 }
             }
             Event::Reports => {
@@ -184,9 +250,47 @@ impl<A: Application> Driver<A> {
                     self.push_commit(commit);
                 }
             }
+            Event::Stalled if self.has_stalled() => {
+                return Err(Broken::Connection(CloseReason::SlowConsumer));
+            }
+            // It took something meanwhile.
+            Event::Stalled => {}
+            Event::TakeOver => return Err(Broken::Connection(CloseReason::TakenOver)),
             Event::Shutdown => {}
         }
-        self.read_frames().await?;
+        loop {
+            if self.fetch.is_some() {
+                self.drain(None).await?;
+            }
+            self.read_frames().await?;
+            let was_held_up = !self.may_take_more();
+            self.write_out().await?;
+            // What was held up until now may have nothing else to wait for.
+            if !was_held_up || !self.may_take_more() && !self.may_fetch() || self.connection.is_none() {
+                break;
+            }
+        }
+        self.judge_newcomer();
+        Ok(())
+    }
+
+    const fn may_fetch(&self) -> bool {
+        self.fetch.is_some() && self.out.len() < OUT_MAX
+    }
+
+    fn has_stalled(&self) -> bool {
+        let now = clock::now().mono;
+        self.out.gives_up_at(self.slow_consumer).is_some_and(|at| at <= now)
+    }
+
+    /// Asks the peer to go. Its answer is waited for, and so is what is in flight.
+    async fn begin_draining(&mut self) -> Result<(), Broken> {
+        let now = clock::now();
+        self.draining = Some(now.mono + DRAIN_MAX);
+        self.newcomer = None;
+        if self.session.log_out(now, DRAIN_TEXT).is_ok() {
+            self.drain(None).await?;
+        }
         self.write_out().await
     }
 
@@ -203,14 +307,14 @@ impl<A: Application> Driver<A> {
     }
 
     async fn take_frames(&mut self, inbound: &mut Inbound) -> Result<(), Broken> {
-        while self.pending.len() < IN_FLIGHT_MAX {
+        while self.may_take_more() {
             let Some(connection) = &self.connection else { return Ok(()) };
             match inbound.next(connection.frame_max) {
                 Ok(Some(frame)) => self.frame(frame).await?,
                 Ok(None) => return Ok(()),
                 Err(error) => {
                     warn!(session = self.name, %error, "connection given up");
-                    return Err(Broken::Connection);
+                    return Err(Broken::Connection(CloseReason::FrameTooLong));
                 }
             }
             self.encode_ready();
@@ -242,13 +346,11 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    async fn attached(&mut self, attach: Attach) -> Result<(), Broken> {
-        let Attach { connection, logon, pass } = attach;
+    async fn attached(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
         if self.session.is_connected() || self.connection.is_some() {
-            // The session that is up stays up.
-            info!(session = self.name, peer = %connection.peer, "second connection refused");
-            return Ok(());
+            return self.second_connection(attach).await;
         }
+        let Attach { connection, logon, pass } = *attach;
         debug!(session = self.name, peer = %connection.peer, "logon");
         self.generation += 1;
         self.connection = Some(connection);
@@ -263,9 +365,44 @@ impl<A: Application> Driver<A> {
         done
     }
 
+    /// The session that is up stays up, unless its peer has been silent for too long and does not answer now.
+    async fn second_connection(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
+        let now = clock::now();
+        let peer = attach.connection.peer;
+        // Silence counts only while we listen.
+        if self.newcomer.is_none() && self.may_take_more() && self.session.probe(now) {
+            info!(session = self.name, %peer, "second connection waits: the first is probed");
+            self.newcomer = Some((attach, now.mono + PROBE_WAIT));
+            return self.drain(None).await;
+        }
+        info!(session = self.name, %peer, "second connection refused");
+        Ok(())
+    }
+
+    /// Has the present connection shown that it is alive since another came?
+    fn judge_newcomer(&mut self) {
+        let Some((attach, decided_at)) = &self.newcomer else { return };
+        let now = clock::now();
+        let waited = PROBE_WAIT.saturating_sub(decided_at.saturating_duration_since(now.mono));
+        if self.session.silence(now).is_some_and(|silence| silence < waited) {
+            info!(session = self.name, peer = %attach.connection.peer, "second connection refused");
+            self.newcomer = None;
+        }
+    }
+
     /// Carries out the session's outputs, in order. `handed_in` is the message they are about.
     async fn drain(&mut self, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
-        while let Some(output) = self.session.poll_output() {
+        loop {
+            if let Some((from, to)) = self.fetch {
+                if self.out.len() >= OUT_MAX {
+                    // What comes next waits until the peer has taken what came before.
+                    break;
+                }
+                self.fetch = None;
+                let stored = self.app.stored(from, to).await?;
+                self.session.handle_stored(clock::now(), to, stored);
+            }
+            let Some(output) = self.session.poll_output() else { break };
             self.carry_out(output, handed_in).await?;
         }
         self.flush_batch().await
@@ -302,8 +439,7 @@ impl<A: Application> Driver<A> {
             Output::Fetch { from, to } => {
                 // What is in flight belongs to the range too: a gap fill over it would lose it for the peer.
                 self.settle().await?;
-                let stored = self.app.stored(from, to).await?;
-                self.session.handle_stored(clock::now(), to, stored);
+                self.fetch = Some((from, to));
             }
             Output::Disconnect => {
                 self.flush_batch().await?;
@@ -352,7 +488,7 @@ impl<A: Application> Driver<A> {
         self.is_cut_off = true;
         if self.session.log_out(now, RATE_TEXT).is_err() {
             // Not logged on, or logging out already.
-            return Err(Broken::Connection);
+            return Err(Broken::Connection(CloseReason::RateExceeded));
         }
         self.drain(None).await
     }
@@ -430,50 +566,57 @@ impl<A: Application> Driver<A> {
         while let Some(Pending::Message(_)) = self.pending.front() {
             let Some(Pending::Message(message)) = self.pending.pop_front() else { return };
             if self.connection.is_some() {
-                self.session.encode(clock::now(), &message, &mut self.out);
+                self.session.encode(clock::now(), &message, self.out.buffer());
             }
             self.session.recycle(message.body);
         }
     }
 
-    /// Writes what may be written, and closes when that is what comes next.
+    /// Writes what the peer takes at once, and closes when that is what comes next. The rest goes as it is taken.
     async fn write_out(&mut self) -> Result<(), Broken> {
         self.encode_ready();
-        if let Some(connection) = self.connection.as_mut().filter(|_| !self.out.is_empty()) {
-            let written = connection.write(&self.out).await;
-            self.out.clear();
-            if let Err(error) = written {
+        if let Some(connection) = self.connection.as_mut().filter(|_| !self.out.is_done()) {
+            if let Err(error) = connection.write_now(&mut self.out).await {
                 info!(session = self.name, %error, "cannot write");
-                return Err(Broken::Connection);
+                return Err(Broken::Connection(CloseReason::PeerClosed));
+            }
+            if self.out.len() > self.slow_consumer.bytes_max {
+                return Err(Broken::Connection(CloseReason::SlowConsumer));
             }
         }
-        if matches!(self.pending.front(), Some(Pending::Close)) {
+        if matches!(self.pending.front(), Some(Pending::Close)) && self.out.is_done() {
             self.pending.pop_front();
-            self.hang_up().await;
+            let reason =
+                if self.draining.is_some() { CloseReason::Draining } else { CloseReason::SessionEnded };
+            self.hang_up(reason).await;
         }
         Ok(())
     }
 
     /// Ends the connection. Commits in flight go on; their messages stay in the store.
-    async fn hang_up(&mut self) {
+    async fn hang_up(&mut self, reason: CloseReason) {
         self.out.clear();
         self.batch.clear();
         self.ready.clear();
+        self.fetch = None;
         self.pending.retain(|pending| matches!(pending, Pending::Commit { .. }));
         self.session.disconnected();
         self.app.connected(false);
         self.pass = None;
         if let Some(connection) = self.connection.take() {
-            info!(session = self.name, peer = %connection.peer, "disconnected");
+            info!(session = self.name, peer = %connection.peer, reason = reason.name(), "disconnected");
             connection.close().await;
         }
     }
 
     async fn recover(&mut self, broken: Broken, shutdown: &CancellationToken) {
-        self.hang_up().await;
-        if let Broken::Store(error) = broken {
-            warn!(session = self.name, %error, "commit failed; the session's numbers are loaded anew");
-            self.load(shutdown).await;
+        match broken {
+            Broken::Connection(reason) => self.hang_up(reason).await,
+            Broken::Store(error) => {
+                self.hang_up(CloseReason::StoreFailed).await;
+                warn!(session = self.name, %error, "commit failed; the session's numbers are loaded anew");
+                self.load(shutdown).await;
+            }
         }
     }
 
@@ -509,18 +652,6 @@ impl<A: Application> Driver<A> {
         let epoch = if has_schedule { self.app.epoch().await? } else { None };
         Ok((next_in, next_out, epoch))
     }
-
-    async fn stop(mut self) {
-        if self.session.log_out(clock::now(), "service is stopping").is_ok()
-            && self.drain(None).await.is_err()
-        {
-            debug!(session = self.name, "could not log out");
-        }
-        if self.settle().await.is_err() {
-            debug!(session = self.name, "could not finish what was in flight");
-        }
-        self.hang_up().await;
-    }
 }
 
 /// A BusinessMessageReject is never answered with another.
@@ -535,14 +666,18 @@ async fn wait(commit: Option<&mut UnderWay>) -> Result<Vec<Stored>, Unavailable>
     }
 }
 
-async fn fill(connection: Option<&mut Connection>) -> std::io::Result<()> {
+async fn progress(
+    connection: Option<&mut Connection>,
+    out: &mut Outgoing,
+    may_read: bool,
+) -> std::io::Result<()> {
     match connection {
-        Some(connection) => connection.fill().await,
+        Some(connection) => connection.progress(out, may_read).await,
         None => std::future::pending().await,
     }
 }
 
-async fn sleep_until(deadline: Option<std::time::Instant>) {
+async fn sleep_until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
         None => std::future::pending().await,

@@ -3,7 +3,12 @@
 //! A session has one owner among all processes, by a lease in the database. The owner's driver runs whether or not the
 //! peer is connected, because reports are written for a peer that is away, too.
 
-use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use dvp_core::{
     engine::Engine,
@@ -23,7 +28,7 @@ use uuid::Uuid;
 use crate::{
     acceptor::{self, Directory, DoorConfig, SessionKey},
     desk::Desk,
-    driver::Driver,
+    driver::{Driver, SlowConsumer},
     gate::{Lockouts, SessionGate},
     orders::tags,
 };
@@ -44,6 +49,8 @@ pub struct GatewayConfig {
     pub refresh: Duration,
     /// After which a refused Logon on the plain listener is answered.
     pub refusal_delay: Duration,
+    /// What a peer may leave unread.
+    pub slow_consumer: SlowConsumer,
 }
 
 impl Default for GatewayConfig {
@@ -52,6 +59,7 @@ impl Default for GatewayConfig {
             lease_ttl: Duration::from_secs(10),
             refresh: Duration::from_secs(2),
             refusal_delay: Duration::from_secs(1),
+            slow_consumer: SlowConsumer::default(),
         }
     }
 }
@@ -237,16 +245,17 @@ impl Keeper {
         let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
         let desk = Desk::new(self.engine.clone(), session, self.feed.clone());
-        let driver = Driver::new(desk, config, attach);
+        let driver = Driver::new(desk, config, attach).with_slow_consumer(self.config.slow_consumer);
         let (pool, directory, ttl) = (self.pool.clone(), self.directory.clone(), self.config.lease_ttl);
         tasks.spawn(async move {
             // A task of its own: a session that is busy must not lose its lease over it.
-            let renewing = cancel_when_lost(pool.clone(), lease.clone(), ttl, token.clone());
+            let lease = Arc::new(Mutex::new(lease));
+            let renewing = cancel_when_lost(pool.clone(), Arc::clone(&lease), ttl, token.clone());
             let renewing = AbortOnDropHandle::new(tokio::spawn(renewing));
             driver.run(token).await;
             drop(renewing);
             directory.withdraw(&key);
-            if let Err(error) = lease.release(&pool).await {
+            if let Err(error) = held(&lease).release(&pool).await {
                 debug!(%error, session_id, "lease not released; it will run out");
             }
             session_id
@@ -254,25 +263,52 @@ impl Keeper {
     }
 }
 
+/// The lease as it is now: taking it again after a pause changes its fence.
+type Held = Arc<Mutex<Lease>>;
+
+fn held(lease: &Held) -> Lease {
+    // No code panics while it holds the lease.
+    lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
 /// Renews the lease for as long as that is possible, and ends the session when it is not.
-async fn cancel_when_lost(pool: PgPool, lease: Lease, ttl: Duration, session: CancellationToken) {
+async fn cancel_when_lost(pool: PgPool, lease: Held, ttl: Duration, session: CancellationToken) {
     let mut renewed_at = tokio::time::Instant::now();
     loop {
         tokio::time::sleep(ttl / 3).await;
-        match lease.renew(&pool).await {
-            Ok(true) => renewed_at = tokio::time::Instant::now(),
-            Ok(false) => break,
+        let current = held(&lease);
+        match renew(&pool, &current, ttl).await {
+            Ok(Some(renewed)) => {
+                *lease.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
+                renewed_at = tokio::time::Instant::now();
+            }
+            Ok(None) => break,
             // The database may be away for a moment; the lease holds a little longer than that.
             Err(error) => {
-                warn!(%error, lease = lease.name, "lease not renewed");
+                warn!(%error, lease = current.name, "lease not renewed");
                 if renewed_at.elapsed() >= ttl {
                     break;
                 }
             }
         }
     }
-    warn!(lease = lease.name, "lease lost");
+    warn!(lease = held(&lease).name, "lease lost");
     session.cancel();
+}
+
+/// `None`: somebody else has the lease, or had it meanwhile. One that ran out because the database was slow, and that
+/// nobody took, goes on.
+async fn renew(pool: &PgPool, lease: &Lease, ttl: Duration) -> Result<Option<Lease>, StoreError> {
+    if lease.renew(pool).await? {
+        return Ok(Some(lease.clone()));
+    }
+    let again = Lease::acquire(pool, &lease.name, lease.owner, ttl).await?;
+    let Some(again) = again else { return Ok(None) };
+    if again.fence == lease.fence + 1 {
+        return Ok(Some(again));
+    }
+    again.release(pool).await?;
+    Ok(None)
 }
 
 /// The rules of engagement with a configured session. `None` when its version has no dictionary here.

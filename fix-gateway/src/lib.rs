@@ -21,7 +21,7 @@ mod orders;
 pub use acceptor::{Directory, DoorConfig, SessionKey};
 pub use application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay};
 pub use connection::Attach;
-pub use driver::Driver;
+pub use driver::{Driver, SlowConsumer};
 pub use gate::{Admission, Anyone, Gatekeeper, NotAdmitted, Origin};
 pub use gateway::{FixGateway, GatewayConfig};
 pub use limits::{MessageLimits, Pace};

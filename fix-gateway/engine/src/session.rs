@@ -23,6 +23,7 @@ mod inbound;
 mod logon;
 mod output;
 mod resend;
+mod supervision;
 #[cfg(test)]
 mod tests;
 mod timers;

@@ -29,6 +29,7 @@ pub(crate) struct Client {
     pub(crate) next_out: u64,
     /// What each number stood for, through all connections: never two things.
     pub(crate) heard: BTreeMap<u64, String>,
+    has_failed: bool,
 }
 
 /// `11=x|55=y` as a body.
@@ -51,7 +52,7 @@ impl Client {
         comp_id: &'static str,
     ) -> Self {
         let (stream, framer) = (Box::new(stream), Framer::new(1 << 20));
-        Self { stream, framer, begin_string, comp_id, next_out: 1, heard: BTreeMap::new() }
+        Self { stream, framer, begin_string, comp_id, next_out: 1, heard: BTreeMap::new(), has_failed: false }
     }
 
     /// Connects anew, with the numbers of before.
@@ -80,7 +81,24 @@ impl Client {
     pub(crate) async fn try_send(&mut self, msg_type: &str, body: &str) {
         let bytes = self.encoded(self.next_out, None, msg_type, body);
         self.next_out += 1;
-        let _ = self.stream.write_all(&bytes).await;
+        self.has_failed |= self.stream.write_all(&bytes).await.is_err();
+    }
+
+    /// Has a message found the connection closed?
+    pub(crate) const fn has_failed(&self) -> bool {
+        self.has_failed
+    }
+
+    /// The next message that is no heartbeat must be of one of these types.
+    pub(crate) async fn expect_any(&mut self, msg_types: &[&str]) -> Message {
+        loop {
+            let message = self.next().await.expect("connection ended");
+            if message.msg_type() == b"0" {
+                continue;
+            }
+            assert!(msg_types.contains(&message.text(35).unwrap()), "{message:?}");
+            return message;
+        }
     }
 
     /// A Logon with number 1, `body` and a signature over what is documented.

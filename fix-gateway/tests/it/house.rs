@@ -35,7 +35,7 @@ use dvp_domain::{
     money::Minor,
     pricing::FeeSchedule,
 };
-use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig};
+use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig, SlowConsumer};
 use sqlx::PgPool;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -170,6 +170,7 @@ impl House {
             lease_ttl: Duration::from_secs(3),
             refresh: Duration::from_millis(100),
             refusal_delay: Duration::from_millis(20),
+            slow_consumer: SlowConsumer { stall_max: Duration::from_millis(1500), ..SlowConsumer::default() },
         };
         let any = "127.0.0.1:0".parse().unwrap();
         let pool = self.pool().clone();

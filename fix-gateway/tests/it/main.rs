@@ -7,6 +7,7 @@ mod client;
 mod door;
 mod house;
 mod limits;
+mod liveness;
 mod orders;
 mod sessions;
 mod tls;

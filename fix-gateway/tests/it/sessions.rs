@@ -156,7 +156,7 @@ async fn another_gateway_takes_over_a_session_whose_owner_stopped() {
     client.log_on(LOGON).await;
     let second = house.gateway().await;
     first.stop().await;
-    assert_eq!(client.expect("5").await.text(58), Some("service is stopping"));
+    assert_eq!(client.expect("5").await.text(58), Some("server draining, please reconnect"));
     // The number goes on where the first owner left it.
     let seq = client.next_out;
     let answer = log_on_when_let_in(&mut client, second.addr, seq).await;

@@ -1,0 +1,130 @@
+//! Bytes on their way to the peer: written as fast as it takes them, and never waited for.
+
+use std::time::{Duration, Instant};
+
+/// What a peer may leave unread before it is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SlowConsumer {
+    /// Bytes waiting to be written. Reading and resending stop long before, so this is beyond what a burst leads to.
+    pub bytes_max: usize,
+    /// How long the peer may take not one byte.
+    pub stall_max: Duration,
+}
+
+impl Default for SlowConsumer {
+    fn default() -> Self {
+        Self { bytes_max: 16 * 1024 * 1024, stall_max: Duration::from_secs(10) }
+    }
+}
+
+/// A buffer of encoded messages, part of which may be written already.
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    bytes: Vec<u8>,
+    written: usize,
+    /// The stream has bytes that it has not passed on (TLS).
+    pub(crate) needs_flush: bool,
+    /// Since when the peer has taken nothing.
+    stalled_since: Option<Instant>,
+}
+
+impl Outgoing {
+    /// Where messages are encoded to.
+    pub(crate) const fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// What is to be written next.
+    pub(crate) fn rest(&self) -> &[u8] {
+        self.bytes.get(self.written..).unwrap_or_default()
+    }
+
+    /// Bytes that are not written yet.
+    pub(crate) const fn len(&self) -> usize {
+        self.bytes.len().saturating_sub(self.written)
+    }
+
+    pub(crate) const fn is_done(&self) -> bool {
+        self.len() == 0 && !self.needs_flush
+    }
+
+    /// The peer's side took so many bytes.
+    pub(crate) fn took(&mut self, bytes: usize) {
+        self.written += bytes;
+        self.needs_flush = true;
+        self.stalled_since = None;
+        if self.written == self.bytes.len() {
+            self.bytes.clear();
+            self.written = 0;
+        } else if self.written > self.bytes.len() / 2 {
+            self.bytes.drain(..self.written);
+            self.written = 0;
+        }
+    }
+
+    pub(crate) const fn flushed(&mut self) {
+        self.needs_flush = false;
+        self.stalled_since = None;
+    }
+
+    /// The peer's side takes nothing at the moment.
+    pub(crate) const fn stalled(&mut self, now: Instant) {
+        if self.stalled_since.is_none() {
+            self.stalled_since = Some(now);
+        }
+    }
+
+    /// When patience ends, if nothing is taken until then.
+    pub(crate) fn gives_up_at(&self, slow: SlowConsumer) -> Option<Instant> {
+        self.stalled_since.map(|since| since + slow.stall_max)
+    }
+
+    /// Forgets everything: the connection is gone.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        (self.written, self.needs_flush, self.stalled_since) = (0, false, None);
+    }
+
+    /// Gives back what memory it can.
+    pub(crate) fn shrink(&mut self) {
+        if self.bytes.is_empty() {
+            self.bytes.shrink_to(4 * 1024);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_in_pieces_is_taken_once_and_in_order() {
+        let mut out = Outgoing::default();
+        let mut taken: Vec<u8> = Vec::new();
+        for n in 0..100_u8 {
+            out.buffer().extend([n; 7]);
+            for step in [3, 1, 2] {
+                let piece = out.rest()[..step.min(out.len())].to_vec();
+                taken.extend(&piece);
+                out.took(piece.len());
+            }
+        }
+        taken.extend(out.rest());
+        let expected: Vec<u8> = (0..100_u8).flat_map(|n| [n; 7]).collect();
+        assert_eq!(taken, expected);
+    }
+
+    #[test]
+    fn patience_begins_anew_with_every_byte() {
+        let (start, slow) = (Instant::now(), SlowConsumer::default());
+        let mut out = Outgoing::default();
+        out.buffer().extend([0; 10]);
+        out.stalled(start);
+        out.stalled(start + Duration::from_secs(5));
+        assert_eq!(out.gives_up_at(slow), Some(start + slow.stall_max));
+        out.took(1);
+        assert_eq!(out.gives_up_at(slow), None);
+        out.stalled(start + Duration::from_secs(6));
+        assert_eq!(out.gives_up_at(slow), Some(start + Duration::from_secs(6) + slow.stall_max));
+    }
+}

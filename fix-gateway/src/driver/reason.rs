@@ -1,0 +1,37 @@
+//! Why a connection ended, in words that can be counted and searched for.
+
+/// Each has one name, in logs and in metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CloseReason {
+    /// The peer closed the connection, or the network did.
+    PeerClosed,
+    /// The session's rules end it: after a Logout, or for a violation that needs no words.
+    SessionEnded,
+    /// The peer took too few bytes for too long.
+    SlowConsumer,
+    /// A frame went beyond the limit: the stream cannot be trusted any more.
+    FrameTooLong,
+    /// More messages a second than allowed, while no Logout could be sent.
+    RateExceeded,
+    /// What was received could not be made durable.
+    StoreFailed,
+    /// Its peer did not answer, and another connection of the same counterparty did.
+    TakenOver,
+    /// This process stops, or gives the session up.
+    Draining,
+}
+
+impl CloseReason {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::PeerClosed => "peer_closed",
+            Self::SessionEnded => "session_ended",
+            Self::SlowConsumer => "slow_consumer",
+            Self::FrameTooLong => "frame_too_long",
+            Self::RateExceeded => "rate_exceeded",
+            Self::StoreFailed => "store_failed",
+            Self::TakenOver => "taken_over",
+            Self::Draining => "draining",
+        }
+    }
+}
