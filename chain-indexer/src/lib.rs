@@ -23,6 +23,8 @@ pub mod reader;
 pub mod relayer;
 pub mod rpc;
 pub mod signing;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod wake;
 
 pub use config::ChainConfig;

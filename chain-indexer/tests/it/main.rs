@@ -2,4 +2,5 @@
 
 mod contracts;
 mod flow;
+mod sim;
 mod support;

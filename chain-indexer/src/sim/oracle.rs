@@ -1,0 +1,272 @@
+//! What must hold of the rows, seen against the simulated chain.
+
+use super::chain::SimChain;
+use super::node::Sim;
+use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
+use alloy::primitives::{Address, B256};
+use alloy::rpc::types::Log;
+use alloy::sol_types::SolEventInterface;
+use dvp_core::store::PgPool;
+use dvp_core::store::chain::{self as store, Cursor};
+use sqlx::Row;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A canonical event as it must be kept.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Kept {
+    number: u64,
+    log_index: u64,
+    block_hash: B256,
+    tx_hash: B256,
+    contract: Address,
+    seq: u64,
+}
+
+/// A promise that was broken, for people.
+type Broken = String;
+
+/// Facts that were consumed, by id: where their event was.
+pub(super) type Consumed = BTreeMap<i64, (Option<B256>, Option<u64>)>;
+
+pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor>, Broken> {
+    let mut conn = pool.acquire().await.map_err(|error| error.to_string())?;
+    store::find_cursor(&mut conn, chain_id).await.map_err(|error| error.to_string())
+}
+
+/// At any moment: what is kept is what some branch of the chain has, from the beginning, without a hole. `whole`: and
+/// nothing of it is missing.
+pub(super) async fn rows_are_of_one_branch(
+    pool: &PgPool,
+    sim: &Mutex<Sim>,
+    cursor: &Cursor,
+    whole: bool,
+) -> Result<(), Broken> {
+    let expected = expected(&locked(sim).chain, cursor.head_hash)?;
+    let kept = kept(pool, cursor.chain_id).await?;
+    if kept == expected {
+        return Ok(());
+    }
+    if whole {
+        let missing: Vec<_> = expected.difference(&kept).take(3).collect();
+        let false_ones: Vec<_> = kept.difference(&expected).take(3).collect();
+        return Err(format!("rows differ from the chain: missing {missing:?}, not there {false_ones:?}"));
+    }
+    let mut next: HashMap<Address, u64> = HashMap::new();
+    for row in &kept {
+        if !expected.contains(row) {
+            return Err(format!("a row that the chain does not have: {row:?}"));
+        }
+        let next = next.entry(row.contract).or_insert(1);
+        if row.seq != *next {
+            return Err(format!("event {next} of {} is missing before {row:?}", row.contract));
+        }
+        *next += 1;
+    }
+    Ok(())
+}
+
+fn expected(chain: &SimChain, head: B256) -> Result<BTreeSet<Kept>, Broken> {
+    let logs =
+        chain.logs_up_to(head).ok_or_else(|| format!("the cursor is at a block that never was: {head}"))?;
+    logs.into_iter().map(|log| Ok(keep(log, seq(chain, log)?))).collect()
+}
+
+fn keep(log: &Log, seq: u64) -> Kept {
+    Kept {
+        number: log.block_number.unwrap_or_default(),
+        log_index: log.log_index.unwrap_or_default(),
+        block_hash: log.block_hash.unwrap_or_default(),
+        tx_hash: log.transaction_hash.unwrap_or_default(),
+        contract: log.address(),
+        seq,
+    }
+}
+
+/// A second way to the event's number.
+fn seq(chain: &SimChain, log: &Log) -> Result<u64, Broken> {
+    use Escrow::EscrowEvents as E;
+    use IntentSettler::IntentSettlerEvents as I;
+    use Payouts::PayoutsEvents as P;
+    use ReceiptAnchor::ReceiptAnchorEvents as A;
+    let deployment = &chain.deployment;
+    let address = log.address();
+    let unexpected = || format!("the simulator made an event it does not know: {log:?}");
+    if address == deployment.settler {
+        match I::decode_log(&log.inner).map_err(|_| unexpected())?.data {
+            I::Created(e) => Ok(e.seq),
+            I::Filled(e) => Ok(e.seq),
+            I::Settled(e) => Ok(e.seq),
+            I::Cancelled(e) => Ok(e.seq),
+            _ => Err(unexpected()),
+        }
+    } else if address == deployment.escrow {
+        match E::decode_log(&log.inner).map_err(|_| unexpected())?.data {
+            E::Locked(e) => Ok(e.seq),
+            E::Released(e) => Ok(e.seq),
+            E::Refunded(e) => Ok(e.seq),
+            _ => Err(unexpected()),
+        }
+    } else if address == deployment.anchor {
+        let A::Anchored(e) = A::decode_log(&log.inner).map_err(|_| unexpected())?.data;
+        Ok(e.seq)
+    } else {
+        match P::decode_log(&log.inner).map_err(|_| unexpected())?.data {
+            P::Paid(e) => Ok(e.seq),
+            _ => Err(unexpected()),
+        }
+    }
+}
+
+async fn kept(pool: &PgPool, chain_id: u64) -> Result<BTreeSet<Kept>, Broken> {
+    let rows = sqlx::query(
+        "select block_number, log_index, block_hash, tx_hash, contract, seq
+         from chain_log where chain_id = $1 and canonical",
+    )
+    .bind(chain_id.cast_signed())
+    .fetch_all(pool)
+    .await
+    .map_err(|error| error.to_string())?;
+    Ok(rows
+        .iter()
+        .map(|row| Kept {
+            number: row.get::<i64, _>("block_number").cast_unsigned(),
+            log_index: row.get::<i64, _>("log_index").cast_unsigned(),
+            block_hash: B256::from_slice(row.get("block_hash")),
+            tx_hash: B256::from_slice(row.get("tx_hash")),
+            contract: Address::from_slice(row.get("contract")),
+            seq: row.get::<i64, _>("seq").cast_unsigned(),
+        })
+        .collect())
+}
+
+/// The cursor's final block is final on the chain.
+pub(super) fn final_is_final(chain: &SimChain, cursor: &Cursor) -> Result<(), Broken> {
+    let now = chain.now();
+    if chain.violated || cursor.final_number < super::chain::DEPLOYED_BLOCK {
+        return Ok(());
+    }
+    if cursor.final_number > now.finalized {
+        return Err(format!(
+            "block {} counts as final, the chain is at {}",
+            cursor.final_number, now.finalized
+        ));
+    }
+    let path = chain.path_to(cursor.head_hash).unwrap_or_default();
+    let ours = path.iter().find(|block| block.head.number == cursor.final_number);
+    let theirs = now.at(cursor.final_number);
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) if ours.head.hash == theirs.head.hash => Ok(()),
+        _ => Err(format!("block {} counts as final and is not the chain's", cursor.final_number)),
+    }
+}
+
+/// Whether the cursor's final block is not on the chain any more.
+pub(super) fn final_is_gone(chain: &SimChain, cursor: &Cursor) -> bool {
+    let path = chain.path_to(cursor.head_hash).unwrap_or_default();
+    let ours = path.iter().find(|block| block.head.number == cursor.final_number);
+    let now = chain.now();
+    let theirs = now.at(cursor.final_number);
+    match (ours, theirs) {
+        (Some(ours), Some(theirs)) => ours.head.hash != theirs.head.hash,
+        _ => true,
+    }
+}
+
+/// What the workflow does: takes facts that are open.
+pub(super) async fn consume(pool: &PgPool, chain_id: u64, consumed: &mut Consumed) -> Result<(), Broken> {
+    let rows = sqlx::query(
+        "update chain_fact set consumed_at = now()
+         where chain_id = $1 and consumed_at is null and retracted_at is null
+         returning id, block_hash, log_index",
+    )
+    .bind(chain_id.cast_signed())
+    .fetch_all(pool)
+    .await
+    .map_err(|error| error.to_string())?;
+    for row in &rows {
+        let hash: Option<Vec<u8>> = row.get("block_hash");
+        let place = (hash.map(|hash| B256::from_slice(&hash)), row.get::<Option<i64>, _>("log_index"));
+        let place = (place.0, place.1.map(i64::cast_unsigned));
+        if consumed.values().any(|before| *before == place) {
+            return Err(format!("a fact was given twice: {place:?}"));
+        }
+        consumed.insert(row.get("id"), place);
+    }
+    Ok(())
+}
+
+/// At the end: every fact that stands is of a canonical event, every event has its fact, and every consumed fact
+/// whose event is gone says so.
+pub(super) async fn facts_are_final_or_retracted(
+    pool: &PgPool,
+    sim: &Mutex<Sim>,
+    cursor: &Cursor,
+    consumed: &Consumed,
+) -> Result<(), Broken> {
+    let due = due(&locked(sim).chain, cursor)?;
+    let rows = sqlx::query(
+        "select id, block_hash, log_index, retracted_at is not null as retracted, consumed_at is not null as consumed
+         from chain_fact where chain_id = $1",
+    )
+    .bind(cursor.chain_id.cast_signed())
+    .fetch_all(pool)
+    .await
+    .map_err(|error| error.to_string())?;
+    let mut standing = BTreeSet::new();
+    let mut ids = BTreeSet::new();
+    for row in &rows {
+        let place = (B256::from_slice(row.get("block_hash")), row.get::<i64, _>("log_index").cast_unsigned());
+        let retracted: bool = row.get("retracted");
+        if retracted == due.contains(&place) {
+            return Err(format!("fact at {place:?}: retracted {retracted}, on the chain {}", !retracted));
+        }
+        if !retracted && !standing.insert(place) {
+            return Err(format!("two facts at {place:?}"));
+        }
+        ids.insert(row.get::<i64, _>("id"));
+        if !row.get::<bool, _>("consumed") && consumed.contains_key(&row.get::<i64, _>("id")) {
+            return Err(format!("a consumed fact at {place:?} is open again"));
+        }
+    }
+    if standing != due {
+        let missing: Vec<_> = due.difference(&standing).take(3).collect();
+        return Err(format!("facts not given: {missing:?}"));
+    }
+    match consumed.keys().find(|id| !ids.contains(id)) {
+        Some(id) => Err(format!("fact {id} was consumed and is gone without a word")),
+        None => Ok(()),
+    }
+}
+
+/// Where the events are that must have been told.
+fn due(chain: &SimChain, cursor: &Cursor) -> Result<BTreeSet<(B256, u64)>, Broken> {
+    let path = chain.path_to(cursor.head_hash).ok_or("no path to the cursor")?;
+    let told = path.iter().filter(|block| block.head.number <= cursor.facts_number);
+    Ok(told.flat_map(|block| block.told.iter().map(|index| (block.head.hash, *index))).collect())
+}
+
+fn locked(sim: &Mutex<Sim>) -> MutexGuard<'_, Sim> {
+    sim.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Commands are done exactly if their event is on the chain, at the depth at which it is told.
+pub(super) async fn commands_follow_events(pool: &PgPool, cursor: &Cursor) -> Result<(), Broken> {
+    let wrong: Vec<String> = sqlx::query_scalar(
+        "select command.kind || ' of ' || command.reference || ' is ' || command.state
+         from chain_command command
+         where command.chain_id = $1
+           and (command.state = 'done') <> exists (
+               select from chain_log log
+               where log.chain_id = $1 and log.canonical and log.entity = command.entity
+                 and log.block_number <= $2
+                 and log.event = case command.kind when 'create' then 'Created' when 'fill' then 'Filled'
+                                                   when 'settle' then 'Settled' when 'transfer' then 'Paid' end)",
+    )
+    .bind(cursor.chain_id.cast_signed())
+    .bind(cursor.facts_number.cast_signed())
+    .fetch_all(pool)
+    .await
+    .map_err(|error| error.to_string())?;
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join(", ")) }
+}

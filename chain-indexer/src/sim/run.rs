@@ -1,0 +1,365 @@
+//! One seed: a chain, its endpoints, an indexer that is disturbed in every way, and the questions at the end.
+
+use super::chain::{ENTITIES, SimChain};
+use super::node::{Sim, SimNode, Weaknesses};
+use super::oracle::{self, Consumed};
+use super::rng::Rng;
+use crate::config::ChainConfig;
+use crate::indexer::{IndexError, Indexer, Step};
+use dvp_core::embedded::{EmbeddedError, TestDatabase};
+use dvp_core::store::PgPool;
+use dvp_core::store::StoreError;
+use dvp_core::store::chain::Cursor;
+use dvp_core::store::lease::Lease;
+use sqlx::postgres::PgPoolOptions;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The service's own schema, and a trigger that makes a chosen writing statement fail.
+const SABOTAGE: &str = "
+create function fail_at() returns trigger language plpgsql as $$
+declare left_over int := coalesce(nullif(current_setting('dvp_sim.fail_at', true), ''), '0')::int;
+begin
+    if left_over > 0 then
+        perform set_config('dvp_sim.fail_at', (left_over - 1)::text, false);
+        if left_over = 1 then raise exception 'sabotage'; end if;
+    end if;
+    return null;
+end $$;
+create trigger sabotage after insert or update or delete on chain_cursor execute function fail_at();
+create trigger sabotage after insert or update or delete on chain_block execute function fail_at();
+create trigger sabotage after insert or update or delete on chain_log execute function fail_at();
+create trigger sabotage after insert or update or delete on chain_fact execute function fail_at();
+create trigger sabotage after insert or update or delete on chain_command execute function fail_at();
+";
+const LEASE: Duration = Duration::from_secs(3_600);
+/// Steps after the last change, within which the indexer must be at the head.
+const STEPS_TO_THE_HEAD: u32 = 3_000;
+
+/// A database for simulated chains, one after the other. Several of these may run at once.
+pub struct SimDatabase {
+    /// The indexer's: one connection, so that the statement that shall fail can be chosen.
+    pool: PgPool,
+    /// Ours.
+    admin: PgPool,
+    name: String,
+    _database: TestDatabase,
+}
+
+/// What happened under a seed.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    pub steps: u32,
+    pub calls: u64,
+    pub blocks: u64,
+    pub reorgs: u32,
+    pub events: usize,
+    /// Steps that ended with an error.
+    pub errors: u32,
+    /// Steps dropped at an await, connections cut, statements failed, owners replaced.
+    pub disturbed: u32,
+    pub unwound: u32,
+    pub repaired: u32,
+    /// The chain broke its finality and was halted.
+    pub halted: bool,
+}
+
+impl SimDatabase {
+    /// # Errors
+    /// When there is no PostgreSQL to be had.
+    pub async fn create() -> Result<Self, EmbeddedError> {
+        let database = TestDatabase::try_create().await?;
+        let name = format!("sim-{}", Uuid::new_v4().simple());
+        let admin = database.pool().clone();
+        sqlx::raw_sql(SABOTAGE).execute(&admin).await?;
+        let options = database.connect_options().application_name(&name);
+        let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await?;
+        Ok(Self { pool, admin, name, _database: database })
+    }
+
+    async fn fail_at(&self, statement: u64) -> Result<(), sqlx::Error> {
+        sqlx::query("select set_config('dvp_sim.fail_at', $1, false)")
+            .bind(statement.to_string())
+            .execute(&self.pool)
+            .await?;
+        Ok(())
+    }
+
+    async fn cut_connections(&self) {
+        let cut = "select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1";
+        let _cut = sqlx::query(cut).bind(&self.name).execute(&self.admin).await;
+    }
+
+    async fn empty(&self) -> Result<(), sqlx::Error> {
+        let empty = "truncate chain_cursor, chain_block, chain_log, chain_fact, chain_command, lease cascade";
+        sqlx::query(empty).execute(&self.admin).await?;
+        Ok(())
+    }
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The promise that was broken, in words.
+pub async fn run_seed(database: &SimDatabase, seed: u64) -> Result<Outcome, String> {
+    database.empty().await.map_err(|error| error.to_string())?;
+    let mut run = Run::new(database, seed).await?;
+    let disturbed_steps = run.rng.between(30, 90);
+    for _ in 0..disturbed_steps {
+        run.disturbed_step().await?;
+        if run.outcome.halted {
+            break;
+        }
+    }
+    run.reach_the_head().await?;
+    run.final_questions().await?;
+    Ok(run.outcome)
+}
+
+struct Run<'a> {
+    database: &'a SimDatabase,
+    rng: Rng,
+    sim: Arc<Mutex<Sim>>,
+    config: ChainConfig,
+    endpoints: usize,
+    indexer: Indexer<SimNode>,
+    lease: Lease,
+    consumed: Consumed,
+    violates: bool,
+    outcome: Outcome,
+}
+
+enum Interrupt {
+    Drop,
+    Cut,
+}
+
+impl<'a> Run<'a> {
+    async fn new(database: &'a SimDatabase, seed: u64) -> Result<Self, String> {
+        let mut rng = Rng::new(seed);
+        let chain_id = 1 + seed % 1_000_000_000;
+        let blocks = if rng.chance(400) { rng.between(80, 320) } else { rng.between(8, 40) };
+        let chain = SimChain::new(seed, chain_id, blocks);
+        let endpoints = usize::try_from(rng.between(1, 3)).unwrap_or(1);
+        let weaknesses = (0..endpoints).map(|_| Weaknesses::draw(&mut rng)).collect();
+        let config = ChainConfig {
+            name: format!("sim {seed}"),
+            confirmations: rng.between(1, 4),
+            finality_margin: *rng.pick(&[0, 0, 3]),
+            range_margin: 32,
+            finality_depth: rng.chance(50).then_some(64),
+            poll_interval: Duration::ZERO,
+            ..ChainConfig::development("http://simulated", chain.deployment.clone())
+        };
+        insert_commands(&database.admin, &chain, chain_id).await.map_err(|error| error.to_string())?;
+        let sim = Arc::new(Mutex::new(Sim::new(chain, weaknesses, Rng::new(seed ^ 0x51))));
+        let lease = lease(database, chain_id).await?;
+        let indexer = indexer(database, &config, &sim, endpoints)?;
+        let violates = rng.chance(40);
+        let (consumed, outcome) = (Consumed::new(), Outcome::default());
+        Ok(Self { database, rng, sim, config, endpoints, indexer, lease, consumed, violates, outcome })
+    }
+
+    fn sim(&self) -> std::sync::MutexGuard<'_, Sim> {
+        self.sim.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    async fn cursor(&self) -> Result<Option<Cursor>, String> {
+        oracle::cursor(&self.database.admin, self.config.chain_id).await
+    }
+
+    /// A step that is left alone, dropped, robbed of its connection or its duty, or whose database fails.
+    async fn disturbed_step(&mut self) -> Result<(), String> {
+        if self.violates && self.rng.chance(30) {
+            self.sim().chain.violate();
+            self.violates = false;
+        }
+        if self.rng.chance(40) {
+            self.indexer = indexer(self.database, &self.config, &self.sim, self.endpoints)?;
+        }
+        let what = self.rng.between(0, 99);
+        let polls = self.rng.between(1, 70);
+        let result = match what {
+            0..=54 => Some(self.indexer.step(&self.lease).await),
+            55..=74 => {
+                interrupted(self.indexer.step(&self.lease), polls, Interrupt::Drop, self.database).await
+            }
+            75..=82 => {
+                interrupted(self.indexer.step(&self.lease), polls, Interrupt::Cut, self.database).await
+            }
+            83..=95 => Some(self.failing_statement().await?),
+            _ => Some(self.another_owner().await?),
+        };
+        self.outcome.disturbed += u32::from(what > 54);
+        self.take(result)?;
+        if self.rng.chance(300) {
+            oracle::consume(&self.database.admin, self.config.chain_id, &mut self.consumed).await?;
+        }
+        if self.rng.chance(300) {
+            self.questions(false).await?;
+        }
+        Ok(())
+    }
+
+    async fn failing_statement(&mut self) -> Result<Result<Step, IndexError>, String> {
+        let at = self.rng.between(1, 7);
+        self.database.fail_at(at).await.map_err(|error| error.to_string())?;
+        let result = self.indexer.step(&self.lease).await;
+        self.database.fail_at(0).await.map_err(|error| error.to_string())?;
+        Ok(result)
+    }
+
+    /// Somebody else takes the duty: what we write from then on must be refused.
+    async fn another_owner(&mut self) -> Result<Result<Step, IndexError>, String> {
+        let before = self.cursor().await?;
+        self.lease.release(&self.database.admin).await.map_err(|error| error.to_string())?;
+        let next = lease(self.database, self.config.chain_id).await?;
+        let result = self.indexer.step(&self.lease).await;
+        let wrote = matches!(result, Ok(Step::Advanced | Step::Unwound | Step::Repaired));
+        let after = self.cursor().await?;
+        // A range that is to be shorter counts as a step forward; the first cursor needs no duty.
+        if before.is_some() && before != after {
+            return Err(format!("wrote without the duty: {result:?}, {before:?} became {after:?}"));
+        }
+        self.lease = next;
+        Ok(if wrote { Ok(Step::Idle) } else { result })
+    }
+
+    fn take(&mut self, result: Option<Result<Step, IndexError>>) -> Result<(), String> {
+        self.outcome.steps += 1;
+        match result {
+            Some(Ok(Step::Unwound)) => self.outcome.unwound += 1,
+            Some(Ok(Step::Repaired)) => self.outcome.repaired += 1,
+            Some(Ok(Step::Advanced | Step::Idle)) | None => {}
+            Some(Err(IndexError::Halted(halted))) => {
+                if !self.sim().chain.violated {
+                    return Err(format!("halted without a reason: {halted:?}"));
+                }
+                self.outcome.halted = true;
+            }
+            Some(Err(IndexError::Store(StoreError::Corrupt { table, reason }))) => {
+                return Err(format!("table {table}: {reason}"));
+            }
+            Some(Err(_)) => self.outcome.errors += 1,
+        }
+        Ok(())
+    }
+
+    /// Nothing happens any more, and nobody lies: the indexer must get to the head.
+    async fn reach_the_head(&mut self) -> Result<(), String> {
+        let highest = self.cursor().await?.map_or(0, |cursor| cursor.head_number);
+        {
+            let mut sim = self.sim();
+            sim.quiet = true;
+            let tip = sim.chain.now().tip().head.number;
+            let more = highest.saturating_sub(tip) + 4;
+            sim.chain.extend(more);
+        }
+        let tip = self.sim().chain.now().tip().head.hash;
+        let mut last = String::new();
+        for _ in 0..STEPS_TO_THE_HEAD {
+            if self.outcome.halted {
+                return Ok(());
+            }
+            let result = self.indexer.step(&self.lease).await;
+            if let Err(error) = &result {
+                last = error.to_string();
+            }
+            let idle = matches!(result, Ok(Step::Idle));
+            self.take(Some(result))?;
+            if idle && self.cursor().await?.is_some_and(|cursor| cursor.head_hash == tip) {
+                return Ok(());
+            }
+        }
+        Err(format!("not at the head after {STEPS_TO_THE_HEAD} steps; the last error: {last}"))
+    }
+
+    async fn questions(&self, whole: bool) -> Result<(), String> {
+        let Some(cursor) = self.cursor().await? else { return Ok(()) };
+        oracle::rows_are_of_one_branch(&self.database.admin, &self.sim, &cursor, whole).await?;
+        oracle::final_is_final(&self.sim().chain, &cursor)
+    }
+
+    async fn final_questions(&mut self) -> Result<(), String> {
+        let pool = &self.database.admin;
+        let Some(cursor) = self.cursor().await? else { return Err("nothing was read".to_owned()) };
+        oracle::consume(pool, self.config.chain_id, &mut self.consumed).await?;
+        if self.outcome.halted {
+            self.questions(false).await?;
+            let gone = oracle::final_is_gone(&self.sim().chain, &cursor);
+            return if gone { Ok(()) } else { Err("halted though its final block is there".to_owned()) };
+        }
+        self.questions(true).await?;
+        oracle::facts_are_final_or_retracted(pool, &self.sim, &cursor, &self.consumed).await?;
+        oracle::commands_follow_events(pool, &cursor).await?;
+        let sim = self.sim();
+        let (calls, blocks, reorgs) = (sim.calls, sim.chain.now().tip().head.number, sim.chain.reorgs);
+        let events = sim.chain.logs_up_to(cursor.head_hash).map_or(0, |logs| logs.len());
+        drop(sim);
+        self.outcome = Outcome { calls, blocks, reorgs, events, ..self.outcome.clone() };
+        Ok(())
+    }
+}
+
+/// Runs a step until it was polled so often; then it is dropped, or goes on without its connection.
+async fn interrupted<F: Future>(
+    step: F,
+    polls: u64,
+    interrupt: Interrupt,
+    database: &SimDatabase,
+) -> Option<F::Output> {
+    let mut step = pin!(step);
+    let mut polled = 0;
+    let early = std::future::poll_fn(|context| {
+        polled += 1;
+        if polled > polls { Poll::Ready(None) } else { step.as_mut().poll(context).map(Some) }
+    })
+    .await;
+    match (early, interrupt) {
+        (Some(output), _) => Some(output),
+        (None, Interrupt::Drop) => None,
+        (None, Interrupt::Cut) => {
+            database.cut_connections().await;
+            Some(step.await)
+        }
+    }
+}
+
+async fn lease(database: &SimDatabase, chain_id: u64) -> Result<Lease, String> {
+    let name = format!("indexer:{chain_id}");
+    let lease = Lease::acquire(&database.admin, &name, Uuid::new_v4(), LEASE).await;
+    lease.map_err(|error| error.to_string())?.ok_or_else(|| "the duty is taken".to_owned())
+}
+
+fn indexer(
+    database: &SimDatabase,
+    config: &ChainConfig,
+    sim: &Arc<Mutex<Sim>>,
+    endpoints: usize,
+) -> Result<Indexer<SimNode>, String> {
+    let nodes = (0..endpoints).map(|at| SimNode { sim: Arc::clone(sim), at }).collect();
+    Indexer::over(database.pool.clone(), config.clone(), nodes).map_err(|error| error.to_string())
+}
+
+/// A command for everything that may happen to a settlement, as the engine leaves them.
+async fn insert_commands(pool: &PgPool, chain: &SimChain, chain_id: u64) -> Result<(), sqlx::Error> {
+    for at in (0_u64..).take(ENTITIES) {
+        for kind in ["create", "fill", "settle", "transfer"] {
+            let of = if kind == "transfer" { "payout" } else { "settlement" };
+            sqlx::query(
+                "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
+                 values ($1, $2, $2, $3, $4, '{}')",
+            )
+            .bind(chain_id.cast_signed())
+            .bind(format!("{of} {at}"))
+            .bind(chain.entity(of, at).as_slice())
+            .bind(kind)
+            .execute(pool)
+            .await?;
+        }
+    }
+    Ok(())
+}

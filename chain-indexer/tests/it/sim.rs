@@ -1,0 +1,25 @@
+//! The indexer over simulated chains; `drill chain-sim` runs many more seeds.
+
+#![expect(clippy::unwrap_used, reason = "a test without a database has failed")]
+
+use dvp_chain_indexer::sim::{Outcome, SimDatabase, run_seed};
+
+async fn run(from: u64, count: u64) -> Vec<Outcome> {
+    let database = SimDatabase::create().await.unwrap();
+    let mut outcomes = Vec::new();
+    for seed in from..from + count {
+        match run_seed(&database, seed).await {
+            Ok(outcome) => outcomes.push(outcome),
+            Err(broken) => panic!("seed {seed}: {broken}"),
+        }
+    }
+    outcomes
+}
+
+#[tokio::test]
+async fn whatever_nodes_and_database_do_the_rows_are_the_chains_and_facts_are_final_or_retracted() {
+    let outcomes = run(1, 40).await;
+    let sum = |of: fn(&Outcome) -> u32| outcomes.iter().map(of).sum::<u32>();
+    assert!(sum(|o| o.reorgs) > 100 && sum(|o| o.unwound) > 20, "the chains hardly forked");
+    assert!(sum(|o| o.errors) > 100 && sum(|o| o.disturbed) > 100, "hardly anything went wrong");
+}
