@@ -67,6 +67,22 @@ pub struct Outcome {
     pub halted: bool,
 }
 
+impl Outcome {
+    /// Adds another one's numbers.
+    pub fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.calls += other.calls;
+        self.blocks += other.blocks;
+        self.reorgs += other.reorgs;
+        self.events += other.events;
+        self.errors += other.errors;
+        self.disturbed += other.disturbed;
+        self.unwound += other.unwound;
+        self.repaired += other.repaired;
+        self.halted |= other.halted;
+    }
+}
+
 impl SimDatabase {
     /// # Errors
     /// When there is no PostgreSQL to be had.
