@@ -15,10 +15,10 @@ use dvp_core::{
     store::{
         PgPool, StoreError,
         fix::{self, FixSessionRow},
+        fix_settings::{FixSessionSettings, find_settings},
         lease::Lease,
     },
 };
-use dvp_fix::{dictionary::Rules, session::SessionConfig};
 use sqlx::postgres::PgListener;
 use tokio::{net::TcpListener, sync::watch, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -27,10 +27,10 @@ use uuid::Uuid;
 
 use crate::{
     acceptor::{self, Directory, DoorConfig, SessionKey},
+    agreement::session_config,
     desk::Desk,
     driver::{Driver, SlowConsumer},
     gate::{Lockouts, SessionGate},
-    orders::tags,
 };
 
 /// Sessions read at once.
@@ -216,9 +216,12 @@ impl Keeper {
                 let name = format!("fix:{}", session.session_id);
                 let lease = Lease::acquire(&self.pool, &name, self.owner, self.config.lease_ttl).await?;
                 if let Some(lease) = lease {
+                    let mut conn = self.pool.acquire().await?;
+                    let settings = find_settings(&mut conn, &session.session_id).await?.unwrap_or_default();
+                    drop(conn);
                     let token = shutdown.child_token();
                     running.insert(session.session_id.clone(), token.clone());
-                    self.start(session, lease, token, tasks);
+                    self.start(session, &settings, lease, token, tasks);
                 }
             }
         }
@@ -227,14 +230,18 @@ impl Keeper {
     fn start(
         &self,
         session: FixSessionRow,
+        settings: &FixSessionSettings,
         lease: Lease,
         token: CancellationToken,
         tasks: &mut JoinSet<String>,
     ) {
         let session_id = session.session_id.clone();
-        let Some(config) = session_config(&session) else {
-            error!(session_id, "no dictionary for this session");
-            return;
+        let config = match session_config(&session, settings) {
+            Ok(config) => config,
+            Err(reason) => {
+                error!(session_id, %reason, "this session cannot be run");
+                return;
+            }
         };
         let key = SessionKey {
             begin_string: session.begin_string.clone(),
@@ -309,20 +316,4 @@ async fn renew(pool: &PgPool, lease: &Lease, ttl: Duration) -> Result<Option<Lea
     }
     again.release(pool).await?;
     Ok(None)
-}
-
-/// The rules of engagement with a configured session. `None` when its version has no dictionary here.
-fn session_config(session: &FixSessionRow) -> Option<SessionConfig> {
-    let application = match session.default_appl_ver_id.as_deref() {
-        None => session.begin_string.as_str(),
-        Some("9") => "FIX.5.0SP2",
-        Some(_) => return None,
-    };
-    let rules = Rules { extra: tags::EXTRA, ..Rules::strict(&session.begin_string, application)? };
-    let mut config =
-        SessionConfig::new(&session.begin_string, &session.service_comp_id, &session.client_comp_id, rules);
-    config.default_appl_ver_id.clone_from(&session.default_appl_ver_id);
-    config.reset_on_logon = session.reset_on_logon;
-    config.reset_allowed = session.reset_allowed;
-    Some(config)
 }

@@ -8,6 +8,7 @@
 //! [`gateway`] (all sessions of this process); inside, `desk` is the application behind each and `orders` its words.
 
 pub mod acceptor;
+mod agreement;
 pub mod application;
 mod clock;
 mod connection;

@@ -69,7 +69,8 @@ pub async fn find_settings(
     Ok(settings.bind(session_id).fetch_optional(conn).await?)
 }
 
-/// Replaces the settings of a session. They hold from its next connection on.
+/// Replaces the settings of a session. Who may log on holds from its next connection on, the terms of the session from
+/// when a gateway takes it next.
 pub async fn update_settings(
     conn: &mut PgConnection,
     session_id: &str,

@@ -9,5 +9,6 @@ mod house;
 mod limits;
 mod liveness;
 mod orders;
+mod schedule;
 mod sessions;
 mod tls;

@@ -1,0 +1,124 @@
+//! What is agreed with a counterparty, from the session's row and settings to the engine's terms.
+//!
+//! It holds from when a gateway takes the session until it gives it back.
+
+use std::time::Duration;
+
+use dvp_core::store::{fix::FixSessionRow, fix_settings::FixSessionSettings};
+use dvp_fix::{
+    codec::MsgType,
+    dictionary::Rules,
+    schedule::{Schedule, ScheduleError},
+    session::SessionConfig,
+};
+
+use crate::orders::tags;
+
+/// Types that nobody wants to hear again later: a quote is stale, a price was then. Reports are sent again.
+const NEVER_RESENT: [MsgType; 3] = [
+    MsgType::new("S").expect("one printable character"),
+    MsgType::new("AG").expect("two printable characters"),
+    MsgType::new("B").expect("one printable character"),
+];
+/// A ResendRequest like the one before is not answered twice within this time.
+const SAME_REQUEST_WINDOW: Duration = Duration::from_millis(250);
+
+/// Why a session cannot be run as it is configured.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoAgreement {
+    #[error("no dictionary for this version")]
+    NoDictionary,
+    #[error("schedule: {0}")]
+    Schedule(#[from] ScheduleError),
+}
+
+/// The engine's terms of a session.
+pub(crate) fn session_config(
+    session: &FixSessionRow,
+    settings: &FixSessionSettings,
+) -> Result<SessionConfig, NoAgreement> {
+    let application = match session.default_appl_ver_id.as_deref() {
+        None => session.begin_string.as_str(),
+        Some("9") => "FIX.5.0SP2",
+        Some(_) => return Err(NoAgreement::NoDictionary),
+    };
+    let rules = Rules::strict(&session.begin_string, application).ok_or(NoAgreement::NoDictionary)?;
+    let rules = Rules { extra: tags::EXTRA, ..rules };
+    let schedule = settings.schedule.as_deref().map_or(Ok(Schedule::CONTINUOUS), str::parse)?;
+    let seconds = u64::try_from(settings.max_latency_secs).unwrap_or(0);
+    Ok(SessionConfig {
+        default_appl_ver_id: session.default_appl_ver_id.clone(),
+        schedule,
+        reset_on_logon: session.reset_on_logon,
+        reset_allowed: session.reset_allowed,
+        max_latency: Duration::from_secs(seconds),
+        resend_request_chunk: settings.resend_request_chunk.and_then(|chunk| u64::try_from(chunk).ok()),
+        never_resent: &NEVER_RESENT,
+        same_request_window: SAME_REQUEST_WINDOW,
+        last_msg_seq_num_processed: settings.last_msg_seq_num_processed,
+        next_expected_msg_seq_num: settings.next_expected_msg_seq_num,
+        session_status: true,
+        ..SessionConfig::new(&session.begin_string, &session.service_comp_id, &session.client_comp_id, rules)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(begin_string: &str, default_appl_ver_id: Option<&str>) -> FixSessionRow {
+        FixSessionRow {
+            session_id: "id".to_owned(),
+            partner_id: "ptn_acme".to_owned(),
+            livemode: false,
+            begin_string: begin_string.to_owned(),
+            client_comp_id: "ACME".to_owned(),
+            service_comp_id: "DVP".to_owned(),
+            default_appl_ver_id: default_appl_ver_id.map(str::to_owned),
+            username: "acme".to_owned(),
+            password_hash: Vec::new(),
+            enabled: true,
+            reset_on_logon: false,
+            reset_allowed: false,
+            max_slippage_bps: 50,
+            next_in: 1,
+            next_out: 1,
+            feed_position: 0,
+        }
+    }
+
+    #[test]
+    fn settings_become_the_sessions_terms() {
+        let settings = FixSessionSettings {
+            resend_request_chunk: Some(500),
+            last_msg_seq_num_processed: true,
+            next_expected_msg_seq_num: true,
+            max_latency_secs: 7,
+            schedule: Some("weekly sun 17:05 America/New_York to fri 16:55 America/New_York".to_owned()),
+            ..FixSessionSettings::default()
+        };
+        let config = session_config(&row("FIXT.1.1", Some("9")), &settings).unwrap();
+        assert_eq!(config.resend_request_chunk, Some(500));
+        assert!(
+            config.last_msg_seq_num_processed && config.next_expected_msg_seq_num && !config.reset_allowed
+        );
+        assert_eq!(config.max_latency, Duration::from_secs(7));
+        assert_eq!(
+            config.schedule.to_string(),
+            "weekly sun 17:05:00 America/New_York to fri 16:55:00 America/New_York"
+        );
+        let plain = session_config(&row("FIX.4.2", None), &FixSessionSettings::default()).unwrap();
+        assert_eq!(plain.schedule, Schedule::CONTINUOUS);
+    }
+
+    #[test]
+    fn what_cannot_be_understood_is_not_run() {
+        let wrong =
+            FixSessionSettings { schedule: Some("always".to_owned()), ..FixSessionSettings::default() };
+        let error = |row: FixSessionRow, settings| session_config(&row, settings).err();
+        assert_eq!(error(row("FIX.4.4", None), &wrong), Some(NoAgreement::Schedule(ScheduleError::Form)));
+        let fine = FixSessionSettings::default();
+        assert_eq!(error(row("FIXT.1.1", Some("7")), &fine), Some(NoAgreement::NoDictionary));
+        assert_eq!(error(row("FIX.4.1", None), &fine), Some(NoAgreement::NoDictionary));
+    }
+}
