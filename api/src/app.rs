@@ -6,6 +6,9 @@ use dvp_core::context;
 use dvp_core::engine::Engine;
 use dvp_domain::time::Timestamp;
 
+use crate::delivery::address::Reach;
+use crate::delivery::names::{Names, SystemNames};
+use crate::feed_watch::FeedWatch;
 use crate::keys::KeyCache;
 use crate::limit::Limiter;
 use crate::nonces::Nonces;
@@ -20,7 +23,22 @@ pub struct Api {
     pub(crate) keys: Arc<KeyCache>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) nonces: Arc<Nonces>,
+    pub(crate) feed: Arc<FeedWatch>,
+    /// Where webhooks may lead.
+    pub(crate) webhooks: Arc<WebhookRules>,
     clock: Clock,
+}
+
+/// Which webhook URLs are taken.
+pub struct WebhookRules {
+    pub reach: Reach,
+    pub names: Arc<dyn Names>,
+}
+
+impl Default for WebhookRules {
+    fn default() -> Self {
+        Self { reach: Reach::Public, names: Arc::new(SystemNames) }
+    }
 }
 
 impl Api {
@@ -30,7 +48,21 @@ impl Api {
     }
 
     pub fn with_clock(engine: Engine, clock: Clock) -> Self {
-        Self { engine, keys: Arc::default(), limiter: Arc::default(), nonces: Arc::default(), clock }
+        Self {
+            engine,
+            keys: Arc::default(),
+            limiter: Arc::default(),
+            nonces: Arc::default(),
+            feed: Arc::default(),
+            webhooks: Arc::default(),
+            clock,
+        }
+    }
+
+    /// With other rules for webhook URLs than the contract's.
+    #[must_use]
+    pub fn with_webhook_rules(self, rules: WebhookRules) -> Self {
+        Self { webhooks: Arc::new(rules), ..self }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -22,6 +22,7 @@ pub(crate) enum Scope {
     ExecutionsRead,
     EventsRead,
     ReportsRead,
+    WebhooksWrite,
 }
 
 impl Scope {
@@ -32,6 +33,7 @@ impl Scope {
             Self::ExecutionsRead => "executions:read",
             Self::EventsRead => "events:read",
             Self::ReportsRead => "reports:read",
+            Self::WebhooksWrite => "webhooks:write",
         }
     }
 }

@@ -7,8 +7,11 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use dvp_core::engine::EngineError;
 use dvp_core::store::idempotency::StoredResponse;
+use dvp_core::store::{DatabaseError, StoreError};
 use serde::Serialize;
 use tracing::error;
+
+use crate::delivery::url::UrlFault;
 
 macro_rules! codes {
     ($($variant:ident $text:literal $status:ident)*) => {
@@ -47,6 +50,8 @@ codes! {
     InvalidParameter "INVALID_PARAMETER" BAD_REQUEST
     InvalidPermit "INVALID_PERMIT" BAD_REQUEST
     AlreadyExists "ALREADY_EXISTS" CONFLICT
+    IdempotencyConflict "IDEMPOTENCY_CONFLICT" CONFLICT
+    InvalidUrl "INVALID_URL" BAD_REQUEST
     InsufficientLiquidity "INSUFFICIENT_LIQUIDITY" UNPROCESSABLE_ENTITY
     InvalidRefType "INVALID_REF_TYPE" BAD_REQUEST
     ExecutionNotFound "EXECUTION_NOT_FOUND" NOT_FOUND
@@ -85,6 +90,11 @@ pub(crate) enum ApiError {
     InvalidPermit(&'static str),
     /// The field whose value is taken.
     AlreadyExists(&'static str),
+    /// The webhook routes' own: an Idempotency-Key with another body.
+    IdempotencyConflict,
+    InvalidUrl(UrlFault),
+    /// What is not there.
+    Missing(&'static str),
     InsufficientLiquidity,
     InvalidRefType,
     ExecutionNotFound,
@@ -139,6 +149,8 @@ impl ApiError {
             Self::InvalidParameter(_) => Code::InvalidParameter,
             Self::InvalidPermit(_) => Code::InvalidPermit,
             Self::AlreadyExists(_) => Code::AlreadyExists,
+            Self::IdempotencyConflict => Code::IdempotencyConflict,
+            Self::InvalidUrl(_) => Code::InvalidUrl,
             Self::InsufficientLiquidity => Code::InsufficientLiquidity,
             Self::InvalidRefType => Code::InvalidRefType,
             Self::ExecutionNotFound => Code::ExecutionNotFound,
@@ -148,7 +160,7 @@ impl ApiError {
             Self::InvalidCursor => Code::InvalidCursor,
             Self::InvalidType => Code::InvalidType,
             Self::IntentNotFound => Code::IntentNotFound,
-            Self::NotFound => Code::NotFound,
+            Self::NotFound | Self::Missing(_) => Code::NotFound,
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::Internal(_) => Code::InternalError,
             Self::Unavailable(_) | Self::Busy | Self::TimedOut => Code::ServiceUnavailable,
@@ -163,9 +175,12 @@ impl ApiError {
         let fixed = match self {
             Self::InsufficientScope(scope) => return format!("the API key lacks the scope {scope}"),
             Self::InvalidParameter(message) => return message.clone(),
+            Self::InvalidUrl(fault) => return format!("url: {fault}"),
             Self::AlreadyExists(field) => return format!("{field}: was used before"),
             Self::InvalidSignature(cause) | Self::IdempotencyKeyInvalid(cause) => cause,
             Self::InvalidPermit(problem) => problem,
+            Self::Missing(what) => what,
+            Self::IdempotencyConflict => "the Idempotency-Key was used for a different request",
             Self::MissingApiKey => "the header X-API-Key is missing",
             Self::InvalidApiKey => "the API key is not valid",
             Self::ApiKeyDisabled => "the API key is disabled",
@@ -184,7 +199,7 @@ impl ApiError {
             Self::ReceiptNotIssued => "the execution has not completed, so there is no receipt",
             Self::ReceiptCorrupt => "the stored receipt cannot be read",
             Self::InvalidCursor => "the cursor is not one of this list; ask again without it",
-            Self::InvalidType => "type: is not an event type",
+            Self::InvalidType => "type: is not an event type of the contract",
             Self::IntentNotFound => "no intent has this id",
             Self::NotFound => "there is nothing at this path",
             Self::MethodNotAllowed => "this path does not take this method",
@@ -222,6 +237,18 @@ impl From<EngineError> for ApiError {
             EngineError::Unavailable(reason) => Self::Unavailable(reason),
             EngineError::Corrupt(reason) => Self::Internal(reason),
         }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+impl From<DatabaseError> for ApiError {
+    fn from(error: DatabaseError) -> Self {
+        EngineError::from(error).into()
     }
 }
 

@@ -1,15 +1,20 @@
-//! `GET /v1/events`: a tenant's feed, page by page (contract sections 2.8 and 4, rule 3).
+//! `GET /v1/events` and `GET /v1/events/{eventId}`: a tenant's feed (contract sections 2.8 and 4, rule 3).
 //!
-//! A page that is empty gives back the position it was asked from, so a cursor never goes backwards.
+//! A page that is empty gives back the position it was asked from, so a cursor never goes backwards. With `wait` an
+//! empty page is given only when that many seconds have passed without an event.
 
-use axum::extract::{Extension, State};
+use std::time::Duration;
+
+use axum::extract::{Extension, Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
-use dvp_core::store::events::{Filter, StoredEvent};
+use dvp_core::store::events::{self, Filter, StoredEvent};
+use dvp_core::store::feed::{self, Reader};
+use dvp_core::webhooks::envelope;
+use dvp_domain::envelope::{Envelope, TEST_PING};
 use dvp_domain::event::{API_VERSION, EventType};
-use dvp_domain::time::Timestamp;
 use serde::Serialize;
-use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::app::Api;
 use crate::auth::Caller;
@@ -19,56 +24,20 @@ use crate::fields::{fault, is_id};
 use crate::query::Params;
 
 const LIMIT_DEFAULT: i64 = 20;
+const LIMIT_MAX: i64 = 100;
+/// Within the time a route may take.
+const WAIT_SECS_MAX: u64 = 8;
+/// A waiting reader looks again after so long without a wake-up.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Wake-ups closer than this are one.
+const BREATH: Duration = Duration::from_millis(20);
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Page {
-    data: Vec<Envelope>,
+struct Page<'a> {
+    data: Vec<Envelope<'a>>,
     has_more: bool,
     next_cursor: String,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Envelope {
-    object: &'static str,
-    id: String,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    occurred_at: String,
-    observed_at: String,
-    is_terminal: bool,
-    livemode: bool,
-    api_version: &'static str,
-    intent_id: String,
-    client_reference: Option<String>,
-    sequence: i64,
-    data: Data,
-}
-
-#[derive(Serialize)]
-struct Data {
-    object: Value,
-}
-
-impl From<StoredEvent> for Envelope {
-    fn from(stored: StoredEvent) -> Self {
-        let event = stored.event;
-        Self {
-            object: "event",
-            id: event.event_id,
-            kind: event.kind.as_str(),
-            occurred_at: Timestamp::from(event.occurred_at).iso8601(),
-            observed_at: Timestamp::from(event.observed_at).iso8601(),
-            is_terminal: event.kind.is_terminal(),
-            livemode: event.tenant.livemode,
-            api_version: API_VERSION,
-            intent_id: event.intent_id,
-            client_reference: event.client_reference,
-            sequence: event.sequence,
-            data: Data { object: event.object },
-        }
-    }
 }
 
 pub(crate) async fn list(
@@ -77,13 +46,15 @@ pub(crate) async fn list(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let params = Params::of(&uri)?;
-    let limit = params.limit(LIMIT_DEFAULT)?;
+    let limit = limit(&params)?;
+    let wait = wait(&params)?;
     let kind = params.get("type")?.map(asked_type).transpose()?;
     let intent_id = params.get("intentId")?.map(str::to_owned);
     if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
         return Err(fault("intentId", "must have 1 to 128 characters"));
     }
-    let (epoch, vault) = (api.engine.feed_epoch().await?, &api.engine.context().vault);
+    let Reader { epoch, api_version } = reader(&api, &caller).await?;
+    let vault = &api.engine.context().vault;
     let feed = Feed { vault, tenant: &caller.tenant, epoch };
     let after = match params.get("since")? {
         Some(cursor) => feed.position(cursor).ok_or(ApiError::InvalidCursor)?,
@@ -95,15 +66,63 @@ pub(crate) async fn list(
             let kind = kind.and_then(AskedType::lifecycle);
             // One more than asked for tells whether more follow.
             let filter = Filter { after, kind, intent_id, limit: limit.saturating_add(1) };
-            api.engine.events(&caller.tenant, &filter).await?
+            find(&api, &caller, &filter, wait).await?
         }
     };
     let limit = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > limit;
     found.truncate(limit);
     let next_cursor = feed.cursor(found.last().map_or(after, |last| last.position));
-    let page = Page { data: found.into_iter().map(Envelope::from).collect(), has_more, next_cursor };
-    Ok(json(StatusCode::OK, text(&page)))
+    let version = api_version.as_deref().unwrap_or(API_VERSION);
+    let data = found.iter().map(|stored| envelope(stored, version)).collect();
+    Ok(json(StatusCode::OK, text(&Page { data, has_more, next_cursor })))
+}
+
+async fn reader(api: &Api, caller: &Caller) -> Result<Reader, ApiError> {
+    let mut conn = api.engine.pool().acquire().await?;
+    Ok(feed::load_reader(&mut conn, &caller.key_id).await?)
+}
+
+/// A page, or what there is after `wait`.
+async fn find(
+    api: &Api,
+    caller: &Caller,
+    filter: &Filter,
+    wait: Duration,
+) -> Result<Vec<StoredEvent>, ApiError> {
+    if wait.is_zero() {
+        return Ok(api.engine.events(&caller.tenant, filter).await?);
+    }
+    let until = Instant::now() + wait;
+    let mut heard = api.feed.subscribe(api.engine.pool()).await;
+    loop {
+        heard.borrow_and_update();
+        let found = api.engine.events(&caller.tenant, filter).await?;
+        let now = Instant::now();
+        if !found.is_empty() || now >= until {
+            return Ok(found);
+        }
+        // A closed channel would make this spin, were it not for the breath.
+        let _ = tokio::time::timeout_at(until.min(now + LOOK_AGAIN), heard.changed()).await;
+        tokio::time::sleep(BREATH).await;
+    }
+}
+
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Path(event_id): Path<String>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    let missing = ApiError::Missing("no event of the last 15 days has this id");
+    if !is_id(&event_id) {
+        return Err(missing);
+    }
+    let mut conn = api.engine.pool().acquire().await?;
+    let found = events::find_for_tenant(&mut conn, &caller.tenant, &event_id).await?;
+    let stored = found.ok_or(missing)?;
+    let reader = feed::load_reader(&mut conn, &caller.key_id).await?;
+    let version = reader.api_version.as_deref().unwrap_or(API_VERSION);
+    Ok(json(StatusCode::OK, text(&envelope(&stored, version))))
 }
 
 /// A type of the contract: pings belong to no intent and are never in the feed.
@@ -123,8 +142,30 @@ impl AskedType {
 }
 
 fn asked_type(text: &str) -> Result<AskedType, ApiError> {
-    if text == "test.ping" {
+    if text == TEST_PING {
         return Ok(AskedType::Ping);
     }
     EventType::parse(text).map(AskedType::Of).ok_or(ApiError::InvalidType)
+}
+
+/// How many items a page has at most.
+pub(crate) fn limit(params: &Params) -> Result<i64, ApiError> {
+    let Some(text) = params.get("limit")? else { return Ok(LIMIT_DEFAULT) };
+    let limit = whole_number(text).and_then(|limit| i64::try_from(limit).ok());
+    limit
+        .filter(|limit| (1..=LIMIT_MAX).contains(limit))
+        .ok_or_else(|| fault("limit", "must be a whole number from 1 to 100"))
+}
+
+fn wait(params: &Params) -> Result<Duration, ApiError> {
+    let Some(text) = params.get("wait")? else { return Ok(Duration::ZERO) };
+    whole_number(text)
+        .filter(|seconds| *seconds <= WAIT_SECS_MAX)
+        .map(Duration::from_secs)
+        .ok_or_else(|| fault("wait", "must be a whole number of seconds from 0 to 8"))
+}
+
+fn whole_number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }

@@ -1,12 +1,14 @@
 //! The REST API of dvp: authentication, limits, idempotency and handlers in front of the engine.
 //!
 //! **Architecture invariant:** nothing here decides business or writes anything but through
-//! [`Engine`](dvp_core::engine::Engine). What this crate keeps itself (known keys, rate windows, nonces) is lost
+//! [`Engine`](dvp_core::engine::Engine) and, for webhooks, [`dvp_core::webhooks`]. What this crate keeps itself (known keys, rate windows, nonces) is lost
 //! with the process and may be lost.
 //!
 //! A request passes, in this order: request id and time limit (`request`), key, scope and rate (`auth`), signature
 //! (`signature`), idempotency (`once`), body (`fields` and each route's `parse`), the engine. The order decides which
 //! answer a doubly wrong request gets.
+//!
+//! Beside the routes runs [`delivery`], which sends the feed's events to partners' endpoints.
 //!
 //! Reading order: `server` the routes, `error` how a request fails, `request`, `auth`, `signature`, `once`, then one
 //! module a route.
@@ -14,10 +16,12 @@
 mod app;
 mod auth;
 mod cursor;
+pub mod delivery;
 mod docs;
 mod error;
 mod events;
 mod executions;
+mod feed_watch;
 mod fields;
 mod firm_quotes;
 mod health;
@@ -35,8 +39,9 @@ mod request;
 mod routes;
 mod server;
 mod signature;
+mod webhooks;
 
-pub use app::{Api, Clock};
+pub use app::{Api, Clock, WebhookRules};
 pub use error::Code;
 pub use openapi::{document, document_text};
 pub use server::{router, serve};

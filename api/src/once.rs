@@ -18,7 +18,7 @@ use crate::auth::Caller;
 use crate::error::{ApiError, given};
 use crate::signature::read_body;
 
-const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
 
 /// A write that was not answered before.
 pub(crate) struct Once {

@@ -5,6 +5,7 @@
 
 pub(crate) mod operations;
 mod schemas;
+pub(crate) mod webhooks;
 
 use std::sync::OnceLock;
 
@@ -63,6 +64,32 @@ const OF_POSTS: [Code; 7] = [
     Code::InvalidParameter,
 ];
 
+/// Webhook management takes an `Idempotency-Key` or none.
+const OF_MANAGEMENT: [Code; 5] = [
+    Code::IdempotencyKeyInvalid,
+    Code::IdempotencyConflict,
+    Code::PayloadTooLarge,
+    Code::UnsupportedMediaType,
+    Code::InvalidParameter,
+];
+
+/// How a route's repetitions are told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeats {
+    /// It changes nothing, or may be repeated.
+    Freely,
+    ByRequiredKey,
+    ByOptionalKey,
+}
+
+fn repeats(route: &Route, tag: &str) -> Repeats {
+    match (route.method, tag) {
+        ("post" | "patch", webhooks::TAG) => Repeats::ByOptionalKey,
+        ("post", _) => Repeats::ByRequiredKey,
+        _ => Repeats::Freely,
+    }
+}
+
 /// The whole document.
 pub fn document() -> Value {
     let mut paths: Map<String, Value> = Map::new();
@@ -107,13 +134,15 @@ pub(crate) async fn show() -> Response {
 
 fn operation(route: &Route) -> Value {
     let described = (route.operation)();
-    let is_post = route.method == "post";
+    let repeats = repeats(route, described.tag);
     let mut parameters = described.params;
     if let Access::Signed(_) = route.access {
         parameters.extend(operations::signature_headers());
     }
-    if is_post {
-        parameters.push(operations::idempotency_header());
+    match repeats {
+        Repeats::Freely => {}
+        Repeats::ByRequiredKey => parameters.push(operations::idempotency_header()),
+        Repeats::ByOptionalKey => parameters.push(webhooks::idempotency_header()),
     }
     parameters.push(operations::request_id_header());
     let mut operation = json!({
@@ -122,7 +151,7 @@ fn operation(route: &Route) -> Value {
         "summary": described.summary,
         "description": description(described.description, route.access),
         "parameters": parameters,
-        "responses": responses(route.access, is_post, described.answers, described.errors),
+        "responses": responses(route.access, repeats, described.answers, described.errors),
         "security": match route.access {
             Access::Open => json!([]),
             Access::Key(_) | Access::Signed(_) => json!([{"apiKey": []}]),
@@ -130,8 +159,7 @@ fn operation(route: &Route) -> Value {
     });
     if let Some(schema) = described.body {
         let schema = json!({"$ref": format!("#/components/schemas/{schema}")});
-        operation["requestBody"] =
-            json!({"required": true, "content": {"application/json": {"schema": schema}}});
+        operation["requestBody"] = json!({"required": !webhooks::body_is_optional(described.id), "content": {"application/json": {"schema": schema}}});
     }
     operation
 }
@@ -145,7 +173,7 @@ fn description(text: &str, access: Access) -> String {
     format!("{text}\n\nScope: {}.", names.join(" or ")).trim_start().to_owned()
 }
 
-fn responses(access: Access, is_post: bool, answers: Vec<Success>, errors: &[Code]) -> Value {
+fn responses(access: Access, repeats: Repeats, answers: Vec<Success>, errors: &[Code]) -> Value {
     let mut codes: Vec<Code> = errors.to_vec();
     match access {
         Access::Open => codes.extend([Code::InternalError, Code::ServiceUnavailable]),
@@ -155,8 +183,10 @@ fn responses(access: Access, is_post: bool, answers: Vec<Success>, errors: &[Cod
             codes.push(Code::InvalidSignature);
         }
     }
-    if is_post {
-        codes.extend(OF_POSTS);
+    match repeats {
+        Repeats::Freely => {}
+        Repeats::ByRequiredKey => codes.extend(OF_POSTS),
+        Repeats::ByOptionalKey => codes.extend(OF_MANAGEMENT),
     }
     let mut responses = Map::new();
     for Success { status, description, content } in answers {

@@ -13,20 +13,21 @@ pub(super) fn tags() -> Value {
         {"name": "executions", "description": "What became of accepted intents."},
         {"name": "reports", "description": "Executions over days, with totals."},
         {"name": "events", "description": "The feed."},
+        {"name": "webhooks", "description": "Events sent to you."},
         {"name": "service", "description": "About the service itself."},
     ])
 }
 
-fn ok(status: u16, description: &'static str, schema: &'static str) -> Success {
+pub(super) fn ok(status: u16, description: &'static str, schema: &'static str) -> Success {
     Success { status, description, content: Json(schema) }
 }
 
-fn text_param(place: &str, name: &str, required: bool, description: &str) -> Value {
+pub(super) fn text_param(place: &str, name: &str, required: bool, description: &str) -> Value {
     let schema = json!({"type": "string", "minLength": 1, "maxLength": 128});
     json!({"name": name, "in": place, "required": required, "description": description, "schema": schema})
 }
 
-fn limit_param(default: u32) -> Value {
+pub(super) fn limit_param(default: u32) -> Value {
     json!({
         "name": "limit", "in": "query", "description": "Items a page.",
         "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": default},
@@ -40,7 +41,7 @@ fn date_param(name: &str, description: &str) -> Value {
     })
 }
 
-fn cursor_param(name: &str) -> Value {
+pub(super) fn cursor_param(name: &str) -> Value {
     json!({
         "name": name, "in": "query", "description": "`nextCursor` of the page before, as it is.",
         "schema": {"type": "string", "maxLength": 4096},
@@ -259,10 +260,27 @@ pub(crate) fn events() -> Operation {
             json!({"name": "type", "in": "query", "schema": {"type": "string", "enum": kinds}}),
             text_param("query", "intentId", false, "Only this intent's."),
             limit_param(20),
+            json!({
+                "name": "wait", "in": "query", "description": "Seconds to wait for an event when there is none.",
+                "schema": {"type": "integer", "minimum": 0, "maximum": 8, "default": 0},
+            }),
         ],
         body: None,
         answers: vec![ok(200, "A page.", "EventPage")],
         errors: &[Code::InvalidParameter, Code::InvalidCursor, Code::InvalidType],
+    }
+}
+
+pub(crate) fn event() -> Operation {
+    Operation {
+        id: "getEvent",
+        tag: "events",
+        summary: "One event",
+        description: "Of the last 15 days.",
+        params: vec![text_param("path", "eventId", true, "As in its envelope.")],
+        body: None,
+        answers: vec![ok(200, "The event.", "Event")],
+        errors: &[Code::NotFound],
     }
 }
 

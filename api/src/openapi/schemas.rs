@@ -1,10 +1,12 @@
 //! The shapes of requests and answers.
 
 mod requests;
+mod webhooks;
 
 use serde_json::{Map, Value, json};
 
 use self::requests::requests;
+use self::webhooks::webhooks;
 
 /// An object whose named fields are always there, whatever else it has.
 fn object(fields: &[(&str, Value)]) -> Value {
@@ -65,7 +67,7 @@ fn hash() -> Value {
 /// Every component.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
-    for group in [requests(), quotes(), intents(), executions(), reports(), events(), service()] {
+    for group in [requests(), quotes(), intents(), executions(), reports(), events(), webhooks(), service()] {
         for (name, schema) in group {
             all.insert(name.to_owned(), schema);
         }

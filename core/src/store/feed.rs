@@ -130,3 +130,22 @@ pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError
     .await?;
     Ok(done.rows_affected())
 }
+
+/// What a page of the feed needs to know beside its events.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    /// Cursors of another epoch are refused.
+    pub epoch: uuid::Uuid,
+    /// The schema version pinned to the key's endpoint.
+    pub api_version: Option<String>,
+}
+
+pub async fn load_reader(conn: &mut PgConnection, key_id: &str) -> Result<Reader, StoreError> {
+    let (epoch, api_version) = sqlx::query_as(
+        "select c.epoch, w.api_version from feed_counter c left join webhook_endpoint w on w.key_id = $1",
+    )
+    .bind(key_id)
+    .fetch_one(conn)
+    .await?;
+    Ok(Reader { epoch, api_version })
+}

@@ -28,8 +28,9 @@ pub mod webhook_deliveries;
 pub mod webhook_replays;
 pub mod webhooks;
 
-pub use sqlx::PgPool;
 use sqlx::migrate::Migrator;
+pub use sqlx::postgres::PgListener;
+pub use sqlx::{Error as DatabaseError, PgConnection, PgPool};
 
 /// The schema, embedded in the binary.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use dvp_domain::envelope::BODY_BYTES_MAX;
 use sqlx::PgConnection;
 
 use super::StoreError;
@@ -43,12 +44,17 @@ pub struct NewDelivery {
     pub body: String,
 }
 
-/// Stores deliveries that are due at once, and wakes the workers.
+/// Stores deliveries that are due at once, and wakes the workers. One that is too large has failed before it began.
 pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), StoreError> {
     let text = |of: fn(&NewDelivery) -> &str| new.iter().map(of).collect::<Vec<_>>();
     sqlx::query(
-        "insert into webhook_delivery (endpoint_id, partner_id, event_id, type, origin, body) \
-         select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])",
+        "insert into webhook_delivery (endpoint_id, partner_id, event_id, type, origin, body, state, ended_at) \
+         select endpoint, partner, event, type, origin, case when fits then body end, \
+                case when fits then 'pending' else 'failed' end, \
+                case when not fits then clock_timestamp() end \
+         from (select *, octet_length(body) <= $7 as fits \
+               from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) \
+                    as u (endpoint, partner, event, type, origin, body)) as new",
     )
     .bind(text(|d| &d.endpoint_id))
     .bind(text(|d| &d.partner_id))
@@ -56,6 +62,7 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), 
     .bind(text(|d| &d.kind))
     .bind(text(|d| d.origin.as_str()))
     .bind(text(|d| &d.body))
+    .bind(i32::try_from(BODY_BYTES_MAX).unwrap_or(i32::MAX))
     .execute(&mut *conn)
     .await?;
     sqlx::query("select pg_notify('dvp_webhook', '')").execute(conn).await?;
@@ -149,19 +156,6 @@ impl ClaimedRow {
             },
         })
     }
-}
-
-/// When the next delivery to an active endpoint is due, if there is one.
-pub async fn find_next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    let row: (Option<DateTime<Utc>>,) = sqlx::query_as(
-        "select min(d.due_at) from webhook_endpoint w cross join lateral ( \
-             select due_at from webhook_delivery where endpoint_id = w.id and state = 'pending' \
-             order by due_at limit 1) d \
-         where w.is_active",
-    )
-    .fetch_one(conn)
-    .await?;
-    Ok(row.0)
 }
 
 /// What becomes of a delivery after an attempt.

@@ -1,0 +1,114 @@
+//! Webhook delivery (contract section 6.2): the feed's events, sent to the endpoints that subscribe to them.
+//!
+//! ```text
+//! feed ──dispatcher──> delivery rows ──claims (lease, fence)──> lanes, one an endpoint ──> client ──> endpoint
+//!                            ^                                                                │
+//!                            └──────────── outcomes, in batches: attempt, next due, health <──┘
+//! ```
+//!
+//! Invariants: a delivery row is committed with the dispatcher's position, so no event is passed over; no database
+//! transaction is open while a request is under way; an outcome counts only under the fence of its claim; a process
+//! that dies leaves claims that fall due again. What is repeated has the same id and the same bytes.
+//!
+//! Reading order: [`address`], [`url`], [`names`] where may be sent; [`signature`]; `client` one attempt;
+//! `dispatcher`; `lanes` who may have how much; `worker` and `outcome`; `keeping` the end of rows.
+
+pub mod address;
+mod client;
+mod dispatcher;
+mod keeping;
+mod lanes;
+pub mod names;
+mod outcome;
+pub mod signature;
+pub mod url;
+mod wake;
+mod worker;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dvp_core::engine::Engine;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_util::sync::CancellationToken;
+
+use self::address::Reach;
+use self::client::Client;
+pub use self::client::SetupError;
+use self::names::{Names, SystemNames};
+use self::wake::Wake;
+
+/// Where and how much is sent.
+pub struct DeliveryConfig {
+    pub reach: Reach,
+    pub names: Arc<dyn Names>,
+    /// Authorities beside the system's.
+    pub authorities: Vec<CertificateDer<'static>>,
+    pub limits: Limits,
+}
+
+/// How much at a time, and how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// From the first byte to the answer's head (contract section 6.2, rule 3).
+    pub timeout: Duration,
+    /// Requests under way to one endpoint, at most.
+    pub per_endpoint: usize,
+    /// Deliveries in hand of one process, at most.
+    pub in_hand: usize,
+    /// How long a claim holds.
+    pub lease: Duration,
+    /// How often is looked without a wake-up.
+    pub poll: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(15),
+            per_endpoint: 32,
+            in_hand: 4096,
+            lease: Duration::from_secs(60),
+            poll: Duration::from_millis(500),
+        }
+    }
+}
+
+impl Default for DeliveryConfig {
+    fn default() -> Self {
+        Self {
+            reach: Reach::Public,
+            names: Arc::new(SystemNames),
+            authorities: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// The delivery role of a process, ready to run.
+pub struct Delivery {
+    engine: Engine,
+    client: Arc<Client>,
+    limits: Limits,
+}
+
+impl Delivery {
+    /// # Errors
+    /// When the TLS client cannot be set up.
+    pub fn new(engine: Engine, config: DeliveryConfig) -> Result<Self, SetupError> {
+        let limits = config.limits;
+        Ok(Self { engine, client: Arc::new(Client::new(config)?), limits })
+    }
+
+    /// Delivers until `shutdown`. What is under way then is given a moment to end.
+    pub async fn run(self, shutdown: CancellationToken) {
+        let Self { engine, client, limits } = self;
+        let wake = Wake::default();
+        tokio::join!(
+            wake::listen(engine.pool(), &wake, &shutdown),
+            dispatcher::run(engine.pool(), &wake, limits.poll, &shutdown),
+            worker::run(&engine, &client, limits, &wake, &shutdown),
+            keeping::run(engine.pool(), &shutdown),
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! One attempt: a POST that follows no redirect, uses no proxy, reaches no private address, and reads no more of an
+//! answer than the log keeps.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use tokio_rustls::rustls;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tracing::warn;
+
+use super::DeliveryConfig;
+use super::address::Reach;
+use super::names::{Guarded, Refused, Unresolved};
+use super::url::check;
+
+const USER_AGENT: &str = "svc-webhook/1.0";
+const BODY_TYPE: &str = "application/json; charset=utf-8";
+/// How much of an answer's body the log keeps.
+const PREFIX_BYTES: usize = 1024;
+/// How long an answer's body may keep an attempt that is decided already.
+const BODY_LIMIT: Duration = Duration::from_secs(1);
+/// Open connections kept for each host.
+const IDLE_PER_HOST: usize = 64;
+
+/// The client could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("HTTP client: {0}")]
+    Http(#[from] reqwest::Error),
+}
+
+/// Why an attempt brought no 2xx, in the words of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// No answer in time.
+    Timeout,
+    /// An address that is not public.
+    AddressRefused,
+    /// The URL no longer follows the rules.
+    UrlRefused,
+    /// The name does not resolve.
+    Dns,
+    Tls,
+    /// Nobody listens.
+    Connect,
+    /// The connection ended, or what came back was no HTTP.
+    Closed,
+    /// 3xx: not followed.
+    Redirect,
+    /// Any other status but 2xx.
+    Status,
+    /// Our resolver or our network is out of order.
+    Ours,
+}
+
+impl Fault {
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::AddressRefused => "address_refused",
+            Self::UrlRefused => "url_refused",
+            Self::Dns => "dns",
+            Self::Tls => "tls",
+            Self::Connect => "connect",
+            Self::Closed => "closed",
+            Self::Redirect => "redirect",
+            Self::Status => "status",
+            Self::Ours => "ours",
+        }
+    }
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone)]
+pub(super) struct Sent {
+    pub(super) status: Option<u16>,
+    /// `None`: a 2xx.
+    pub(super) fault: Option<Fault>,
+    pub(super) latency: Duration,
+    pub(super) body_prefix: Option<String>,
+}
+
+/// What is sent.
+pub(super) struct Post {
+    pub(super) url: String,
+    pub(super) event_id: String,
+    pub(super) t: u64,
+    /// `Svc-Signature`.
+    pub(super) signature: String,
+    /// `webhook-signature` of Standard Webhooks.
+    pub(super) standard_signature: String,
+    pub(super) body: String,
+}
+
+/// Shared by all attempts of a process, with its connections.
+pub(super) struct Client {
+    http: reqwest::Client,
+    reach: Reach,
+    timeout: Duration,
+}
+
+impl Client {
+    pub(super) fn new(config: DeliveryConfig) -> Result<Self, SetupError> {
+        let DeliveryConfig { reach, names, authorities, limits } = config;
+        let http = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls(authorities)?)
+            .https_only(true)
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .no_gzip()
+            .no_brotli()
+            .no_deflate()
+            .no_zstd()
+            .user_agent(USER_AGENT)
+            .timeout(limits.timeout.saturating_add(BODY_LIMIT))
+            .connect_timeout(limits.timeout)
+            .pool_max_idle_per_host(IDLE_PER_HOST)
+            .tcp_nodelay(true)
+            .dns_resolver(Arc::new(Guarded { names, reach: reach.clone() }))
+            .build()?;
+        Ok(Self { http, reach, timeout: limits.timeout })
+    }
+
+    pub(super) async fn send(&self, post: Post) -> Sent {
+        let started = Instant::now();
+        let failed =
+            |fault| Sent { status: None, fault: Some(fault), latency: started.elapsed(), body_prefix: None };
+        let Ok(url) = check(&post.url, &self.reach) else { return failed(Fault::UrlRefused) };
+        let Some(headers) = headers(&post) else { return failed(Fault::Ours) };
+        let request = self.http.post(url).headers(headers).body(post.body);
+        let answer = match tokio::time::timeout(self.timeout, request.send()).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return failed(classify(&error)),
+            Err(_) => return failed(Fault::Timeout),
+        };
+        let (status, latency) = (answer.status(), started.elapsed());
+        let fault = match status.as_u16() {
+            200..=299 => None,
+            300..=399 => Some(Fault::Redirect),
+            _ => Some(Fault::Status),
+        };
+        let body_prefix = Some(prefix(answer).await);
+        Sent { status: Some(status.as_u16()), fault, latency, body_prefix }
+    }
+}
+
+/// TLS 1.2 and 1.3 with the system's authorities and the configured ones.
+fn tls(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, SetupError> {
+    let mut roots = RootCertStore::empty();
+    let system = rustls_native_certs::load_native_certs();
+    for error in &system.errors {
+        warn!(%error, "some of the system's certificate authorities cannot be read");
+    }
+    roots.add_parsable_certificates(system.certs);
+    for authority in authorities {
+        roots.add(authority)?;
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = [&rustls::version::TLS13, &rustls::version::TLS12];
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&versions)?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
+fn headers(post: &Post) -> Option<HeaderMap> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(BODY_TYPE));
+    for (name, value) in [
+        (super::signature::HEADER, post.signature.clone()),
+        ("webhook-id", post.event_id.clone()),
+        ("webhook-timestamp", post.t.to_string()),
+        ("webhook-signature", post.standard_signature.clone()),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::try_from(value).ok()?);
+    }
+    Some(headers)
+}
+
+/// How the body begins. A body that is longer, or slow, is left: its connection is not used again.
+async fn prefix(mut answer: reqwest::Response) -> String {
+    let mut bytes = Vec::new();
+    let _ = tokio::time::timeout(BODY_LIMIT, async {
+        while bytes.len() < PREFIX_BYTES
+            && let Ok(Some(chunk)) = answer.chunk().await
+        {
+            bytes.extend_from_slice(chunk.get(..PREFIX_BYTES - bytes.len()).unwrap_or(&chunk));
+        }
+    })
+    .await;
+    // The database's text knows no U+0000.
+    String::from_utf8_lossy(&bytes).replace('\0', "\u{fffd}")
+}
+
+/// What lies at the bottom of an error.
+fn classify(error: &reqwest::Error) -> Fault {
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(inner) = cause {
+        if inner.is::<Refused>() {
+            return Fault::AddressRefused;
+        }
+        if let Some(unresolved) = inner.downcast_ref::<Unresolved>() {
+            return if unresolved.is_ours() { Fault::Ours } else { Fault::Dns };
+        }
+        if inner.is::<rustls::Error>() {
+            return Fault::Tls;
+        }
+        if let Some(fault) = inner.downcast_ref::<io::Error>().and_then(classify_io) {
+            return fault;
+        }
+        cause = inner.source();
+    }
+    match (error.is_timeout(), error.is_connect()) {
+        (true, _) => Fault::Timeout,
+        (false, true) => Fault::Connect,
+        (false, false) => Fault::Closed,
+    }
+}
+
+fn classify_io(error: &io::Error) -> Option<Fault> {
+    // Too many open files, here or on the whole machine.
+    const EMFILE: i32 = 24;
+    const ENFILE: i32 = 23;
+    if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
+        return Some(Fault::Tls);
+    }
+    if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) {
+        return Some(Fault::Ours);
+    }
+    match error.kind() {
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown | io::ErrorKind::AddrNotAvailable => {
+            Some(Fault::Ours)
+        }
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable => Some(Fault::Connect),
+        io::ErrorKind::TimedOut => Some(Fault::Timeout),
+        _ => None,
+    }
+}

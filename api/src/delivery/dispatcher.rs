@@ -1,0 +1,109 @@
+//! Turns the feed, and what is to be replayed of it, into deliveries.
+//!
+//! One process at a time: it holds the lock of the row that says how far the feed was turned, and moves it in the
+//! transaction that inserts the deliveries.
+
+use std::time::Duration;
+
+use dvp_core::store::feed::{self, Routed};
+use dvp_core::store::webhook_deliveries::{self as deliveries, NewDelivery, Origin};
+use dvp_core::store::{PgPool, StoreError, webhook_replays};
+use dvp_core::webhooks::body;
+use dvp_domain::envelope::BODY_BYTES_MAX;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use super::wake::Wake;
+
+/// Positions of the feed one transaction turns.
+const STRIDE: i64 = 1000;
+
+pub(super) async fn run(pool: &PgPool, wake: &Wake, poll: Duration, shutdown: &CancellationToken) {
+    while !shutdown.is_cancelled() {
+        let more = match step(pool).await {
+            Ok(more) => more,
+            Err(error) => {
+                error!(%error, "the feed cannot be turned into deliveries");
+                false
+            }
+        };
+        if more {
+            continue;
+        }
+        tokio::select! {
+            () = wake.dispatcher.notified() => {}
+            () = tokio::time::sleep(poll) => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
+}
+
+/// One piece of the feed and one of a replay. Returns whether there is more.
+async fn step(pool: &PgPool) -> Result<bool, StoreError> {
+    let fed = turn_feed(pool).await?;
+    let replayed = turn_replay(pool).await?;
+    Ok(fed || replayed)
+}
+
+async fn turn_feed(pool: &PgPool) -> Result<bool, StoreError> {
+    let mut tx = pool.begin().await?;
+    let Some(position) = feed::lock_dispatcher(&mut tx).await? else { return Ok(false) };
+    let last = feed::load_last_position(&mut tx).await?;
+    if position >= last {
+        return Ok(false);
+    }
+    let until = last.min(position.saturating_add(STRIDE));
+    let routed = feed::list_routed(&mut tx, position, until).await?;
+    insert(&mut tx, &routed, Origin::Feed).await?;
+    feed::update_dispatcher(&mut tx, until).await?;
+    tx.commit().await?;
+    Ok(until < last)
+}
+
+async fn turn_replay(pool: &PgPool) -> Result<bool, StoreError> {
+    let mut tx = pool.begin().await?;
+    let Some(replay) = webhook_replays::lock_oldest(&mut tx).await? else { return Ok(false) };
+    let until = replay.until.min(replay.position.saturating_add(STRIDE));
+    let routed = feed::list_replayed(&mut tx, &replay, until).await?;
+    insert(&mut tx, &routed, Origin::Replay).await?;
+    if until >= replay.until {
+        webhook_replays::delete(&mut tx, replay.id).await?;
+        info!(endpoint = replay.endpoint_id, "replay queued to its end");
+    } else {
+        webhook_replays::update_position(&mut tx, replay.id, until).await?;
+    }
+    tx.commit().await?;
+    Ok(true)
+}
+
+async fn insert(
+    conn: &mut dvp_core::store::PgConnection,
+    routed: &[Routed],
+    origin: Origin,
+) -> Result<(), StoreError> {
+    if routed.is_empty() {
+        return Ok(());
+    }
+    let new: Vec<NewDelivery> = routed.iter().map(|one| delivery(one, origin)).collect();
+    deliveries::insert(conn, &new).await
+}
+
+fn delivery(routed: &Routed, origin: Origin) -> NewDelivery {
+    let event = &routed.stored.event;
+    let body = body(&routed.stored, &routed.api_version);
+    if body.len() > BODY_BYTES_MAX {
+        error!(
+            event = event.event_id,
+            bytes = body.len(),
+            "an event is too large to deliver; it can be listed"
+        );
+    }
+    NewDelivery {
+        endpoint_id: routed.endpoint_id.clone(),
+        partner_id: event.tenant.partner_id.clone(),
+        event_id: event.event_id.clone(),
+        kind: event.kind.as_str().to_owned(),
+        origin,
+        body,
+    }
+}
