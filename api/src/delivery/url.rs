@@ -71,7 +71,7 @@ fn authority(text: &str) -> &str {
 fn is_public_name(name: &str) -> bool {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let private = |suffix: &&str| name == **suffix || name.ends_with(&format!(".{suffix}"));
-    name.contains('.') && !PRIVATE_SUFFIXES.iter().any(|suffix| private(suffix))
+    name.contains('.') && !PRIVATE_SUFFIXES.iter().any(private)
 }
 
 #[cfg(test)]

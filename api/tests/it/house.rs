@@ -12,7 +12,8 @@ use alloy::signers::local::PrivateKeySigner;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
-use dvp_api::{Api, router};
+use dvp_api::delivery::names::{LookUp, Names};
+use dvp_api::{Api, WebhookRules, router};
 use dvp_core::chain::{ChainFact, ChainUnavailable, PermitNonces};
 use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::TestDatabase;
@@ -55,6 +56,17 @@ impl PermitNonces for NextNonce {
         _owner: &'a str,
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>> {
         Box::pin(async { Ok(u128::from(self.0.load(Ordering::Relaxed))) })
+    }
+}
+
+/// Stands for the resolver: `private.example` has a private address among its own.
+struct OwnNames;
+
+impl Names for OwnNames {
+    fn look_up<'a>(&'a self, name: &'a str) -> LookUp<'a> {
+        let mut found = vec!["8.8.8.8".parse().unwrap()];
+        found.extend((name == "private.example").then(|| "10.0.0.1".parse::<std::net::IpAddr>().unwrap()));
+        Box::pin(async move { Ok(found) })
     }
 }
 
@@ -213,7 +225,13 @@ fn context() -> Context {
 }
 
 impl House {
+    /// With the contract's rules for webhooks, and names of its own.
     pub(crate) async fn new() -> Self {
+        let names = Arc::new(OwnNames);
+        Self::with_webhooks(WebhookRules { names, ..WebhookRules::default() }).await
+    }
+
+    pub(crate) async fn with_webhooks(webhook_rules: WebhookRules) -> Self {
         let database = TestDatabase::create().await;
         let pool = database.pool().clone();
         let mut conn = pool.acquire().await.unwrap();
@@ -229,7 +247,8 @@ impl House {
         let api = Api::with_clock(
             engine.clone(),
             Arc::new(move || Timestamp::from_millis(read.load(Ordering::Relaxed))),
-        );
+        )
+        .with_webhook_rules(webhook_rules);
         let blank = Keys { id: String::new(), api_key: String::new(), secret: String::new() };
         let mut house = Self {
             database,

@@ -14,3 +14,4 @@ mod quotes;
 mod reconciliation;
 mod signing;
 mod transport;
+mod webhooks;
