@@ -122,18 +122,17 @@ fn create_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<Ch
     })))
 }
 
-/// The recipient of tokens: the named one, else the owner of the intent.
 fn transfer_command(context: &Context, terms: &Terms) -> Result<ChainCommand, StoreError> {
     let Some(AssetKind::Erc20 { address, .. }) =
         context.registry.find(&terms.output.asset).map(|asset| &asset.kind)
     else {
         return Err(StoreError::corrupt("execution", "an on-chain output that is no token"));
     };
-    let request = &terms.request;
+    let no_wallet = || StoreError::corrupt("execution", "an on-chain output to no wallet");
     Ok(ChainCommand::Transfer(Box::new(TransferCommand {
         entity: terms.entity.clone(),
         payer: terms.plan.solver_wallet.clone(),
-        receiver: request.output_recipient.clone().unwrap_or_else(|| request.user.clone()),
+        receiver: terms.request.delivery_wallet().ok_or_else(no_wallet)?.to_owned(),
         token: address.clone(),
         amount: terms.output.amount.to_string(),
     })))

@@ -14,11 +14,12 @@ use dvp_core::liquidity::Liquidity;
 use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::Vault;
 use dvp_core::store::intents::Tenant;
-use dvp_core::store::{balances, partners};
+use dvp_core::store::{balances, ledger, partners};
 use dvp_core::workflow;
 use dvp_core::writer::{Accepted, Outcome, Writer};
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::intent::{IntentRequest, Permit};
+use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
@@ -26,6 +27,7 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 
 pub(crate) const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
+pub(crate) const WETH: &str = "0x00000000000000000000000000000000000000bb";
 pub(crate) const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
 const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
@@ -55,26 +57,38 @@ fn context() -> Context {
         payout_fee_minor: Minor::new(50),
         network_fee_minor: Minor::new(30_000),
     };
-    let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
-    let fiat = AssetKind::Fiat { currency: "USD".into() };
+    let token = |address: &str| AssetKind::Erc20 { chain: "anvil".into(), address: address.into() };
+    let fiat = |code: &str| AssetKind::Fiat { currency: code.into() };
+    let pair = |base: &str, quote: &str, price: &str| Pair {
+        base: base.into(),
+        quote: quote.into(),
+        reference_price: price.parse().ok(),
+        fees,
+    };
     let registry = Registry {
         assets: vec![
-            Asset { symbol: "USDC".into(), exponent: 6, kind: token },
-            Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
+            Asset { symbol: "USDC".into(), exponent: 6, kind: token(TOKEN) },
+            Asset { symbol: "WETH".into(), exponent: 18, kind: token(WETH) },
+            Asset { symbol: "USD".into(), exponent: 2, kind: fiat("USD") },
+            Asset { symbol: "EUR".into(), exponent: 2, kind: fiat("EUR") },
         ],
-        pairs: vec![Pair {
-            base: "USDC".into(),
-            quote: "USD".into(),
-            reference_price: "1".parse().ok(),
-            fees,
-        }],
+        pairs: vec![
+            pair("USDC", "USD", "1"),
+            pair("WETH", "USDC", "2000"),
+            pair("USD", "EUR", "0.92"),
+            pair("USD", "USDC", "1"),
+        ],
     };
     let provider = LiquidityProvider {
         full_depth_bps: 100,
         ..LiquidityProvider::new("north", "0x0000000000000000000000000000000000000001", 10)
     };
+    let south = LiquidityProvider {
+        pairs: vec![("USD".into(), "EUR".into())],
+        ..LiquidityProvider::new("south", "0x0000000000000000000000000000000000000002", 20)
+    };
     Context {
-        liquidity: Arc::new(Liquidity::configured(&registry, [provider])),
+        liquidity: Arc::new(Liquidity::configured(&registry, [provider, south])),
         registry,
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
@@ -103,6 +117,53 @@ impl House {
 
     pub(crate) async fn new() -> Self {
         Self::with_balance(100_000_000_000).await
+    }
+
+    /// Gives a provider a balance.
+    pub(crate) async fn fund(&self, provider: &str, asset: &str, amount: u128) {
+        let mut conn = self.pool().acquire().await.unwrap();
+        balances::insert_opening(&mut conn, provider, asset, Minor::new(amount)).await.unwrap();
+    }
+
+    pub(crate) fn partner(&self) -> Owner {
+        Owner::Partner { id: self.tenant.partner_id.clone(), livemode: self.tenant.livemode }
+    }
+
+    /// Prefunds the partner.
+    pub(crate) async fn prefund(&self, asset: &str, amount: u128) {
+        let mut conn = self.pool().acquire().await.unwrap();
+        let id = uuid::Uuid::new_v4().to_string();
+        balances::deposit(&mut conn, &id, &self.partner(), asset, Minor::new(amount)).await.unwrap();
+    }
+
+    /// What an owner has free and promised.
+    pub(crate) async fn balance(&self, owner: &Owner, asset: &str) -> (u128, u128) {
+        let mut conn = self.pool().acquire().await.unwrap();
+        let held = balances::find(&mut conn, owner, asset).await.unwrap();
+        (held.available.get(), held.reserved.get())
+    }
+
+    /// The sum of an account's entries, as text.
+    pub(crate) async fn account(&self, kind: &str, asset: &str) -> String {
+        let row: (String,) = sqlx::query_as(
+            "select coalesce(sum(amount), 0)::numeric(39, 0)::text from ledger_entry \
+             where owner_kind = $1 and asset = $2",
+        )
+        .bind(kind)
+        .bind(asset)
+        .fetch_one(self.pool())
+        .await
+        .unwrap();
+        row.0
+    }
+
+    /// Every asset's entries sum to zero, and every kept balance is the sum of its entries.
+    pub(crate) async fn check_books(&self) {
+        let unbalanced = "select count(*) from (select asset from ledger_entry group by reference, step, asset \
+                          having sum(amount) <> 0) u";
+        assert_eq!(self.count(unbalanced).await, 0);
+        let mut conn = self.pool().acquire().await.unwrap();
+        assert_eq!(ledger::list_disagreements(&mut conn).await.unwrap(), []);
     }
 
     pub(crate) fn pool(&self) -> &PgPool {
@@ -166,6 +227,7 @@ impl House {
                 "create" => ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() },
                 "fill" => ChainFact::Filled { payout_ref: String::new() },
                 "settle" => ChainFact::Settled,
+                "transfer" => ChainFact::Transferred { receiver: String::new(), amount: "1".into() },
                 "anchor" => ChainFact::Anchored,
                 other => panic!("unknown command {other}"),
             };
@@ -225,29 +287,49 @@ impl Drop for House {
     }
 }
 
+/// What an order is about, beside who places it.
+pub(crate) struct Wanted<'a> {
+    pub(crate) input: (&'a str, u128),
+    pub(crate) output: &'a str,
+    pub(crate) account: &'a str,
+}
+
+/// A best-effort order of any kind, by a wallet of its own.
+pub(crate) fn order_for(wanted: &Wanted<'_>) -> IntentRequest {
+    let (symbol, input) = wanted.input;
+    let wallet = PrivateKeySigner::random();
+    let id = uuid::Uuid::new_v4().to_string();
+    let asset = |symbol: &str| match symbol {
+        "USD" | "EUR" => serde_json::json!({"type": "fiat", "symbol": symbol}),
+        _ => serde_json::json!({"type": "erc20", "symbol": symbol}),
+    };
+    let token = if symbol == "WETH" { WETH } else { TOKEN };
+    let permit = serde_json::json!({
+        "token": token, "amountMinor": input.to_string(), "spender": ESCROW, "nonce": "0",
+        "deadline": now().unix_secs() + 7200, "signature": "",
+    });
+    let prefunded = matches!(symbol, "USD" | "EUR");
+    let permit = (!prefunded).then(|| sign(&wallet, serde_json::from_value(permit).unwrap()));
+    serde_json::from_value(serde_json::json!({
+        "intent_id": id, "client_reference": format!("ref-{id}"), "user": format!("{:#x}", wallet.address()),
+        "input_asset": asset(symbol), "output_asset": asset(wanted.output),
+        "bounds": {"exact_input": {"input": input.to_string(), "min_output": "1"}},
+        "quote_id": null, "deadline": now().plus_millis(600_000), "settlement_type": "hybrid",
+        "output_recipient": null,
+        "beneficiary":
+            {"account": wanted.account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
+        "permit": permit, "actor_type": "institution", "side": "sell", "metadata": null,
+    }))
+    .unwrap()
+}
+
 /// An order of 100 USDC for USD, by a wallet of its own, paid to `account`.
 pub(crate) fn order(account: &str) -> IntentRequest {
     order_of(100_000_000, account)
 }
 
 pub(crate) fn order_of(input: u128, account: &str) -> IntentRequest {
-    let wallet = PrivateKeySigner::random();
-    let id = uuid::Uuid::new_v4().to_string();
-    let permit = serde_json::json!({
-        "token": TOKEN, "amountMinor": input.to_string(), "spender": ESCROW, "nonce": "0",
-        "deadline": now().unix_secs() + 7200, "signature": "",
-    });
-    let permit = sign(&wallet, serde_json::from_value(permit).unwrap());
-    serde_json::from_value(serde_json::json!({
-        "intent_id": id, "client_reference": format!("ref-{id}"), "user": format!("{:#x}", wallet.address()),
-        "input_asset": {"type": "erc20", "symbol": "USDC"}, "output_asset": {"type": "fiat", "symbol": "USD"},
-        "bounds": {"exact_input": {"input": input.to_string(), "min_output": "1"}},
-        "quote_id": null, "deadline": now().plus_millis(600_000), "settlement_type": "hybrid",
-        "output_recipient": null,
-        "beneficiary": {"account": account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
-        "permit": permit, "actor_type": "institution", "side": "sell", "metadata": null,
-    }))
-    .unwrap()
+    order_for(&Wanted { input: ("USDC", input), output: "USD", account })
 }
 
 /// Signs a permit with a wallet.

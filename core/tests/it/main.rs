@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod house;
+mod kinds;
 mod ledger;
 mod pool;
 mod settling;
