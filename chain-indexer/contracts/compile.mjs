@@ -8,7 +8,8 @@ import solc from "solc";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const check = process.argv.includes("--check");
-const contracts = ["Permit", "Escrow", "IntentSettler", "ReceiptAnchor", "Payouts", "TestToken", "FeeToken"];
+const contracts = ["Permit", "Escrow", "IntentSettler", "ReceiptAnchor", "Payouts", "TestToken", "FeeToken",
+  "ConstantProductPool", "PriceFeed"];
 
 const sources = Object.fromEntries(
   readdirSync(join(here, "src"))

@@ -61,3 +61,23 @@ pub mod token {
         "contracts/artifacts/TestToken.json"
     );
 }
+
+/// Bindings of `ConstantProductPool`.
+pub mod pool {
+    alloy::sol!(
+        #[sol(rpc)]
+        #[derive(Debug)]
+        ConstantProductPool,
+        "contracts/artifacts/ConstantProductPool.json"
+    );
+}
+
+/// Bindings of `PriceFeed`.
+pub mod feed {
+    alloy::sol!(
+        #[sol(rpc)]
+        #[derive(Debug)]
+        PriceFeed,
+        "contracts/artifacts/PriceFeed.json"
+    );
+}

@@ -6,7 +6,7 @@
 //! Architecture invariant: nothing here knows quotes, partners or rails, and no transaction is sent whose bytes
 //! were not committed first.
 //!
-//! Reading order: [`contracts`], [`deploy`], [`config`], [`relayer`], [`indexer`], [`permits`], then the means:
+//! Reading order: [`contracts`], [`deploy`], [`config`], [`relayer`], [`indexer`], [`permits`], [`prices`], then the means:
 //! [`rpc`], [`signing`].
 
 pub mod anchors;
@@ -19,6 +19,7 @@ mod duty;
 pub mod indexer;
 pub mod permits;
 mod pool;
+pub mod prices;
 pub mod reader;
 pub mod relayer;
 pub mod rpc;
@@ -30,4 +31,5 @@ mod wake;
 pub use config::ChainConfig;
 pub use indexer::run_indexer;
 pub use permits::ChainPermitNonces;
+pub use prices::ChainPrices;
 pub use relayer::run_relayer;

@@ -109,6 +109,45 @@ pub trait PermitNonces: Send + Sync {
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>>;
 }
 
+/// A constant-product pool as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PoolReserves {
+    /// Token contracts, lowercase hex with `0x`.
+    pub token0: String,
+    pub token1: String,
+    /// In token units.
+    pub reserve0: u128,
+    pub reserve1: u128,
+    pub fee_bps: u32,
+}
+
+/// Pools as the liquidity sources ask them; the chain side implements this.
+pub trait PoolReader: Send + Sync {
+    /// The reserves of the pool at an address, at the latest block.
+    fn reserves<'a>(
+        &'a self,
+        pool: &'a str,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<PoolReserves, ChainUnavailable>> + Send + 'a>>;
+}
+
+/// What a price feed last said (`latestRoundData`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FeedRound {
+    pub answer: i128,
+    pub decimals: u8,
+    /// Unix seconds, the chain's clock.
+    pub updated_at: u64,
+}
+
+/// Price feeds as the reference prices ask them; the chain side implements this.
+pub trait FeedReader: Send + Sync {
+    /// The newest round of the feed at an address, at the latest block.
+    fn latest_round<'a>(
+        &'a self,
+        feed: &'a str,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<FeedRound, ChainUnavailable>> + Send + 'a>>;
+}
+
 /// The chain did not answer, or not in time. The caller may try again later.
 #[derive(Debug, thiserror::Error)]
 #[error("chain unavailable: {0}")]

@@ -9,6 +9,11 @@
 //! was good for. Balances are the database's, and are checked again under lock when an order commits.
 
 mod balances;
+mod book;
+mod breaker;
+mod external;
+mod http;
+mod pool;
 mod providers;
 mod references;
 
@@ -21,14 +26,18 @@ use dvp_domain::asset::{Asset, Registry};
 use dvp_domain::intent::ActorType;
 use dvp_domain::liquidity::{Offer, Reference, Snapshot};
 use dvp_domain::money::Minor;
+use rust_decimal::Decimal;
 use sqlx::PgPool;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
 
 pub use self::balances::KnownBalances;
+pub use self::book::{BookConfig, OrderBook};
+pub use self::external::{ExternalConfig, ExternalProvider};
+pub use self::pool::{AmmPool, PoolConfig};
 pub use self::providers::ConfiguredProvider;
-pub use self::references::ConfiguredPrices;
+pub use self::references::{ConfiguredPrices, FeedConfig, HttpPrices, HttpPricesConfig, OnChainFeed};
 
 /// A future of a trait object.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -192,6 +201,17 @@ impl Liquidity {
         Arc::new(with_answers)
     }
 
+    /// Refreshes every source once, one after the other. What cannot be refreshed is reported and left.
+    pub async fn refresh(&self) {
+        for reference in &self.references {
+            report(reference.id(), reference.refresh().await, &mut false);
+        }
+        for source in &self.sources {
+            report(source.id(), source.refresh().await, &mut false);
+        }
+        self.publish();
+    }
+
     /// Keeps everything fresh until `stop` turns true.
     pub async fn run(self: Arc<Self>, pool: PgPool, mut stop: watch::Receiver<bool>) {
         let mut tasks = JoinSet::new();
@@ -232,6 +252,15 @@ impl Liquidity {
         // Ends when the value is true or nobody can set it any more; the tasks end with the set.
         let _ = stop.wait_for(|stopped| *stopped).await;
     }
+}
+
+/// A price as text: digits and at most one point.
+fn positive_decimal(text: &str) -> Result<Decimal, SourceError> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let price = if plain { Decimal::from_str_exact(text).ok() } else { None };
+    price
+        .filter(|price| *price > Decimal::ZERO)
+        .ok_or_else(|| SourceError::Nonsense("a price that is no positive decimal".into()))
 }
 
 /// Says once that a source has failed, and that it is back.

@@ -1,13 +1,22 @@
-//! Reference prices that are configured.
+//! Reference prices: configured, from a feed contract, or over HTTP. One that is older than its limit is none.
 
 use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
-use dvp_domain::asset::Registry;
+use dvp_domain::asset::{Pair, Registry};
 use dvp_domain::liquidity::Reference;
 use dvp_domain::time::Timestamp;
 use rust_decimal::Decimal;
+use serde::Deserialize;
 
-use super::ReferenceSource;
+use super::http::HttpClient;
+use super::{Boxed, ReferenceSource, SourceError};
+use crate::chain::{FeedReader, FeedRound};
+use crate::context::now;
+
+/// How far another clock may be ahead of ours.
+const CLOCK_SKEW_MS: i64 = 60_000;
 
 /// The prices written in the registry. They never age.
 pub struct ConfiguredPrices {
@@ -16,9 +25,7 @@ pub struct ConfiguredPrices {
 
 impl ConfiguredPrices {
     pub fn of(registry: &Registry) -> Self {
-        let price = |pair: &dvp_domain::asset::Pair| {
-            Some(((pair.base.clone(), pair.quote.clone()), pair.reference_price?))
-        };
+        let price = |pair: &Pair| Some(((pair.base.clone(), pair.quote.clone()), pair.reference_price?));
         Self { prices: registry.pairs.iter().filter_map(price).collect() }
     }
 }
@@ -31,5 +38,204 @@ impl ReferenceSource for ConfiguredPrices {
     fn reference(&self, input: &str, output: &str) -> Option<Reference> {
         let price = *self.prices.get(&(input.to_owned(), output.to_owned()))?;
         Some(Reference { price, valid_until: Timestamp::from_millis(i64::MAX) })
+    }
+}
+
+/// A feed contract's pair and limits.
+#[derive(Debug, Clone)]
+pub struct FeedConfig {
+    pub id: String,
+    /// The feed contract, `0x` and hex.
+    pub address: String,
+    /// The answer is `quote` units per one `base`; the pair the other way round takes its inverse.
+    pub base: String,
+    pub quote: String,
+    pub refresh_every: Duration,
+    /// From its `updatedAt` on.
+    pub stale_after: Duration,
+}
+
+/// A feed contract in the aggregator's shape (`latestRoundData`).
+pub struct OnChainFeed {
+    config: FeedConfig,
+    reader: Arc<dyn FeedReader>,
+    read: RwLock<Option<Reference>>,
+}
+
+impl OnChainFeed {
+    pub fn new(config: FeedConfig, reader: Arc<dyn FeedReader>) -> Self {
+        Self { config, reader, read: RwLock::default() }
+    }
+
+    async fn read(&self) -> Result<(), SourceError> {
+        let round = self.reader.latest_round(&self.config.address).await;
+        let round = round.map_err(|error| SourceError::Unavailable(error.to_string()))?;
+        let read = judged(round, self.config.stale_after, now());
+        // A feed that says nonsense has taken its last price back.
+        *self.read.write().unwrap_or_else(PoisonError::into_inner) = read.as_ref().ok().copied();
+        read.map(|_| ())
+    }
+}
+
+/// A round as a price, if it is one.
+fn judged(round: FeedRound, stale_after: Duration, now: Timestamp) -> Result<Reference, SourceError> {
+    let nonsense = |what: &str| SourceError::Nonsense(what.to_owned());
+    if round.answer <= 0 {
+        return Err(nonsense("an answer that is not positive"));
+    }
+    let price = Decimal::try_from_i128_with_scale(round.answer, u32::from(round.decimals))
+        .map_err(|_| nonsense("an answer beyond all prices"))?;
+    let seconds = i64::try_from(round.updated_at).map_err(|_| nonsense("an update beyond all time"))?;
+    dated(price.normalize(), seconds.saturating_mul(1000), stale_after, now)
+}
+
+/// A price with the time it was made at: refused when it is from the future or stale already.
+fn dated(
+    price: Decimal,
+    at_ms: i64,
+    stale_after: Duration,
+    now: Timestamp,
+) -> Result<Reference, SourceError> {
+    let good_for = i64::try_from(stale_after.as_millis()).unwrap_or(i64::MAX);
+    let valid_until = Timestamp::from_millis(at_ms).plus_millis(good_for);
+    if at_ms > now.millis().saturating_add(CLOCK_SKEW_MS) {
+        return Err(SourceError::Nonsense("a price from the future".into()));
+    }
+    if valid_until <= now {
+        return Err(SourceError::Unavailable("its price is stale".into()));
+    }
+    Ok(Reference { price, valid_until })
+}
+
+impl ReferenceSource for OnChainFeed {
+    fn id(&self) -> &str {
+        &self.config.id
+    }
+
+    fn reference(&self, input: &str, output: &str) -> Option<Reference> {
+        let read = (*self.read.read().unwrap_or_else(PoisonError::into_inner))?;
+        let FeedConfig { base, quote, .. } = &self.config;
+        if input == base && output == quote {
+            return Some(read);
+        }
+        let inverse = || Decimal::ONE.checked_div(read.price).filter(|price| !price.is_zero());
+        let turned = input == quote && output == base;
+        turned.then(inverse).flatten().map(|price| Reference { price, ..read })
+    }
+
+    fn refresh_every(&self) -> Option<Duration> {
+        Some(self.config.refresh_every)
+    }
+
+    fn refresh(&self) -> Boxed<'_, Result<(), SourceError>> {
+        Box::pin(self.read())
+    }
+}
+
+/// A price list over HTTP.
+#[derive(Debug, Clone)]
+pub struct HttpPricesConfig {
+    pub id: String,
+    /// Answers `{"prices": [{"base", "quote", "price": "1.08", "timestamp": <Unix ms>}]}`.
+    pub url: String,
+    pub refresh_every: Duration,
+    /// From each price's `timestamp` on.
+    pub stale_after: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+}
+
+pub struct HttpPrices {
+    config: HttpPricesConfig,
+    client: HttpClient,
+    read: RwLock<HashMap<(String, String), Reference>>,
+}
+
+#[derive(Deserialize)]
+struct PriceList {
+    prices: Vec<Listed>,
+}
+
+#[derive(Deserialize)]
+struct Listed {
+    base: String,
+    quote: String,
+    /// A string: a float has no exact price.
+    price: String,
+    timestamp: i64,
+}
+
+impl HttpPrices {
+    pub fn new(config: HttpPricesConfig) -> Result<Self, SourceError> {
+        let client = HttpClient::new(config.timeout)?;
+        Ok(Self { config, client, read: RwLock::default() })
+    }
+
+    async fn read(&self) -> Result<(), SourceError> {
+        let list: PriceList = self.client.get(&self.config.url).await?;
+        let now = now();
+        let mut good = Vec::with_capacity(list.prices.len());
+        for Listed { base, quote, price, timestamp } in list.prices {
+            let price = super::positive_decimal(&price)?;
+            if let Ok(reference) = dated(price, timestamp, self.config.stale_after, now) {
+                good.push(((base, quote), reference));
+            }
+        }
+        // A price that is not listed any more lapses in its own time.
+        self.read.write().unwrap_or_else(PoisonError::into_inner).extend(good);
+        Ok(())
+    }
+}
+
+impl ReferenceSource for HttpPrices {
+    fn id(&self) -> &str {
+        &self.config.id
+    }
+
+    fn reference(&self, input: &str, output: &str) -> Option<Reference> {
+        let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
+        read.get(&(input.to_owned(), output.to_owned())).copied()
+    }
+
+    fn refresh_every(&self) -> Option<Duration> {
+        Some(self.config.refresh_every)
+    }
+
+    fn refresh(&self) -> Boxed<'_, Result<(), SourceError>> {
+        Box::pin(self.read())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn round(answer: i128, updated_at: u64) -> Result<Reference, SourceError> {
+        judged(FeedRound { answer, decimals: 8, updated_at }, HOUR, NOW)
+    }
+
+    #[test]
+    fn a_feeds_answer_is_scaled_by_its_decimals_and_good_from_its_update_on() {
+        let read = round(300_012_000_000, 1_799_999_000).unwrap();
+        assert_eq!(read.price, "3000.12".parse().unwrap());
+        assert_eq!(read.valid_until, Timestamp::from_millis(1_800_002_600_000));
+    }
+
+    #[test]
+    fn a_feed_that_is_stale_not_positive_or_from_the_future_has_no_price() {
+        for (answer, updated_at) in [
+            (0, 1_799_999_000),
+            (-1, 1_799_999_000),
+            (1, 1_799_996_400),
+            (1, 0),
+            (1, 1_800_000_061),
+            (i128::MAX, 1_799_999_000),
+            (1, u64::MAX),
+        ] {
+            assert!(round(answer, updated_at).is_err(), "{answer} {updated_at}");
+        }
     }
 }

@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::store::StoreError;
 use crate::store::balances::{Balance, BalanceKey};
 use crate::store::intents::{self, IntentRow, PermitKey, Tenant};
+use crate::store::levels;
 use crate::store::quotes::{self, FirmQuote};
 
 /// What the submissions of a batch are checked against, locked for the rest of the transaction.
@@ -33,10 +34,23 @@ pub(super) struct Known {
     used_references: HashSet<(Tenant, String)>,
     held_permits: HashSet<PermitKey>,
     quotes: HashMap<String, FirmQuote>,
+    /// What is left of the resting orders that may be taken from, and what this batch takes.
+    levels: HashMap<i64, Minor>,
+    taken: HashMap<i64, Minor>,
     /// What the sources offer, the same for the whole batch.
     snapshot: Arc<Snapshot>,
     /// Quotes consumed by this batch, with the execution that did.
     consumed: Vec<(String, String)>,
+}
+
+impl Known {
+    /// The decision took no more than was left.
+    fn take(&mut self, level: i64, amount: Minor) {
+        let left = self.levels.get(&level).copied().unwrap_or_default();
+        self.levels.insert(level, left.checked_sub(amount).unwrap_or_default());
+        let taken = self.taken.get(&level).copied().unwrap_or_default();
+        self.taken.insert(level, taken.checked_add(amount).unwrap_or(taken));
+    }
 }
 
 /// A decided submission, to be written to `intent`.
@@ -71,6 +85,7 @@ fn partner(tenant: &Tenant) -> Owner {
 /// The balances that the batch has locked, as the submissions before left them, for one partner.
 struct Locked<'a> {
     balances: &'a BTreeMap<BalanceKey, Balance>,
+    levels: &'a HashMap<i64, Minor>,
     tenant: &'a Tenant,
 }
 
@@ -83,6 +98,10 @@ impl Locked<'_> {
 impl Holdings for Locked<'_> {
     fn available(&self, provider_id: &str, asset: &str) -> Minor {
         self.of(Owner::Provider(provider_id.to_owned()), asset)
+    }
+
+    fn rest_of_level(&self, level_id: i64) -> Option<Minor> {
+        Some(self.levels.get(&level_id).copied().unwrap_or_default())
     }
 
     fn prefunded(&self, asset: &str) -> Minor {
@@ -116,6 +135,14 @@ pub(super) async fn load(
     let quotes: Vec<&str> = submissions.iter().filter_map(|s| s.request.quote_id.as_deref()).collect();
     if !quotes.is_empty() {
         known.quotes = quotes::lock_firm(conn, &quotes).await?;
+    }
+    let resting: BTreeSet<i64> = submissions
+        .iter()
+        .map(|s| (&s.request.input_asset.symbol, &s.request.output_asset.symbol))
+        .flat_map(|(input, output)| known.snapshot.levels(input, output))
+        .collect();
+    if !resting.is_empty() {
+        known.levels = levels::lock(conn, &Vec::from_iter(resting)).await?;
     }
     Ok(known)
 }
@@ -178,7 +205,7 @@ fn market_decision(
             }
         },
     };
-    let holdings = Locked { balances: &rows.balances, tenant: &submission.tenant };
+    let holdings = Locked { balances: &rows.balances, levels: &known.levels, tenant: &submission.tenant };
     let snapshot = known.snapshot.as_ref();
     let market = Market { registry: &context.registry, snapshot, holdings: &holdings, now };
     decide(request, &market, &lookup, &context.payout_provider)
@@ -194,6 +221,9 @@ fn gather_accepted(
 ) -> Result<Accepted, StoreError> {
     let request = &submission.request;
     let reference = Reference::from_unique(Uuid::now_v7().simple());
+    for (slice, level) in plan.slices.iter().filter_map(|slice| Some((slice, slice.level_id?))) {
+        known.take(level, slice.output);
+    }
     if let Some(quote) = &plan.quote_id {
         known.consumed.push((quote.clone(), reference.to_string()));
     }
@@ -262,6 +292,9 @@ pub(super) async fn write(
             })
             .collect();
         intents::insert(conn, &rows).await?;
+    }
+    if !known.taken.is_empty() {
+        levels::take(conn, &known.taken).await?;
     }
     if !known.consumed.is_empty() {
         let used: Vec<(&str, &str)> =

@@ -51,7 +51,7 @@ pub(crate) struct House {
     stop: watch::Sender<bool>,
 }
 
-fn context() -> Context {
+pub(crate) fn registry() -> Registry {
     let fees = FeeSchedule {
         protocol_fee_bps: 5,
         payout_fee_minor: Minor::new(50),
@@ -65,7 +65,7 @@ fn context() -> Context {
         reference_price: price.parse().ok(),
         fees,
     };
-    let registry = Registry {
+    Registry {
         assets: vec![
             Asset { symbol: "USDC".into(), exponent: 6, kind: token(TOKEN) },
             Asset { symbol: "WETH".into(), exponent: 18, kind: token(WETH) },
@@ -78,18 +78,27 @@ fn context() -> Context {
             pair("USD", "EUR", "0.92"),
             pair("USD", "USDC", "1"),
         ],
-    };
-    let provider = LiquidityProvider {
+    }
+}
+
+pub(crate) fn north() -> LiquidityProvider {
+    LiquidityProvider {
         full_depth_bps: 100,
         ..LiquidityProvider::new("north", "0x0000000000000000000000000000000000000001", 10)
-    };
-    let south = LiquidityProvider {
+    }
+}
+
+fn south() -> LiquidityProvider {
+    LiquidityProvider {
         pairs: vec![("USD".into(), "EUR".into())],
         ..LiquidityProvider::new("south", "0x0000000000000000000000000000000000000002", 20)
-    };
+    }
+}
+
+fn context(liquidity: Liquidity) -> Context {
     Context {
-        liquidity: Arc::new(Liquidity::configured(&registry, [provider, south])),
-        registry,
+        liquidity: Arc::new(liquidity),
+        registry: registry(),
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
         windows: Windows { fill_secs: 3600, timelock_secs: 7200 },
@@ -101,14 +110,25 @@ fn context() -> Context {
 impl House {
     /// `usd` is the provider's balance in minor units.
     pub(crate) async fn with_balance(usd: u128) -> Self {
+        Self::with_liquidity(&[("north", usd)], |_| Liquidity::configured(&registry(), [north(), south()]))
+            .await
+    }
+
+    /// `held` is what each provider holds of US dollars, in minor units.
+    pub(crate) async fn with_liquidity(
+        held: &[(&str, u128)],
+        liquidity: impl FnOnce(&PgPool) -> Liquidity,
+    ) -> Self {
         let database = TestDatabase::create().await;
         let pool = database.pool().clone();
         let mut conn = pool.acquire().await.unwrap();
         let id =
             partners::ensure_partner(&mut conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
-        balances::insert_opening(&mut conn, "north", "USD", Minor::new(usd)).await.unwrap();
+        for (provider, usd) in held {
+            balances::insert_opening(&mut conn, provider, "USD", Minor::new(*usd)).await.unwrap();
+        }
         drop(conn);
-        let context = Arc::new(context());
+        let context = Arc::new(context(liquidity(&pool)));
         let (writer, _) = Writer::start(pool.clone(), Arc::clone(&context));
         let engine = Engine::new(pool, writer, context, Arc::new(NoncesOfNewWallets));
         let tenant = Tenant { partner_id: id, livemode: false };

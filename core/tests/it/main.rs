@@ -4,6 +4,7 @@
 mod house;
 mod kinds;
 mod ledger;
+mod liquidity;
 mod pool;
 mod settling;
 mod writing;

@@ -1,0 +1,201 @@
+//! A provider of its own making, asked for prices over HTTP.
+//!
+//! `POST <url>` with `{requestId, source, target, amountMinor, actorType}`; it answers `{price, maxOutputMinor,
+//! validUntil, lpId, lpName, policyBps, confidence, isDynamic}`. Prices and amounts are strings; a number where a
+//! price should be is refused. What it says is good until its `validUntil` and never longer than our own limit.
+//!
+//! For an indicative quote it is asked at once, under a deadline; for orders and firm quotes its last answer counts,
+//! which is renewed in the background for every pair that it deals in.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use dvp_domain::asset::Asset;
+use dvp_domain::intent::ActorType;
+use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Rung, Venue};
+use dvp_domain::money::Minor;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use tracing::debug;
+
+use super::breaker::Breaker;
+use super::http::HttpClient;
+use super::{Boxed, LiquiditySource, PairAssets, PriceRequest, SourceError};
+use crate::context::now;
+
+/// How an external provider is reached and who delivers for it.
+#[derive(Debug, Clone)]
+pub struct ExternalConfig {
+    /// The source's id.
+    pub id: String,
+    pub url: String,
+    /// The account it keeps with us, and its wallet.
+    pub deliverer: Deliverer,
+    pub policy: Policy,
+    /// The pairs it is asked for, each with the input that the background asks about.
+    pub pairs: Vec<(Asset, Asset, Minor)>,
+    /// How long one answer may take: a quote waits no longer.
+    pub timeout: Duration,
+    pub refresh_every: Duration,
+    /// However long it says that an answer is good for.
+    pub good_for: Duration,
+    /// How long it is left alone after failing.
+    pub pause: Duration,
+    pub candidate_ttl_sec: u32,
+    pub firm_ttl_sec: u32,
+}
+
+/// A liquidity provider behind an HTTP request for quotes.
+pub struct ExternalProvider {
+    config: ExternalConfig,
+    client: HttpClient,
+    breaker: Breaker,
+    answers: RwLock<HashMap<(String, String), Offer>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Asked<'a> {
+    request_id: String,
+    source: &'a str,
+    target: &'a str,
+    amount_minor: Minor,
+    actor_type: ActorType,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer {
+    /// Output per one input.
+    price: String,
+    max_output_minor: Minor,
+    /// Unix milliseconds.
+    valid_until: i64,
+    lp_id: String,
+    lp_name: String,
+    policy_bps: u32,
+    confidence: serde_json::Number,
+    is_dynamic: bool,
+}
+
+impl ExternalProvider {
+    pub fn new(config: ExternalConfig) -> Result<Self, SourceError> {
+        let client = HttpClient::new(config.timeout)?;
+        let breaker = Breaker::new(config.pause);
+        Ok(Self { config, client, breaker, answers: RwLock::default() })
+    }
+
+    /// Asks, unless it is being left alone.
+    async fn ask(&self, request: PriceRequest<'_>) -> Result<Offer, SourceError> {
+        let started = Instant::now();
+        if !self.breaker.allows(started) {
+            return Err(SourceError::Unavailable("left alone after failures".into()));
+        }
+        let PairAssets { input, output } = request.pair;
+        let asked = Asked {
+            request_id: uuid::Uuid::new_v4().to_string(),
+            source: &input.symbol,
+            target: &output.symbol,
+            amount_minor: request.amount,
+            actor_type: request.actor,
+        };
+        let answered = self.client.post::<Answer>(&self.config.url, &asked).await;
+        let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let offer = answered.and_then(|answer| self.judge(answer, request.pair, latency_ms));
+        self.breaker.done(offer.is_ok(), Instant::now());
+        offer
+    }
+
+    fn judge(&self, answer: Answer, pair: PairAssets<'_>, latency_ms: u64) -> Result<Offer, SourceError> {
+        let nonsense = |what: &str| SourceError::Nonsense(what.to_owned());
+        let now = now();
+        let limit = i64::try_from(self.config.good_for.as_millis()).unwrap_or(i64::MAX);
+        let valid_until =
+            dvp_domain::time::Timestamp::from_millis(answer.valid_until).min(now.plus_millis(limit));
+        if valid_until <= now {
+            return Err(nonsense("an answer that is stale already"));
+        }
+        let rate = super::positive_decimal(&answer.price)?;
+        let deliverer = self.config.deliverer.clone();
+        let rung = Rung::new(deliverer, rate, answer.max_output_minor, (pair.input, pair.output))
+            .ok_or_else(|| nonsense("a price that is not positive"))?;
+        let Value::Object(metadata) = json!({
+            "venue": Venue::External.to_string(),
+            "lpId": answer.lp_id,
+            "lpName": answer.lp_name,
+            "policyBps": answer.policy_bps,
+            "confidence": answer.confidence,
+            "isDynamic": answer.is_dynamic,
+        }) else {
+            return Err(nonsense("no object"));
+        };
+        Ok(Offer {
+            source: self.config.id.clone(),
+            venue: Venue::External,
+            curve: Curve::Ladder(vec![rung]),
+            policy: self.config.policy,
+            full_depth_bps: 0,
+            valid_until,
+            ttl_sec: self.config.candidate_ttl_sec,
+            firm_ttl_sec: Some(self.config.firm_ttl_sec),
+            latency_ms: Some(latency_ms),
+            metadata: Map::from_iter(metadata),
+        })
+    }
+
+    async fn renew(&self) -> Result<(), SourceError> {
+        let mut outcome = Ok(());
+        for (input, output, amount) in &self.config.pairs {
+            let pair = PairAssets { input, output };
+            let request = PriceRequest { pair, amount: *amount, actor: ActorType::Institution };
+            match self.ask(request).await {
+                Ok(offer) => self.keep(pair, Offer { latency_ms: None, ..offer }),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
+    }
+
+    fn keep(&self, pair: PairAssets<'_>, offer: Offer) {
+        let key = (pair.input.symbol.clone(), pair.output.symbol.clone());
+        self.answers.write().unwrap_or_else(PoisonError::into_inner).insert(key, offer);
+    }
+
+    fn deals_in(&self, pair: PairAssets<'_>) -> bool {
+        let same = |(input, output, _): &(Asset, Asset, Minor)| {
+            input.symbol == pair.input.symbol && output.symbol == pair.output.symbol
+        };
+        self.config.pairs.iter().any(same)
+    }
+}
+
+impl LiquiditySource for ExternalProvider {
+    fn id(&self) -> &str {
+        &self.config.id
+    }
+
+    fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
+        let key = (pair.input.symbol.clone(), pair.output.symbol.clone());
+        self.answers.read().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+    }
+
+    fn refresh_every(&self) -> Option<Duration> {
+        Some(self.config.refresh_every)
+    }
+
+    fn refresh(&self) -> Boxed<'_, Result<(), SourceError>> {
+        Box::pin(self.renew())
+    }
+
+    fn request<'a>(&'a self, request: PriceRequest<'a>) -> Option<Boxed<'a, Option<Offer>>> {
+        self.deals_in(request.pair).then(|| -> Boxed<'a, Option<Offer>> {
+            Box::pin(async move {
+                self.ask(request)
+                    .await
+                    .inspect_err(|error| debug!(source = %self.config.id, %error, "no price for a quote"))
+                    .ok()
+            })
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! HTTP as sources use it: one time limit for a whole exchange, a bounded body, JSON or nothing.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::SourceError;
+
+/// More than any answer of ours needs.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Cheap to clone; keeps connections.
+#[derive(Clone)]
+pub(super) struct HttpClient {
+    client: reqwest::Client,
+}
+
+impl HttpClient {
+    /// `timeout` bounds each exchange, from the connection to the last byte of the body.
+    pub(super) fn new(timeout: Duration) -> Result<Self, SourceError> {
+        // Somebody else of the process may have chosen one before; any will do.
+        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .timeout(timeout)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .map_err(|error| SourceError::Unavailable(error.to_string()))?;
+        Ok(Self { client })
+    }
+
+    pub(super) async fn get<T: DeserializeOwned>(&self, url: &str) -> Result<T, SourceError> {
+        read(self.client.get(url)).await
+    }
+
+    pub(super) async fn post<T: DeserializeOwned>(
+        &self,
+        url: &str,
+        body: &impl Serialize,
+    ) -> Result<T, SourceError> {
+        read(self.client.post(url).json(body)).await
+    }
+}
+
+async fn read<T: DeserializeOwned>(request: reqwest::RequestBuilder) -> Result<T, SourceError> {
+    let unavailable = |error: reqwest::Error| SourceError::Unavailable(error.without_url().to_string());
+    let mut response = request.send().await.map_err(unavailable)?;
+    if !response.status().is_success() {
+        return Err(SourceError::Unavailable(format!("status {}", response.status().as_u16())));
+    }
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(unavailable)? {
+        if body.len().saturating_add(chunk.len()) > BODY_BYTES_MAX {
+            return Err(SourceError::Nonsense("a body without end".into()));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    serde_json::from_slice(&body).map_err(|error| SourceError::Nonsense(error.to_string()))
+}

@@ -1,0 +1,103 @@
+//! A constant-product pool on the chain. Its reserves are read in the background; a desk with a balance of its own
+//! fills at the pool's price, so that a fill never waits for a swap.
+
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use dvp_domain::asset::AssetKind;
+use dvp_domain::liquidity::curve::Pool;
+use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Venue};
+use dvp_domain::money::Minor;
+use dvp_domain::time::Timestamp;
+use serde_json::Map;
+
+use super::{Boxed, LiquiditySource, PairAssets, SourceError};
+use crate::chain::{PoolReader, PoolReserves};
+use crate::context::now;
+
+/// A pool and who fills at its price.
+#[derive(Debug, Clone)]
+pub struct PoolConfig {
+    /// The source's id.
+    pub id: String,
+    /// The pool contract, `0x` and hex.
+    pub address: String,
+    /// Whose balance delivers.
+    pub desk: Deliverer,
+    pub policy: Policy,
+    pub refresh_every: Duration,
+    /// How long reserves that were read are good for.
+    pub good_for: Duration,
+    pub candidate_ttl_sec: u32,
+}
+
+pub struct AmmPool {
+    config: PoolConfig,
+    reader: Arc<dyn PoolReader>,
+    read: RwLock<Option<(PoolReserves, Timestamp)>>,
+}
+
+impl AmmPool {
+    pub fn new(config: PoolConfig, reader: Arc<dyn PoolReader>) -> Self {
+        Self { config, reader, read: RwLock::default() }
+    }
+
+    async fn read(&self) -> Result<(), SourceError> {
+        // Before the answer, not after it: what comes late is old already.
+        let asked = now();
+        let reserves = self.reader.reserves(&self.config.address).await;
+        let reserves = reserves.map_err(|error| SourceError::Unavailable(error.to_string()))?;
+        *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((reserves, asked));
+        Ok(())
+    }
+}
+
+impl LiquiditySource for AmmPool {
+    fn id(&self) -> &str {
+        &self.config.id
+    }
+
+    fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
+        let (reserves, at) = self.read.read().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let (input, output) = (contract(&pair.input.kind)?, contract(&pair.output.kind)?);
+        let is = |token: &str, known: &str| token.eq_ignore_ascii_case(known);
+        let PoolReserves { token0, token1, reserve0, reserve1, fee_bps } = &reserves;
+        let (paid, given) = if is(input, token0) && is(output, token1) {
+            (reserve0, reserve1)
+        } else if is(input, token1) && is(output, token0) {
+            (reserve1, reserve0)
+        } else {
+            return None;
+        };
+        let pool = Pool::new(Minor::new(*paid), Minor::new(*given), *fee_bps)?;
+        let good_for = i64::try_from(self.config.good_for.as_millis()).unwrap_or(i64::MAX);
+        Some(Offer {
+            source: self.config.id.clone(),
+            venue: Venue::Pool,
+            curve: Curve::Pool { deliverer: self.config.desk.clone(), pool },
+            policy: self.config.policy,
+            full_depth_bps: 0,
+            valid_until: at.plus_millis(good_for),
+            ttl_sec: self.config.candidate_ttl_sec,
+            // Anybody may move the pool at any time.
+            firm_ttl_sec: None,
+            latency_ms: None,
+            metadata: Map::new(),
+        })
+    }
+
+    fn refresh_every(&self) -> Option<Duration> {
+        Some(self.config.refresh_every)
+    }
+
+    fn refresh(&self) -> Boxed<'_, Result<(), SourceError>> {
+        Box::pin(self.read())
+    }
+}
+
+fn contract(kind: &AssetKind) -> Option<&str> {
+    match kind {
+        AssetKind::Erc20 { address, .. } => Some(address),
+        AssetKind::Fiat { .. } => None,
+    }
+}

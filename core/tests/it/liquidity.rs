@@ -1,0 +1,338 @@
+//! Sources of liquidity as quotes and orders meet them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dvp_core::chain::{ChainUnavailable, FeedReader, FeedRound};
+use dvp_core::context::now;
+use dvp_core::liquidity::{
+    BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider, FeedConfig,
+    HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, ReferenceSource,
+};
+use dvp_core::store::levels::{self, NewLevel};
+use dvp_core::writer::Outcome;
+use dvp_domain::asset::Registry;
+use dvp_domain::decision::Reason;
+use dvp_domain::intent::{ActorType, SettlementType};
+use dvp_domain::liquidity::{Deliverer, Policy};
+use dvp_domain::money::Minor;
+use dvp_domain::quote::{Candidate, IndicativeRequest};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::house::{House, north, order, registry};
+
+/// An HTTP server of somebody else's that answers everything with one thing.
+struct Stranger {
+    url: String,
+    asked: Arc<AtomicUsize>,
+}
+
+#[derive(Clone)]
+enum Manner {
+    Answers(Value),
+    NeverAnswers,
+    Says(&'static str),
+    TalksWithoutEnd,
+}
+
+impl Stranger {
+    async fn with(manner: Manner) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/rfq", listener.local_addr().unwrap());
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                tokio::spawn(answer(stream, manner.clone()));
+            }
+        });
+        Self { url, asked }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+/// A peer that hangs up in the middle is no concern of the stranger's.
+async fn answer(mut stream: TcpStream, manner: Manner) {
+    let mut request = [0; 4096];
+    let _ = stream.read(&mut request).await;
+    let ok = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n\r\n";
+    match manner {
+        Manner::Answers(body) => {
+            let _ = stream.write_all(format!("{ok}{body}").as_bytes()).await;
+        }
+        Manner::Says(text) => {
+            let _ = stream.write_all(text.as_bytes()).await;
+        }
+        Manner::NeverAnswers => std::future::pending().await,
+        Manner::TalksWithoutEnd => {
+            let _ = stream.write_all(ok.as_bytes()).await;
+            while stream.write_all(&[b' '; 65_536]).await.is_ok() {}
+        }
+    }
+}
+
+fn good(price: &str) -> Value {
+    json!({
+        "price": price, "maxOutputMinor": "5000000", "validUntil": now().plus_millis(20_000).millis(),
+        "lpId": "lp-7", "lpName": "Seventh", "policyBps": 3, "confidence": 0.97, "isDynamic": true,
+    })
+}
+
+fn external(url: &str, pause: Duration) -> Arc<ExternalProvider> {
+    let registry = registry();
+    let asset = |symbol| registry.find(symbol).unwrap().clone();
+    let config = ExternalConfig {
+        id: "seventh".into(),
+        url: url.into(),
+        deliverer: Deliverer { provider_id: "seventh".into(), wallet: "0x7".into() },
+        policy: Policy::default(),
+        pairs: vec![(asset("USDC"), asset("USD"), Minor::new(1_000_000_000))],
+        timeout: Duration::from_millis(300),
+        refresh_every: Duration::from_secs(1),
+        good_for: Duration::from_secs(30),
+        pause,
+        candidate_ttl_sec: 5,
+        firm_ttl_sec: 60,
+    };
+    Arc::new(ExternalProvider::new(config).unwrap())
+}
+
+/// North at 10 basis points around the configured price, and another source.
+fn beside_north(other: Arc<dyn LiquiditySource>) -> Liquidity {
+    let registry = registry();
+    let sources: Vec<Arc<dyn LiquiditySource>> = vec![Arc::new(ConfiguredProvider::new(north())), other];
+    let prices: Arc<dyn ReferenceSource> = Arc::new(ConfiguredPrices::of(&registry));
+    Liquidity::new(registry, sources, vec![prices])
+}
+
+async fn quoted(house: &House, amount: u128) -> Vec<Candidate> {
+    let registry: &Registry = &house.engine.context().registry;
+    let request = IndicativeRequest {
+        request_id: "r",
+        input: registry.find("USDC").unwrap(),
+        output: registry.find("USD").unwrap(),
+        amount: Minor::new(amount),
+        actor: ActorType::Institution,
+        settlement_pref: SettlementType::Hybrid,
+        max_slippage_bps: None,
+    };
+    house.engine.quote(&request).await.unwrap()
+}
+
+fn providers(candidates: &[Candidate]) -> Vec<&str> {
+    candidates.iter().map(|candidate| candidate.provider.as_str()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_over_http_is_ranked_with_the_others_and_shows_its_own_keys() {
+    let stranger = Stranger::with(Manner::Answers(good("0.9995"))).await;
+    let source = external(&stranger.url, Duration::from_secs(60));
+    let held = [("north", 100_000_000), ("seventh", 100_000_000)];
+    let house = House::with_liquidity(&held, |_| beside_north(source)).await;
+    let candidates = quoted(&house, 100_000_000).await;
+    assert_eq!(providers(&candidates), ["seventh", "north"]);
+    let shown = serde_json::to_value(&candidates[0]).unwrap();
+    assert_eq!(shown["legs"][0]["venue"], "ExternalLP");
+    assert_eq!(shown["legs"][0]["capacity"], "50000");
+    let metadata = &shown["metadata"];
+    for (key, value) in [
+        ("venue", json!("ExternalLP")),
+        ("lpId", json!("lp-7")),
+        ("lpName", json!("Seventh")),
+        ("policyBps", json!(3)),
+        ("confidence", json!(0.97)),
+        ("isDynamic", json!(true)),
+        ("basePrice", json!(1)),
+        ("constraintViolations", json!([])),
+    ] {
+        assert_eq!(metadata[key], value, "{key}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_over_http_fills_orders_from_its_account_at_its_last_price() {
+    let stranger = Stranger::with(Manner::Answers(good("0.9995"))).await;
+    let source = external(&stranger.url, Duration::from_secs(60));
+    let held = [("north", 100_000_000), ("seventh", 100_000_000)];
+    let house = House::with_liquidity(&held, |_| beside_north(source)).await;
+    house.engine.context().liquidity.refresh().await;
+    let accepted = house.accept(order("000123456789")).await;
+    assert_eq!(accepted.plan.solver_id, "seventh");
+    assert_eq!(accepted.plan.priced.rate, "0.9995".parse().unwrap());
+    assert_eq!(accepted.plan.slices[0].venue, "ExternalLP");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_misbehaves_has_no_candidate_and_the_others_have() {
+    let changed = |key: &str, value: Value| {
+        let mut body = good("1");
+        body[key] = value;
+        Manner::Answers(body)
+    };
+    for (name, manner) in [
+        ("slow", Manner::NeverAnswers),
+        ("failing", Manner::Says("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n")),
+        ("elsewhere", Manner::Says("HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\n\r\n")),
+        ("garbage", Manner::Says("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{]}")),
+        ("no HTTP", Manner::Says("\u{0}\u{1}\u{2}")),
+        ("without end", Manner::TalksWithoutEnd),
+        ("float", changed("price", json!(1.0))),
+        ("negative", changed("price", json!("-1"))),
+        ("zero", changed("price", json!("0"))),
+        ("exponent", changed("price", json!("1e0"))),
+        ("too many digits", changed("price", json!("0.99999999999999999999999999999999999999"))),
+        ("stale", changed("validUntil", json!(now().millis() - 1))),
+    ] {
+        let stranger = Stranger::with(manner).await;
+        let source = external(&stranger.url, Duration::from_secs(60));
+        let held = [("north", 100_000_000), ("seventh", 100_000_000)];
+        let house = House::with_liquidity(&held, |_| beside_north(source)).await;
+        assert_eq!(providers(&quoted(&house, 100_000_000).await), ["north"], "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_fails_three_times_is_left_alone() {
+    let stranger = Stranger::with(Manner::Says("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n")).await;
+    let source = external(&stranger.url, Duration::from_secs(3600));
+    let house = House::with_liquidity(&[("north", 100_000_000)], |_| beside_north(source)).await;
+    for _ in 0..6 {
+        assert_eq!(providers(&quoted(&house, 100_000_000).await), ["north"]);
+    }
+    assert_eq!(stranger.asked(), 3);
+}
+
+async fn rest(house: &House, provider: &str, rate: &str, amount: u128) {
+    let level = NewLevel {
+        provider_id: provider.into(),
+        wallet: format!("0x{provider}"),
+        input_asset: "USDC".into(),
+        output_asset: "USD".into(),
+        rate: rate.parse().unwrap(),
+        amount: Minor::new(amount),
+    };
+    levels::insert(&mut house.pool().acquire().await.unwrap(), &level).await.unwrap();
+}
+
+fn book(pool: &sqlx::PgPool) -> Liquidity {
+    let book = OrderBook::new(BookConfig::default(), pool.clone());
+    Liquidity::new(registry(), vec![Arc::new(book)], Vec::new())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_order_book_is_filled_level_by_level_and_shows_its_depth() {
+    let house = House::with_liquidity(&[("a", 1_000_000), ("b", 1_000_000)], book).await;
+    rest(&house, "a", "0.99", 5_000).await;
+    rest(&house, "b", "0.995", 6_000).await;
+    house.engine.context().liquidity.refresh().await;
+    let candidates = serde_json::to_value(quoted(&house, 100_000_000).await).unwrap();
+    assert_eq!(candidates[0]["metadata"]["orderbookDepth"], 2);
+    assert_eq!(candidates[0]["legs"][0]["venue"], "Orderbook");
+    assert_eq!(candidates[0]["legs"][0]["capacity"], "110");
+    let plan = house.accept(order("000123456789")).await.plan;
+    let given: Vec<(&str, u128)> =
+        plan.slices.iter().map(|slice| (slice.provider_id.as_str(), slice.output.get())).collect();
+    // 99.95 USDC net: 60 dollars cost 60.301508 of them at 0.995, the rest is worth 0.99.
+    assert_eq!(given, [("b", 6_000), ("a", 3_925)]);
+    assert_eq!(house.count("select sum(remaining)::int8 from resting_order").await, 11_000 - 9_925);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_two_orders_are_filled_from_the_same_resting_units() {
+    let house = House::with_liquidity(&[("a", 1_000_000_000)], book).await;
+    rest(&house, "a", "1", 60_000).await;
+    rest(&house, "a", "0.999", 60_000).await;
+    house.engine.context().liquidity.refresh().await;
+    // What is offered is not refreshed in between: each order is decided by what is left in the database.
+    let outcomes = futures_util::future::join_all((0..30).map(|_| house.submit(order("000123456789")))).await;
+    let taken: u128 = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Outcome::Accepted(accepted) => Some(accepted.plan.slices.iter().map(|s| s.output.get())),
+            Outcome::Rejected { reason: Reason::NoLiquidity, .. } => None,
+            other => panic!("{other:?}"),
+        })
+        .flatten()
+        .sum();
+    let accepted = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Accepted(_))).count();
+    assert_eq!(accepted, 12, "each takes 99.95 dollars at most, of twelve hundred");
+    let gone = house.count("select sum(placed - remaining)::int8 from resting_order").await;
+    assert_eq!(u128::try_from(gone).unwrap(), taken);
+}
+
+/// A chain whose feed says what it is told to.
+struct Feed(FeedRound);
+
+impl FeedReader for Feed {
+    fn latest_round<'a>(
+        &'a self,
+        _feed: &'a str,
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<FeedRound, ChainUnavailable>> + Send + 'a>> {
+        Box::pin(async { Ok(self.0) })
+    }
+}
+
+fn by_feed(base: &str, quote: &str, answer: i128, updated_at: u64) -> Arc<dyn ReferenceSource> {
+    let config = FeedConfig {
+        id: "feed".into(),
+        address: "0xfeed".into(),
+        base: base.into(),
+        quote: quote.into(),
+        refresh_every: Duration::from_secs(1),
+        stale_after: Duration::from_secs(3600),
+    };
+    Arc::new(OnChainFeed::new(config, Arc::new(Feed(FeedRound { answer, decimals: 8, updated_at }))))
+}
+
+fn north_by(reference: Arc<dyn ReferenceSource>) -> Liquidity {
+    Liquidity::new(registry(), vec![Arc::new(ConfiguredProvider::new(north()))], vec![reference])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_feeds_price_makes_candidates_both_ways_round_and_a_stale_one_none() {
+    let secs = now().unix_secs();
+    for (feed, base_price) in [
+        (by_feed("USDC", "USD", 99_000_000, secs), Some(json!(0.99))),
+        (by_feed("USD", "USDC", 200_000_000, secs), Some(json!(0.5))),
+        (by_feed("USDC", "USD", 99_000_000, secs - 3601), None),
+        (by_feed("USDC", "USD", 0, secs), None),
+    ] {
+        let house = House::with_liquidity(&[("north", 100_000_000)], |_| north_by(feed)).await;
+        assert!(quoted(&house, 100_000_000).await.is_empty(), "nothing was read yet");
+        house.engine.context().liquidity.refresh().await;
+        let candidates = serde_json::to_value(quoted(&house, 100_000_000).await).unwrap();
+        assert_eq!(candidates[0]["metadata"].get("basePrice"), base_price.as_ref());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_price_list_over_http_makes_candidates_while_it_is_fresh() {
+    let listed = |price: &str, at: i64| json!({"prices": [{"base": "USDC", "quote": "USD", "price": price, "timestamp": at}]});
+    let millis = now().millis();
+    for (manner, priced) in [
+        (Manner::Answers(listed("0.98", millis)), true),
+        (Manner::Answers(listed("0.98", millis - 3_600_000)), false),
+        (Manner::Answers(listed("nothing", millis)), false),
+        (Manner::NeverAnswers, false),
+    ] {
+        let stranger = Stranger::with(manner).await;
+        let config = HttpPricesConfig {
+            id: "list".into(),
+            url: stranger.url.clone(),
+            refresh_every: Duration::from_secs(1),
+            stale_after: Duration::from_secs(60),
+            timeout: Duration::from_millis(300),
+        };
+        let prices: Arc<dyn ReferenceSource> = Arc::new(HttpPrices::new(config).unwrap());
+        let house = House::with_liquidity(&[("north", 100_000_000)], |_| north_by(prices)).await;
+        house.engine.context().liquidity.refresh().await;
+        assert_eq!(!quoted(&house, 100_000_000).await.is_empty(), priced);
+    }
+}
