@@ -229,8 +229,14 @@ fn classify_io(error: &io::Error) -> Option<Fault> {
     // Too many open files, here or on the whole machine.
     const EMFILE: i32 = 24;
     const ENFILE: i32 = 23;
-    if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-        return Some(Fault::Tls);
+    // What an I/O error carries is not its source: look inside, as deep as it goes.
+    if let Some(inner) = error.get_ref() {
+        if inner.is::<rustls::Error>() {
+            return Some(Fault::Tls);
+        }
+        if let Some(inner) = inner.downcast_ref::<io::Error>() {
+            return classify_io(inner);
+        }
     }
     if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) {
         return Some(Fault::Ours);

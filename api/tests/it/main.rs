@@ -2,6 +2,7 @@
 
 mod auth;
 mod contract;
+mod delivery;
 mod documents;
 mod events;
 mod executions;
@@ -11,6 +12,9 @@ mod intents;
 mod isolation;
 mod lookups;
 mod quotes;
+#[path = "../../../benches/src/receiver.rs"]
+#[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
+mod receiver;
 mod reconciliation;
 mod signing;
 mod transport;

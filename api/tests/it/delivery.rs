@@ -1,0 +1,414 @@
+//! Delivery to real receivers over TLS: what is sent, what each answer means, and that nothing is lost.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dvp_api::WebhookRules;
+use dvp_api::delivery::address::Reach;
+use dvp_api::delivery::names::SystemNames;
+use dvp_api::delivery::signature::verify;
+use dvp_api::delivery::{Delivery, DeliveryConfig, Limits};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::house::{Call, House, order};
+use crate::receiver::{Authority, Got, Manner, Receiver, Reply};
+use crate::webhooks::{manage, register};
+
+const PATH: &str = "/v1/webhook_endpoints";
+
+/// A house with a receiver, and deliveries under way until it is dropped.
+struct Scene {
+    house: House,
+    authority: Authority,
+    receiver: Receiver,
+    secret: String,
+    stop: CancellationToken,
+}
+
+fn config(authority: &Authority) -> DeliveryConfig {
+    let reach = Reach::PublicAnd(vec![IpAddr::from([127, 0, 0, 1])]);
+    // A claim that died is due again soon.
+    let limits = Limits {
+        timeout: Duration::from_millis(800),
+        lease: Duration::from_secs(2),
+        poll: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    DeliveryConfig { reach, authorities: vec![authority.certificate()], limits, ..DeliveryConfig::default() }
+}
+
+impl Scene {
+    async fn new(answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static) -> Self {
+        Self::with_manner(Manner::default(), answer).await
+    }
+
+    async fn with_manner(
+        manner: Manner,
+        answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        let authority = Authority::new().unwrap();
+        let receiver = Receiver::start(&authority, manner, answer).await.unwrap();
+        let rules = WebhookRules { reach: Reach::Everything, names: Arc::new(SystemNames) };
+        let house = House::with_webhooks(rules).await;
+        let registered = register(&house, &house.acme, &receiver.url("127.0.0.1")).await;
+        let secret = registered["secret"].as_str().unwrap().to_owned();
+        let mut scene = Self { house, authority, receiver, secret, stop: CancellationToken::new() };
+        scene.start_delivery();
+        scene
+    }
+
+    fn start_delivery(&mut self) {
+        self.stop = CancellationToken::new();
+        let delivery = Delivery::new(self.house.engine(), config(&self.authority)).unwrap();
+        tokio::spawn(delivery.run(self.stop.clone()));
+    }
+
+    async fn ping(&self) -> String {
+        let call = manage(&self.house.acme, "POST", &format!("{PATH}/test"), &Value::Null);
+        self.house.send(&call).await.ok(202)["eventId"].as_str().unwrap().to_owned()
+    }
+
+    async fn accept(&self) -> Value {
+        let body = order();
+        self.house.submit(&self.house.acme, &body).await.ok(202);
+        body
+    }
+
+    /// The delivery log, latest first.
+    async fn log(&self) -> Vec<Value> {
+        let page = self.house.send(&Call::get(&self.house.acme, &format!("{PATH}/deliveries"))).await.ok(200);
+        page["data"].as_array().unwrap().clone()
+    }
+
+    /// The latest delivery, when it has had so many attempts.
+    async fn attempted(&self, times: usize) -> Value {
+        self.house
+            .wait_for("an attempt", || async {
+                let latest = self.log().await.into_iter().next()?;
+                (latest["attempts"].as_array().unwrap().len() >= times).then_some(latest)
+            })
+            .await
+    }
+
+    async fn received(&self, count: usize) -> Vec<Got> {
+        self.house
+            .wait_for("a delivery", || async {
+                (self.receiver.count() >= count).then(|| self.receiver.got())
+            })
+            .await
+    }
+
+    /// Lets the pauses of pending deliveries be over.
+    async fn skip_pauses(&self) {
+        sqlx::query("update webhook_delivery set due_at = clock_timestamp() where not claimed")
+            .execute(self.house.pool())
+            .await
+            .unwrap();
+    }
+
+    async fn is_active(&self) -> bool {
+        let endpoint = self.house.send(&Call::get(&self.house.acme, PATH)).await.ok(200);
+        endpoint["isActive"].as_bool().unwrap()
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn now() -> u64 {
+    dvp_core::context::now().unix_secs()
+}
+
+#[tokio::test]
+async fn an_accepted_intent_is_delivered_signed_as_the_feed_shows_it() {
+    let scene = Scene::new(|_, _| Reply::Status(201)).await;
+    let order = scene.accept().await;
+    let got = scene.received(1).await.remove(0);
+    assert!(got.head.starts_with("POST /hook HTTP/1.1"), "{}", got.head);
+    assert_eq!(got.header("content-type"), Some("application/json; charset=utf-8"));
+    assert_eq!(got.header("user-agent"), Some("svc-webhook/1.0"));
+    verify(&scene.secret, got.header("svc-signature").unwrap(), got.body.as_bytes(), now(), 300).unwrap();
+    let event: Value = serde_json::from_str(&got.body).unwrap();
+    assert_eq!(event["intentId"], order["intentId"]);
+    let listed = scene.house.send(&Call::get(&scene.house.acme, "/v1/events")).await.ok(200);
+    assert_eq!(listed["data"][0], event);
+    let logged = scene.attempted(1).await;
+    assert_eq!((&logged["state"], &logged["origin"]), (&json!("delivered"), &json!("feed")));
+    let attempt = &logged["attempts"][0];
+    assert_eq!(
+        (&attempt["status"], &attempt["error"], &attempt["body"]),
+        (&json!(201), &json!(null), &json!("ok"))
+    );
+}
+
+#[tokio::test]
+async fn only_subscribed_types_of_the_keys_own_environment_are_sent() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let house = &scene.house;
+    house.submit(&house.acme_live, &order()).await.ok(202);
+    house.submit(&house.globex, &order()).await.ok(202);
+    let narrow = json!({"subscribedTypes": ["payout.failed"]});
+    house.send(&manage(&house.acme, "PATCH", PATH, &narrow)).await.ok(200);
+    scene.accept().await;
+    let ping = scene.ping().await;
+    let got = scene.received(1).await;
+    assert_eq!(got.iter().map(Got::event_id).collect::<Vec<_>>(), [ping]);
+    assert_eq!(scene.log().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_failure_is_tried_again_after_a_minute_with_the_same_id_and_bytes_and_a_new_signature() {
+    let scene = Scene::new(|n, _| Reply::Status(if n == 0 { 500 } else { 200 })).await;
+    scene.accept().await;
+    let failed = scene.attempted(1).await;
+    assert_eq!((&failed["state"], &failed["attempts"][0]["error"]), (&json!("pending"), &json!("status")));
+    let next = chrono::DateTime::parse_from_rfc3339(failed["nextAttemptAt"].as_str().unwrap()).unwrap();
+    let pause = (next.to_utc() - chrono::Utc::now()).num_seconds();
+    assert!((50..=66).contains(&pause), "{pause}");
+    scene.skip_pauses().await;
+    let got = scene.received(2).await;
+    assert_eq!((got[0].event_id(), &got[0].body), (got[1].event_id(), &got[1].body));
+    for one in &got {
+        verify(&scene.secret, one.header("svc-signature").unwrap(), one.body.as_bytes(), now(), 300).unwrap();
+    }
+    let delivered = scene.attempted(2).await;
+    assert_eq!(delivered["state"], "delivered");
+}
+
+#[tokio::test]
+async fn after_the_eighth_attempt_the_event_is_left_in_the_feed_and_can_be_resent() {
+    let well = Arc::new(AtomicBool::new(false));
+    let answer = well.clone();
+    let scene =
+        Scene::new(move |_, _| Reply::Status(if answer.load(Ordering::Relaxed) { 200 } else { 503 })).await;
+    scene.accept().await;
+    for attempt in 1..=8 {
+        scene.attempted(attempt).await;
+        scene.skip_pauses().await;
+    }
+    let failed = scene.attempted(8).await;
+    assert_eq!((&failed["state"], &failed["nextAttemptAt"]), (&json!("failed"), &json!(null)));
+    well.store(true, Ordering::Relaxed);
+    let event = failed["eventId"].as_str().unwrap();
+    let resend = manage(&scene.house.acme, "POST", &format!("/v1/events/{event}/resend"), &Value::Null);
+    scene.house.send(&resend).await.ok(202);
+    let got = scene.received(9).await;
+    assert!(got.iter().all(|one| one.event_id() == event && one.body == got[0].body));
+}
+
+#[tokio::test]
+async fn bad_answers_are_failures_of_their_kind() {
+    for (reply, error, status) in [
+        (Reply::Status(404), "status", json!(404)),
+        (Reply::Redirect("https://127.0.0.1:1/".into()), "redirect", json!(302)),
+        (Reply::Never, "timeout", json!(null)),
+        (Reply::DripHead, "timeout", json!(null)),
+        (Reply::HangUp, "closed", json!(null)),
+    ] {
+        let told = format!("{reply:?}");
+        let scene = Scene::new(move |_, _| reply.clone()).await;
+        scene.ping().await;
+        let logged = scene.attempted(1).await;
+        let attempt = &logged["attempts"][0];
+        assert_eq!((attempt["error"].as_str(), &attempt["status"]), (Some(error), &status), "{told}");
+        assert_eq!(logged["state"], "pending", "{told}");
+    }
+}
+
+#[tokio::test]
+async fn a_2xx_is_success_however_its_body_goes_on() {
+    for reply in [Reply::EndlessBody, Reply::DripBody] {
+        let told = format!("{reply:?}");
+        let scene = Scene::new(move |_, _| reply.clone()).await;
+        scene.ping().await;
+        let logged = scene.attempted(1).await;
+        assert_eq!(logged["state"], "delivered", "{told}");
+        assert!(logged["attempts"][0]["body"].as_str().unwrap().len() <= 1024);
+    }
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_expired_or_for_another_name_is_refused() {
+    for manner in [
+        Manner { expired: true, ..Manner::default() },
+        Manner { names: vec!["other.example"], ..Manner::default() },
+    ] {
+        let scene = Scene::with_manner(manner, |_, _| Reply::Status(200)).await;
+        scene.ping().await;
+        let logged = scene.attempted(1).await;
+        assert_eq!(logged["attempts"][0]["error"], "tls");
+        assert_eq!(scene.receiver.count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn gone_switches_the_endpoint_off_tells_the_operator_and_keeps_what_waits() {
+    let gone = Arc::new(AtomicBool::new(true));
+    let answer = gone.clone();
+    let scene =
+        Scene::new(move |_, _| Reply::Status(if answer.load(Ordering::Relaxed) { 410 } else { 200 })).await;
+    scene.accept().await;
+    scene.house.wait_for("the end", || async { (!scene.is_active().await).then_some(()) }).await;
+    let mut conn = scene.house.pool().acquire().await.unwrap();
+    let notices = dvp_core::store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
+    assert_eq!(notices.iter().map(|notice| notice.kind.as_str()).collect::<Vec<_>>(), ["deactivated_gone"]);
+    // Recorded while it is inactive, and not sent.
+    let missed = scene.accept().await;
+    scene.skip_pauses().await;
+    gone.store(false, Ordering::Relaxed);
+    let on = json!({"isActive": true});
+    scene.house.send(&manage(&scene.house.acme, "PATCH", PATH, &on)).await.ok(200);
+    let got = scene.received(2).await;
+    assert_eq!(got[0].event_id(), got[1].event_id());
+    let listed = scene.house.send(&Call::get(&scene.house.acme, "/v1/events")).await.ok(200);
+    assert_eq!(listed["data"][1]["intentId"], missed["intentId"]);
+    // A replay of the time brings what was missed.
+    let span = json!({"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"});
+    let replay = manage(&scene.house.acme, "POST", &format!("{PATH}/replay"), &span);
+    scene.house.send(&replay).await.ok(202);
+    let got = scene.received(4).await;
+    assert!(got.iter().any(|one| one.event_id() == listed["data"][1]["id"]));
+}
+
+#[tokio::test]
+async fn five_days_of_failures_switch_the_endpoint_off_after_a_notice() {
+    let scene = Scene::new(|_, _| Reply::Status(500)).await;
+    scene.ping().await;
+    scene.attempted(1).await;
+    let age = "update webhook_endpoint set failing_since = failing_since - interval '5 days', \
+                                           noticed_at = noticed_at - interval '1 day'";
+    let kinds = async || {
+        let mut conn = scene.house.pool().acquire().await.unwrap();
+        let notices = dvp_core::store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
+        notices.into_iter().map(|notice| notice.kind).collect::<Vec<_>>()
+    };
+    for (attempts, told) in [(2, vec!["failing"]), (3, vec!["deactivated_failing", "failing"])] {
+        sqlx::query(age).execute(scene.house.pool()).await.unwrap();
+        scene.skip_pauses().await;
+        scene.attempted(attempts).await;
+        assert_eq!(kinds().await, told);
+    }
+    assert!(!scene.is_active().await);
+}
+
+#[tokio::test]
+async fn during_a_rotation_both_secrets_verify_and_after_it_the_new_one_alone() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let rotate = manage(&scene.house.acme, "POST", &format!("{PATH}/rotate"), &Value::Null);
+    let dead = scene.house.send(&rotate).await.ok(200)["nextSecret"].as_str().unwrap().to_owned();
+    let next = scene.house.send(&rotate).await.ok(200)["nextSecret"].as_str().unwrap().to_owned();
+    scene.ping().await;
+    let check = |got: &Got, secret: &str| {
+        verify(secret, got.header("svc-signature").unwrap(), got.body.as_bytes(), now(), 300).is_ok()
+    };
+    let got = scene.received(1).await;
+    assert_eq!(
+        (check(&got[0], &scene.secret), check(&got[0], &next), check(&got[0], &dead)),
+        (true, true, false)
+    );
+    sqlx::query("update webhook_endpoint set grace_expires_at = now()")
+        .execute(scene.house.pool())
+        .await
+        .unwrap();
+    scene.ping().await;
+    let got = scene.received(2).await;
+    assert_eq!((check(&got[1], &scene.secret), check(&got[1], &next)), (false, true));
+}
+
+#[tokio::test]
+async fn an_endpoint_that_hangs_does_not_delay_another() {
+    let scene = Scene::new(|_, _| Reply::Never).await;
+    let healthy =
+        Receiver::start(&scene.authority, Manner::default(), |_, _| Reply::Status(200)).await.unwrap();
+    register(&scene.house, &scene.house.globex, &healthy.url("127.0.0.1")).await;
+    for _ in 0..40 {
+        scene.ping().await;
+    }
+    for _ in 0..10 {
+        scene.house.submit(&scene.house.globex, &order()).await.ok(202);
+    }
+    scene.house.wait_for("the healthy one", || async { (healthy.count() == 10).then_some(()) }).await;
+    // The other one is asked one at a time after its first time-outs.
+    assert!(scene.receiver.count() < 40);
+}
+
+#[tokio::test]
+async fn claims_of_a_worker_that_died_fall_due_again_and_repeat_only_the_same_id() {
+    let mut scene = Scene::new(|n, _| if n < 3 { Reply::Never } else { Reply::Status(200) }).await;
+    let mut sent: Vec<String> = Vec::new();
+    for _ in 0..3 {
+        sent.push(scene.ping().await);
+    }
+    scene.received(3).await;
+    // Dies in the middle: nothing of it is written.
+    sqlx::query("update webhook_delivery set fence = fence + 1").execute(scene.house.pool()).await.unwrap();
+    scene.start_delivery();
+    let delivered = async || scene.log().await.iter().filter(|one| one["state"] == "delivered").count();
+    scene.house.wait_for("all of them", || async { (delivered().await == 3).then_some(()) }).await;
+    let mut got: Vec<String> = scene.receiver.got().iter().map(|one| one.event_id().to_owned()).collect();
+    got.sort();
+    got.dedup();
+    sent.sort();
+    assert_eq!(got, sent);
+    assert!(scene.log().await.iter().all(|one| one["attempts"].as_array().unwrap().len() == 1));
+}
+
+#[tokio::test]
+async fn a_made_up_event_of_any_type_can_be_asked_for_with_a_test_key_only() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let ask = |keys, kind: &str| manage(keys, "POST", &format!("{PATH}/test"), &json!({"type": kind}));
+    let event = scene.house.send(&ask(&scene.house.acme, "payout.failed")).await.ok(202);
+    let got = scene.received(1).await.remove(0);
+    let body: Value = serde_json::from_str(&got.body).unwrap();
+    assert_eq!((&body["id"], &body["type"]), (&event["eventId"], &json!("payout.failed")));
+    assert_eq!(
+        (&body["livemode"], &body["data"]["object"]["status"]),
+        (&json!(false), &json!("payout.failed"))
+    );
+    assert_eq!(body["data"]["object"]["failure"]["stage"], "payout");
+    scene.house.send(&ask(&scene.house.acme, "payout.unknown")).await.refused(400, "INVALID_TYPE");
+    register(&scene.house, &scene.house.acme_live, &scene.receiver.url("127.0.0.1")).await;
+    scene.house.send(&ask(&scene.house.acme_live, "payout.failed")).await.refused(400, "INVALID_PARAMETER");
+}
+
+#[tokio::test]
+async fn the_log_is_paged_and_filtered() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let mut sent = Vec::new();
+    for _ in 0..5 {
+        sent.insert(0, scene.ping().await);
+    }
+    scene.received(5).await;
+    let ask = async |query: String| {
+        let call = Call::get(&scene.house.acme, &format!("{PATH}/deliveries{query}"));
+        scene.house.send(&call).await.ok(200)
+    };
+    let (mut seen, mut query) = (Vec::new(), "?limit=2".to_owned());
+    loop {
+        let page = ask(query.clone()).await;
+        seen.extend(
+            page["data"].as_array().unwrap().iter().map(|one| one["eventId"].as_str().unwrap().to_owned()),
+        );
+        let Some(next) = page["nextCursor"].as_str() else { break };
+        query = format!("?limit=2&since={next}");
+    }
+    assert_eq!(seen, sent);
+    assert_eq!(ask(format!("?eventId={}", sent[3])).await["data"].as_array().unwrap().len(), 1);
+    assert_eq!(ask("?state=failed".into()).await["data"], json!([]));
+    for (query, code) in
+        [("state=lost", "INVALID_PARAMETER"), ("since=1", "INVALID_CURSOR"), ("limit=0", "INVALID_PARAMETER")]
+    {
+        let call = Call::get(&scene.house.acme, &format!("{PATH}/deliveries?{query}"));
+        scene.house.send(&call).await.refused(400, code);
+    }
+    let stranger = Call::get(&scene.house.globex, &format!("{PATH}/deliveries"));
+    scene.house.send(&stranger).await.refused(404, "NOT_FOUND");
+}
