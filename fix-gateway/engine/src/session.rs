@@ -190,7 +190,7 @@ impl Session {
             if let Some(output) = self.outputs.pop_front() {
                 return Some(output);
             }
-            if !self.process_queued() {
+            if !self.ask_for_next_chunk() && !self.process_queued() {
                 return None;
             }
         }

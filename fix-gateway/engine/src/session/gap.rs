@@ -23,6 +23,8 @@ pub(super) struct Gap {
     until: SeqNum,
     /// The end of the chunk asked for, when gaps are asked for in chunks.
     chunk_end: Option<SeqNum>,
+    /// The chunk is through, and the next one is to be asked for.
+    is_chunk_through: bool,
     /// How often everything from `begin` on was asked for.
     asked: u32,
     /// The highest number of the pass under way; 0 before its first message beyond the gap.
@@ -142,7 +144,8 @@ impl Session {
         let (begin, moved_at) = (self.next_in, self.now.mono);
         if let Some(link) = self.link_mut() {
             let (until, passed) = (received.previous(), SeqNum(0));
-            link.gap = Some(Gap { begin, until, chunk_end: None, asked: 0, passed, moved_at });
+            let (chunk_end, is_chunk_through) = (None, false);
+            link.gap = Some(Gap { begin, until, chunk_end, is_chunk_through, asked: 0, passed, moved_at });
         }
     }
 
@@ -161,9 +164,10 @@ impl Session {
             Some(gap) if asked > 0 => gap.moved_at,
             _ => moved_at,
         };
-        link.gap = Some(Gap { begin, until, chunk_end, asked: asked + 1, passed, moved_at });
-        // 0 is "everything": what was sent meanwhile comes along.
-        let end = chunk_end.unwrap_or(if chunk.is_some() { until } else { SeqNum(0) });
+        let (asked, is_chunk_through) = (asked + 1, false);
+        link.gap = Some(Gap { begin, until, chunk_end, is_chunk_through, asked, passed, moved_at });
+        // 0 is "everything": what was sent meanwhile comes along. The last chunk is open, too.
+        let end = chunk_end.unwrap_or(SeqNum(0));
         let body = self.body().number(tag::BEGIN_SEQ_NO, begin.0).number(tag::END_SEQ_NO, end.0);
         self.emit(MsgType::RESEND_REQUEST, body);
     }
@@ -176,19 +180,25 @@ impl Session {
         self.begin_logout(Some(text), None);
     }
 
-    /// `seq` has been processed: closes the gap when that was its end, or asks for its next chunk.
+    /// `seq` has been processed: closes the gap when that was its end, or notes that its next chunk is due.
     pub(super) fn note_progress(&mut self, seq: SeqNum) {
         let now = self.now.mono;
         let Some(link) = self.link_mut() else { return };
         let Some(gap) = &mut link.gap else { return };
         gap.moved_at = now;
-        let (until, chunk_end) = (gap.until, gap.chunk_end);
-        if seq >= until {
+        gap.is_chunk_through |= gap.chunk_end.is_some_and(|end| seq >= end);
+        if seq >= gap.until {
             link.gap = None;
-        } else if chunk_end.is_some_and(|end| seq >= end) {
-            // `next_in` is beyond the chunk by now.
-            self.ask(until, 0, SeqNum(0));
         }
+    }
+
+    /// Asks for the next chunk if that is due. Only once what was delivered before is done with: the request carries
+    /// the numbers with it, and they must not be durable before the effect.
+    pub(super) fn ask_for_next_chunk(&mut self) -> bool {
+        let gap = self.link().and_then(|link| link.gap).filter(|gap| gap.is_chunk_through);
+        let Some(gap) = gap else { return false };
+        self.ask(gap.until, 0, SeqNum(0));
+        true
     }
 
     /// Processes one queued message if its turn has come. Says whether there was one.

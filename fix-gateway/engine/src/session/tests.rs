@@ -5,6 +5,7 @@
 
 mod announced;
 mod calendar;
+mod checklist;
 mod gaps;
 mod peers;
 mod recovery;

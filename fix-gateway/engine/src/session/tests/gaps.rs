@@ -98,9 +98,9 @@ fn a_gap_fill_beyond_the_end_of_a_chunk_closes_it_and_what_it_covers() {
               persist in=2 out=3
               send 2 2|7=2|16=4
             I 4 2 43=Y|122=NOW|123=Y|36=7
+              persist in=7 out=3
               persist in=7 out=4
-              send 3 2|7=7|16=8
-              persist in=7 out=4
+              send 3 2|7=7|16=0
             I 4 7 43=Y|122=NOW|123=Y|36=12
               persist in=12 out=4
             I 0 12

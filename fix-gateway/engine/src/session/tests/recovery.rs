@@ -123,13 +123,13 @@ fn a_gap_is_asked_for_in_chunks_where_agreed() {
               persist in=2 out=3
               send 2 2|7=2|16=4
             I 4 2 43=Y|122=NOW|123=Y|36=5
+              persist in=5 out=3
               persist in=5 out=4
               send 3 2|7=5|16=7
-              persist in=5 out=4
             I 4 5 43=Y|122=NOW|123=Y|36=8
+              persist in=8 out=4
               persist in=8 out=5
-              send 4 2|7=8|16=8
-              persist in=8 out=5
+              send 4 2|7=8|16=0
             I 0 8
               persist in=9 out=5
               persist in=10 out=5
