@@ -42,8 +42,8 @@ pub async fn list_used_ids(
     let (partners, modes) = tenants(asked.iter().map(|(tenant, _)| *tenant));
     let ids: Vec<&str> = asked.iter().map(|(_, id)| *id).collect();
     let rows: Vec<(String, bool, String)> = sqlx::query_as(
-        "select partner_id, livemode, intent_id from intent \
-         where (partner_id, livemode, intent_id) in (select * from unnest($1::text[], $2::bool[], $3::text[]))",
+        "select p, l, i from unnest($1::text[], $2::bool[], $3::text[]) as asked (p, l, i) \
+         where exists (select from intent where partner_id = p and livemode = l and intent_id = i)",
     )
     .bind(partners)
     .bind(modes)
@@ -61,9 +61,9 @@ pub async fn list_used_client_references(
     let (partners, modes) = tenants(asked.iter().map(|(tenant, _)| *tenant));
     let references: Vec<&str> = asked.iter().map(|(_, reference)| *reference).collect();
     let rows: Vec<(String, bool, String)> = sqlx::query_as(
-        "select partner_id, livemode, client_reference from intent \
-         where (partner_id, livemode, client_reference) in (select * from unnest($1::text[], $2::bool[], $3::text[])) \
-           and reference is not null",
+        "select p, l, c from unnest($1::text[], $2::bool[], $3::text[]) as asked (p, l, c) \
+         where exists (select from intent where partner_id = p and livemode = l and client_reference = c \
+                                            and reference is not null)",
     )
     .bind(partners)
     .bind(modes)
@@ -107,8 +107,8 @@ pub async fn list_held_permits(
     let (owners, nonces): (Vec<&str>, Vec<&str>) =
         asked.iter().map(|key| (key.owner.as_str(), key.nonce.as_str())).unzip();
     let rows: Vec<(String, String)> = sqlx::query_as(
-        "select owner, nonce::text from permit_use where chain_id = $1 and (owner, nonce) in \
-         (select o, n::numeric from unnest($2::text[], $3::text[]) as u (o, n))",
+        "select o, n from unnest($2::text[], $3::text[]) as asked (o, n) \
+         where exists (select from permit_use where chain_id = $1 and owner = o and nonce = n::numeric)",
     )
     .bind(chain_id)
     .bind(owners)

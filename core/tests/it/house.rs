@@ -135,6 +135,17 @@ impl House {
         Self { database, engine, tenant, stop: watch::Sender::new(false) }
     }
 
+    /// Engines with a writer each, as other processes on the same database have them.
+    pub(crate) fn engines(&self, count: usize) -> Vec<Engine> {
+        let engine = || {
+            let liquidity = Liquidity::configured(&registry(), [north(), south()]);
+            let context = Arc::new(context(liquidity));
+            let (writer, _) = Writer::start(self.pool().clone(), Arc::clone(&context));
+            Engine::new(self.pool().clone(), writer, context, Arc::new(NoncesOfNewWallets))
+        };
+        (0..count).map(|_| engine()).collect()
+    }
+
     pub(crate) async fn new() -> Self {
         Self::with_balance(100_000_000_000).await
     }

@@ -6,5 +6,6 @@ mod kinds;
 mod ledger;
 mod liquidity;
 mod pool;
+mod races;
 mod settling;
 mod writing;
