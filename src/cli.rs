@@ -64,6 +64,12 @@ pub(crate) struct SandboxArgs {
     /// Where FIX listens; port 0 takes any free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9880")]
     pub fix: SocketAddr,
+    /// Where FIX listens with TLS, if anywhere, with a certificate of the sandbox's own authority.
+    #[arg(long, value_name = "ADDR")]
+    pub fix_tls: Option<SocketAddr>,
+    /// Where Prometheus finds the service's figures, if anywhere.
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Which service is meant, and how its answer is printed.

@@ -8,6 +8,7 @@ pub(crate) mod files;
 mod market;
 mod ready;
 mod seed;
+mod tls;
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,11 +20,13 @@ use dvp_core::secrets::Vault;
 use dvp_core::store::pool::pool_options;
 use dvp_core::store::{MIGRATOR, PgPool, effects, lease};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use self::chain::SandboxChain;
 use self::files::{Files, Secrets};
 use crate::cli::SandboxArgs;
+use crate::metrics;
 use crate::service::{Service, ServiceConfig};
 
 const POOL_CONNECTIONS: u32 = 40;
@@ -50,10 +53,18 @@ struct Running {
     pool: PgPool,
     anvil: Anvil,
     postgres: Postgres,
+    _metrics: Option<AbortOnDropHandle<()>>,
 }
 
 async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     let secrets = Secrets::open(files)?;
+    // First of all, so that nothing is counted in vain.
+    let metrics = match args.metrics {
+        Some(addr) => Some(metrics::serve(addr, metrics::collect()?).await?),
+        None => None,
+    };
+    let fix_tls = args.fix_tls.map(|addr| Ok::<_, anyhow::Error>((addr, tls::door(files.dir(), addr.ip())?)));
+    let (fix_tls, fix_ca) = fix_tls.transpose()?.map(|(addr, (door, ca))| ((addr, door), ca)).unzip();
     let (postgres, anvil) = tokio::try_join!(start_postgres(files.dir()), chain::start_anvil(files.dir()))?;
     let pool = open_pool(&postgres).await?;
     let chain = SandboxChain::prepare(files, &anvil).await?;
@@ -66,12 +77,21 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
         http: args.http,
         fix: args.fix,
         fix_gateway: Default::default(),
+        fix_tls,
     };
     let service = Service::start(pool.clone(), config).await?;
-    let ready = ready::document(&service, &postgres, &anvil, &chain, &secrets);
+    let mut ready = ready::document(&service, &postgres, &anvil, &chain, &secrets);
+    if let (Some(addr), Some(ca)) = (service.fix_tls, fix_ca) {
+        ready["fix"]["tlsPort"] = addr.port().into();
+        ready["fix"]["ca"] = ca.display().to_string().into();
+    }
+    let metrics = metrics.map(|(addr, serving)| {
+        ready["metrics"] = format!("http://{addr}/metrics").into();
+        AbortOnDropHandle::new(tokio::spawn(serving))
+    });
     files.write_ready(&ready)?;
     info!(http = %service.http, fix = %service.fix, file = %files.ready().display(), "ready");
-    Ok(Running { service, pool, anvil, postgres })
+    Ok(Running { service, pool, anvil, postgres, _metrics: metrics })
 }
 
 async fn start_postgres(dir: &Path) -> anyhow::Result<Postgres> {

@@ -13,7 +13,7 @@ use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::store::PgPool;
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
-use dvp_fix_gateway::{FixGateway, GatewayConfig};
+use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -28,12 +28,15 @@ pub(crate) struct ServiceConfig {
     pub http: SocketAddr,
     pub fix: SocketAddr,
     pub fix_gateway: GatewayConfig,
+    /// Where FIX listens besides, with TLS.
+    pub fix_tls: Option<(SocketAddr, DoorConfig)>,
 }
 
 /// A running service. It serves until [`stop`](Service::stop).
 pub(crate) struct Service {
     pub http: SocketAddr,
     pub fix: SocketAddr,
+    pub fix_tls: Option<SocketAddr>,
     tasks: JoinSet<&'static str>,
     shutdown: CancellationToken,
     workers: watch::Sender<bool>,
@@ -49,9 +52,16 @@ impl Service {
         let listener =
             TcpListener::bind(config.http).await.with_context(|| format!("REST on {}", config.http))?;
         let http = listener.local_addr()?;
-        let (gateway, fix) = FixGateway::bind(config.fix, engine.clone(), pool.clone(), config.fix_gateway)
-            .await
-            .with_context(|| format!("FIX on {}", config.fix))?;
+        let (mut gateway, fix) =
+            FixGateway::bind(config.fix, engine.clone(), pool.clone(), config.fix_gateway)
+                .await
+                .with_context(|| format!("FIX on {}", config.fix))?;
+        let fix_tls = match config.fix_tls {
+            Some((addr, door)) => {
+                Some(gateway.listen(addr, door).await.with_context(|| format!("FIX with TLS on {addr}"))?)
+            }
+            None => None,
+        };
 
         let shutdown = CancellationToken::new();
         let workers = watch::Sender::new(false);
@@ -67,7 +77,7 @@ impl Service {
         tasks.spawn(named("FIX", gateway.run(shutdown.clone())));
         let api = dvp_api::serve(listener, Api::new(engine), shutdown.clone());
         tasks.spawn(named("REST", logged("REST", api)));
-        Ok(Self { http, fix, tasks, shutdown, workers })
+        Ok(Self { http, fix, fix_tls, tasks, shutdown, workers })
     }
 
     /// Waits for a part to end, which none does by itself. Returns its name.

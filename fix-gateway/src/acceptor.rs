@@ -16,6 +16,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use dvp_fix::codec::Message;
 use ipnet::IpNet;
+use metrics::counter;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -108,6 +109,24 @@ enum Refused {
     Busy,
 }
 
+impl Refused {
+    /// The reason in one word, for metrics.
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::TooSlow => "too_slow",
+            Self::NotAProxy => "not_a_proxy",
+            Self::Proxy(_) => "proxy_header",
+            Self::Address => "address",
+            Self::TooMany(_) => "too_many",
+            Self::Tls(_) => "tls",
+            Self::NoLogon => "no_logon",
+            Self::NoSession => "no_session",
+            Self::NotAdmitted(reason) => reason.name(),
+            Self::Busy => "busy",
+        }
+    }
+}
+
 /// Accepts on a plain listener that anybody may reach, until told to stop.
 pub async fn accept(listener: TcpListener, directory: Directory, shutdown: CancellationToken) {
     accept_with(listener, DoorConfig::default(), directory, shutdown).await;
@@ -154,6 +173,7 @@ pub async fn accept_with(
         strangers.spawn(async move {
             if let Err(refused) = door.welcome(stream, addr, permit).await {
                 info!(peer = %addr, reason = &refused as &dyn std::error::Error, "connection refused");
+                counter!("dvp_fix_connections_refused_total", "reason" => refused.name()).increment(1);
             }
         });
     }

@@ -9,7 +9,9 @@
 //! fails ends the connection and the numbers are loaded anew: what the peer was not told, it asks for.
 
 mod limiter;
+mod metrics;
 mod outgoing;
+mod presence;
 mod reason;
 
 use std::{
@@ -23,12 +25,13 @@ use dvp_fix::{
     SeqNum,
     codec::{Garbled, MessageRef},
     schedule::{Epoch, Schedule},
-    session::{Now, Output, Session, SessionConfig, Stored, Transmit},
+    session::{Output, Session, SessionConfig, Stored, Transmit},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use self::metrics::{Picture, SessionMetrics};
 use crate::{
     application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay},
     clock,
@@ -44,12 +47,6 @@ use reason::CloseReason;
 const IN_FLIGHT_MAX: usize = 256;
 /// Bytes encoded before they are written, though more frames wait to be read.
 const OUT_MAX: usize = 64 * 1024;
-/// How long a connection that has been silent for too long has to answer, when another wants its place.
-const PROBE_WAIT: Duration = Duration::from_secs(2);
-/// How long the end waits for the peer's Logout.
-const DRAIN_MAX: Duration = Duration::from_secs(3);
-/// What a peer hears when this process stops.
-const DRAIN_TEXT: &str = "server draining, please reconnect";
 /// What a peer hears that sends more than it may.
 const RATE_TEXT: &str = "message rate exceeded";
 /// Between attempts to load a session's numbers.
@@ -89,11 +86,12 @@ pub struct Driver<A> {
     /// Messages of the turn under way that are durable already.
     ready: Vec<Transmit>,
     name: String,
+    metrics: SessionMetrics,
 }
 
 /// What has to leave, in order.
 enum Pending {
-    Commit { commit: UnderWay, generation: u64 },
+    Commit { commit: UnderWay, generation: u64, since: Instant },
     Message(Transmit),
     Close,
 }
@@ -131,6 +129,7 @@ impl<A: Application> Driver<A> {
     /// A driver that takes its connections from `attach`.
     pub fn new(app: A, config: SessionConfig, attach: mpsc::Receiver<Attach>) -> Self {
         let name = config.session_id();
+        let metrics = SessionMetrics::new(&name);
         let session = Session::new(Arc::new(config), clock::now(), SeqNum::FIRST, SeqNum::FIRST);
         Self {
             app,
@@ -153,6 +152,7 @@ impl<A: Application> Driver<A> {
             draining: None,
             ready: Vec::new(),
             name,
+            metrics,
         }
     }
 
@@ -179,6 +179,7 @@ impl<A: Application> Driver<A> {
             if let Err(broken) = turn {
                 self.recover(broken, &shutdown).await;
             }
+            self.show();
             if self.connection.is_none() {
                 if self.draining.is_some() {
                     break;
@@ -194,6 +195,16 @@ impl<A: Application> Driver<A> {
             debug!(session = self.name, "could not finish what was in flight");
         }
         self.hang_up(CloseReason::Draining).await;
+    }
+
+    fn show(&self) {
+        self.metrics.show(&Picture {
+            next_in: self.session.next_in(),
+            next_out: self.session.next_out(),
+            is_connected: self.connection.is_some(),
+            has_gap: self.session.has_gap(),
+            bytes_queued: self.out.len(),
+        });
     }
 
     /// Is there room for what reading, or a report, leads to?
@@ -283,17 +294,6 @@ impl<A: Application> Driver<A> {
         self.out.gives_up_at(self.slow_consumer).is_some_and(|at| at <= now)
     }
 
-    /// Asks the peer to go. Its answer is waited for, and so is what is in flight.
-    async fn begin_draining(&mut self) -> Result<(), Broken> {
-        let now = clock::now();
-        self.draining = Some(now.mono + DRAIN_MAX);
-        self.newcomer = None;
-        if self.session.log_out(now, DRAIN_TEXT).is_ok() {
-            self.drain(None).await?;
-        }
-        self.write_out().await
-    }
-
     /// Takes frames that were read already, as long as there is room in flight.
     async fn read_frames(&mut self) -> Result<(), Broken> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
@@ -363,31 +363,6 @@ impl<A: Application> Driver<A> {
         let done = self.drain(Some(logon.view())).await;
         self.is_admitted = false;
         done
-    }
-
-    /// The session that is up stays up, unless its peer has been silent for too long and does not answer now.
-    async fn second_connection(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
-        let now = clock::now();
-        let peer = attach.connection.peer;
-        // Silence counts only while we listen.
-        if self.newcomer.is_none() && self.may_take_more() && self.session.probe(now) {
-            info!(session = self.name, %peer, "second connection waits: the first is probed");
-            self.newcomer = Some((attach, now.mono + PROBE_WAIT));
-            return self.drain(None).await;
-        }
-        info!(session = self.name, %peer, "second connection refused");
-        Ok(())
-    }
-
-    /// Has the present connection shown that it is alive since another came?
-    fn judge_newcomer(&mut self) {
-        let Some((attach, decided_at)) = &self.newcomer else { return };
-        let now = clock::now();
-        let waited = PROBE_WAIT.saturating_sub(decided_at.saturating_duration_since(now.mono));
-        if self.session.silence(now).is_some_and(|silence| silence < waited) {
-            info!(session = self.name, peer = %attach.connection.peer, "second connection refused");
-            self.newcomer = None;
-        }
     }
 
     /// Carries out the session's outputs, in order. `handed_in` is the message they are about.
@@ -482,17 +457,6 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    /// The peer sends more than it may: it is told so and has to go. Its Logout is still waited for.
-    async fn cut_off(&mut self, now: Now) -> Result<(), Broken> {
-        warn!(session = self.name, "too many messages a second, logging out");
-        self.is_cut_off = true;
-        if self.session.log_out(now, RATE_TEXT).is_err() {
-            // Not logged on, or logging out already.
-            return Err(Broken::Connection(CloseReason::RateExceeded));
-        }
-        self.drain(None).await
-    }
-
     fn turn(&mut self) -> (&mut A, Turn<'_>) {
         let Self { app, session, enqueued_out, ready, .. } = self;
         (app, Turn::new(session, enqueued_out, ready, clock::now()))
@@ -526,14 +490,16 @@ impl<A: Application> Driver<A> {
         match commit {
             Commit::Ready => self.pending.extend(self.ready.drain(..).map(Pending::Message)),
             Commit::UnderWay(commit) => {
-                self.pending.push_back(Pending::Commit { commit, generation: self.generation });
+                let (generation, since) = (self.generation, clock::now().mono);
+                self.pending.push_back(Pending::Commit { commit, generation, since });
             }
         }
     }
 
     /// The commit at the front is durable: its messages take its place.
     fn committed(&mut self, messages: Vec<Stored>) {
-        let Some(Pending::Commit { generation, .. }) = self.pending.pop_front() else { return };
+        let Some(Pending::Commit { generation, since, .. }) = self.pending.pop_front() else { return };
+        self.metrics.committed(clock::now().mono.saturating_duration_since(since));
         if generation != self.generation || self.connection.is_none() {
             // Nobody to tell, or somebody who will ask: numbers of a connection before this one.
             return;
@@ -566,6 +532,7 @@ impl<A: Application> Driver<A> {
         while let Some(Pending::Message(_)) = self.pending.front() {
             let Some(Pending::Message(message)) = self.pending.pop_front() else { return };
             if self.connection.is_some() {
+                self.metrics.sent(&message);
                 self.session.encode(clock::now(), &message, self.out.buffer());
             }
             self.session.recycle(message.body);
@@ -605,6 +572,7 @@ impl<A: Application> Driver<A> {
         self.pass = None;
         if let Some(connection) = self.connection.take() {
             info!(session = self.name, peer = %connection.peer, reason = reason.name(), "disconnected");
+            self.metrics.disconnected(reason);
             connection.close().await;
         }
     }

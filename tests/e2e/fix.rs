@@ -1,10 +1,16 @@
 //! A FIX 4.4 client, no cleverer than it needs to be.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::sandbox::Sandbox;
 
@@ -20,8 +26,12 @@ impl Message {
     }
 }
 
+/// What a client may be connected by.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
 pub(crate) struct FixClient {
-    socket: TcpStream,
+    socket: Box<dyn Stream>,
     read: Vec<u8>,
     next_out: u64,
     sender: String,
@@ -33,9 +43,29 @@ impl FixClient {
     pub(crate) async fn log_on(sandbox: &Sandbox) -> Self {
         let port = sandbox.value("/fix/port");
         let socket = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
+        Self::log_on_over(sandbox, socket).await
+    }
+
+    /// Over TLS, trusting nobody but the sandbox's own authority.
+    pub(crate) async fn log_on_with_tls(sandbox: &Sandbox) -> Self {
+        let port = sandbox.value("/fix/tlsPort");
+        let socket = TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(sandbox.text("/fix/ca")).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let name = ServerName::try_from("localhost").unwrap();
+        let socket = TlsConnector::from(Arc::new(config)).connect(name, socket).await.unwrap();
+        Self::log_on_over(sandbox, socket).await
+    }
+
+    async fn log_on_over(sandbox: &Sandbox, socket: impl Stream + 'static) -> Self {
         let text = |field: &str| sandbox.text(&format!("/fix/sessions/0/{field}"));
         let mut client = Self {
-            socket,
+            socket: Box::new(socket),
             read: Vec::new(),
             next_out: 1,
             sender: text("senderCompId"),

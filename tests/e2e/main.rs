@@ -185,3 +185,22 @@ async fn an_interrupt_leaves_nothing_behind_and_the_next_start_knows_the_data() 
     assert_eq!((status, execution["status"].as_str()), (200, Some("completed")));
     sandbox.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fix_is_spoken_with_tls_too_and_figures_show_it() {
+    let mut sandbox = Sandbox::start().await;
+    let ca = std::fs::read(sandbox.text("/fix/ca")).unwrap();
+    let mut client = FixClient::log_on_with_tls(&sandbox).await;
+    client.send_raw("1", &[(112, "tls")]).await;
+    assert_eq!(client.report(|message| message.get(35) == "0").await.get(112), "tls");
+    let figures = reqwest::get(sandbox.text("/metrics")).await.unwrap().text().await.unwrap();
+    for line in ["dvp_fix_connected{session=\"FIX.4.4:DVP->ACME\"} 1", "dvp_fix_commit_seconds_bucket{"] {
+        assert!(figures.contains(line), "{line} is not in\n{figures}");
+    }
+    drop(client);
+    // Who trusts the authority goes on trusting it.
+    sandbox.kill_and_start_again().await;
+    assert_eq!(std::fs::read(sandbox.text("/fix/ca")).unwrap(), ca);
+    drop(FixClient::log_on_with_tls(&sandbox).await);
+    sandbox.stop().await;
+}

@@ -112,7 +112,18 @@ impl Drop for Sandbox {
 fn spawn(dir: &tempfile::TempDir) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.path().join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_dvp"))
-        .args(["sandbox", "--http", "127.0.0.1:0", "--fix", "127.0.0.1:0", "--dir"])
+        .args([
+            "sandbox",
+            "--http",
+            "127.0.0.1:0",
+            "--fix",
+            "127.0.0.1:0",
+            "--fix-tls",
+            "127.0.0.1:0",
+            "--metrics",
+            "127.0.0.1:0",
+            "--dir",
+        ])
         .arg(dir.path().join("data"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())

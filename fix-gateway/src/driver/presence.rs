@@ -1,0 +1,65 @@
+//! Who has the session, and when it has to go: second connections, the end of the process, too many messages.
+
+use std::time::Duration;
+
+use dvp_fix::session::Now;
+use tracing::{info, warn};
+
+use super::{Broken, CloseReason, Driver, RATE_TEXT};
+use crate::{application::Application, clock, connection::Attach};
+
+/// How long a connection that has been silent for too long has to answer, when another wants its place.
+const PROBE_WAIT: Duration = Duration::from_secs(2);
+/// How long the end waits for the peer's Logout.
+const DRAIN_MAX: Duration = Duration::from_secs(3);
+/// What a peer hears when this process stops.
+const DRAIN_TEXT: &str = "server draining, please reconnect";
+
+impl<A: Application> Driver<A> {
+    /// Asks the peer to go. Its answer is waited for, and so is what is in flight.
+    pub(super) async fn begin_draining(&mut self) -> Result<(), Broken> {
+        let now = clock::now();
+        self.draining = Some(now.mono + DRAIN_MAX);
+        self.newcomer = None;
+        if self.session.log_out(now, DRAIN_TEXT).is_ok() {
+            self.drain(None).await?;
+        }
+        self.write_out().await
+    }
+
+    /// The session that is up stays up, unless its peer has been silent for too long and does not answer now.
+    pub(super) async fn second_connection(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
+        let now = clock::now();
+        let peer = attach.connection.peer;
+        // Silence counts only while we listen.
+        if self.newcomer.is_none() && self.may_take_more() && self.session.probe(now) {
+            info!(session = self.name, %peer, "second connection waits: the first is probed");
+            self.newcomer = Some((attach, now.mono + PROBE_WAIT));
+            return self.drain(None).await;
+        }
+        info!(session = self.name, %peer, "second connection refused");
+        Ok(())
+    }
+
+    /// Has the present connection shown that it is alive since another came?
+    pub(super) fn judge_newcomer(&mut self) {
+        let Some((attach, decided_at)) = &self.newcomer else { return };
+        let now = clock::now();
+        let waited = PROBE_WAIT.saturating_sub(decided_at.saturating_duration_since(now.mono));
+        if self.session.silence(now).is_some_and(|silence| silence < waited) {
+            info!(session = self.name, peer = %attach.connection.peer, "second connection refused");
+            self.newcomer = None;
+        }
+    }
+
+    /// The peer sends more than it may: it is told so and has to go. Its Logout is still waited for.
+    pub(super) async fn cut_off(&mut self, now: Now) -> Result<(), Broken> {
+        warn!(session = self.name, "too many messages a second, logging out");
+        self.is_cut_off = true;
+        if self.session.log_out(now, RATE_TEXT).is_err() {
+            // Not logged on, or logging out already.
+            return Err(Broken::Connection(CloseReason::RateExceeded));
+        }
+        self.drain(None).await
+    }
+}

@@ -1,0 +1,65 @@
+//! The certificate of the sandbox's FIX door, by an authority of the sandbox's own.
+//!
+//! Made at the first start that asks for it and kept: who trusts the authority goes on trusting it. The authority's
+//! key is forgotten, so nothing else can ever be signed with it.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use dvp_fix_gateway::DoorConfig;
+use dvp_fix_gateway::acceptor::{ClientCertificates, Tls, TlsFiles, TlsVersion};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose,
+};
+
+/// The door's configuration, and the file with the authority's certificate that clients have to trust.
+pub(super) fn door(dir: &Path, host: IpAddr) -> anyhow::Result<(DoorConfig, PathBuf)> {
+    let dir = dir.join("fix-tls");
+    let [authority, certificate, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| dir.join(name));
+    // Written last, so that a start that was killed half way begins again.
+    if !authority.exists() {
+        make(&dir, host, [&authority, &certificate, &key]).context("certificate of the FIX TLS door")?;
+    }
+    let clients = ClientCertificates::Ignored;
+    let files = TlsFiles { certificate, key, clients, oldest: TlsVersion::Tls12 };
+    let tls = Tls::load(files).context("certificate of the FIX TLS door")?;
+    Ok((DoorConfig { tls: Some(Arc::new(tls)), ..DoorConfig::default() }, authority))
+}
+
+fn make(dir: &Path, host: IpAddr, [authority, certificate, key]: [&Path; 3]) -> anyhow::Result<()> {
+    fs::create_dir_all(dir)?;
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params.distinguished_name.push(DnType::CommonName, "dvp sandbox authority");
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+
+    let names = ["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned(), host.to_string()];
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name.push(DnType::CommonName, "dvp sandbox FIX");
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.use_authority_key_identifier_extension = true;
+    let server_key = KeyPair::generate()?;
+    let server = params.signed_by(&server_key, &issuer)?;
+
+    write(key, &server_key.serialize_pem())?;
+    write(certificate, &server.pem())?;
+    write(authority, &issuer.pem())
+}
+
+/// Whole or not at all; only its owner can read it.
+fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let half = path.with_extension("half");
+    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&half, path)?;
+    Ok(())
+}
