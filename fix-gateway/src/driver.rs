@@ -91,7 +91,13 @@ pub struct Driver<A> {
 
 /// What has to leave, in order.
 enum Pending {
-    Commit { commit: UnderWay, generation: u64, since: Instant },
+    /// `next_in` is durable with it.
+    Commit {
+        commit: UnderWay,
+        generation: u64,
+        next_in: SeqNum,
+        since: Instant,
+    },
     Message(Transmit),
     Close,
 }
@@ -258,7 +264,7 @@ impl<A: Application> Driver<A> {
             Event::Reports => {
                 let (app, mut turn) = self.turn();
                 if let Some(commit) = app.report(&mut turn).await? {
-                    self.push_commit(commit);
+                    self.push_commit(commit, self.session.next_in());
                 }
             }
             Event::Stalled if self.has_stalled() => {
@@ -453,7 +459,7 @@ impl<A: Application> Driver<A> {
             app.refuse(message, RATE_TEXT, &mut turn).await?
         };
         self.dirty = false;
-        self.push_commit(commit);
+        self.push_commit(commit, self.session.next_in());
         Ok(())
     }
 
@@ -470,7 +476,7 @@ impl<A: Application> Driver<A> {
             let (app, mut turn) = self.turn();
             let commit = app.persist(turn.numbers()).await?;
             self.dirty = false;
-            self.push_commit(commit);
+            self.push_commit(commit, self.session.next_in());
         }
         self.pending.extend(self.batch.drain(..).map(Pending::Message));
         Ok(())
@@ -482,24 +488,30 @@ impl<A: Application> Driver<A> {
             Numbers { next_in: first, next_out_before: self.enqueued_out, next_out: first, reset: true };
         let commit = self.app.persist(numbers).await?;
         self.enqueued_out = first;
-        self.push_commit(commit);
+        self.push_commit(commit, first);
         Ok(())
     }
 
-    fn push_commit(&mut self, commit: Commit) {
+    fn push_commit(&mut self, commit: Commit, next_in: SeqNum) {
         match commit {
-            Commit::Ready => self.pending.extend(self.ready.drain(..).map(Pending::Message)),
+            Commit::Ready => {
+                self.session.note_durable(next_in);
+                self.pending.extend(self.ready.drain(..).map(Pending::Message));
+            }
             Commit::UnderWay(commit) => {
                 let (generation, since) = (self.generation, clock::now().mono);
-                self.pending.push_back(Pending::Commit { commit, generation, since });
+                self.pending.push_back(Pending::Commit { commit, generation, next_in, since });
             }
         }
     }
 
     /// The commit at the front is durable: its messages take its place.
     fn committed(&mut self, messages: Vec<Stored>) {
-        let Some(Pending::Commit { generation, since, .. }) = self.pending.pop_front() else { return };
+        let Some(Pending::Commit { generation, next_in, since, .. }) = self.pending.pop_front() else {
+            return;
+        };
         self.metrics.committed(clock::now().mono.saturating_duration_since(since));
+        self.session.note_durable(next_in);
         if generation != self.generation || self.connection.is_none() {
             // Nobody to tell, or somebody who will ask: numbers of a connection before this one.
             return;

@@ -81,6 +81,8 @@ pub struct Session {
     config: Arc<SessionConfig>,
     next_in: SeqNum,
     next_out: SeqNum,
+    /// `next_in` as far as it is durable: what LastMsgSeqNumProcessed(369) may say.
+    durable_in: SeqNum,
     state: State,
     outputs: VecDeque<Output>,
     /// When the latest event was handed in.
@@ -128,6 +130,7 @@ impl Session {
             config,
             next_in,
             next_out,
+            durable_in: next_in,
             state: State::Idle,
             outputs: VecDeque::new(),
             now,
@@ -139,6 +142,11 @@ impl Session {
     /// The number that the peer's next message must have.
     pub const fn next_in(&self) -> SeqNum {
         self.next_in
+    }
+
+    /// Everything before `next_in` is durable with all that it led to. A peer may forget what it is told was processed.
+    pub const fn note_durable(&mut self, next_in: SeqNum) {
+        self.durable_in = next_in;
     }
 
     /// The number that our next message will have.
@@ -240,7 +248,7 @@ impl Session {
             target_comp_id: &self.config.target_comp_id,
             sending_time: message.sending_time,
             orig_sending_time: message.orig_sending_time,
-            last_processed: self.config.last_msg_seq_num_processed.then(|| self.next_in.previous()),
+            last_processed: self.config.last_msg_seq_num_processed.then(|| self.durable_in.previous()),
         };
         encode(&head, &message.body, out);
     }

@@ -214,7 +214,8 @@ impl House {
             match output {
                 Output::Authenticate(_) => self.session().handle_authentication(now, true),
                 Output::Reset => self.stored.clear(),
-                Output::Epoch(_) | Output::Persist { .. } | Output::LoggedOn => {}
+                Output::Epoch(_) | Output::LoggedOn => {}
+                Output::Persist { next_in, .. } => self.session().note_durable(next_in),
                 Output::Transmit(message) => self.transmit(message),
                 Output::Deliver { queued, .. } => {
                     self.deliver(queued.as_deref().or(handed_in).unwrap().view());
@@ -236,6 +237,8 @@ impl House {
     /// Orders, security definitions and mails come back; an order known already does not when it says that it may be
     /// one.
     fn deliver(&mut self, message: MessageRef<'_>) {
+        let next_in = self.session().next_in();
+        self.session().note_durable(next_in);
         let msg_type = MsgType::from_bytes(message.msg_type()).unwrap();
         let (msg_type, body) = match message.msg_type() {
             b"D" => {

@@ -181,10 +181,14 @@ impl World {
                 "reset".to_owned()
             }
             Output::Epoch(epoch) => format!("epoch {}", epoch.0),
-            Output::Persist { next_in, next_out } => format!("persist in={next_in} out={next_out}"),
+            Output::Persist { next_in, next_out } => {
+                self.session.note_durable(next_in);
+                format!("persist in={next_in} out={next_out}")
+            }
             Output::Transmit(message) => self.transmit(message),
             Output::Deliver { seq, queued } => {
                 let message = queued.map(|queued| *queued).or_else(|| self.handed_in.clone()).unwrap();
+                self.session.note_durable(seq.next());
                 format!("deliver {seq} {}", String::from_utf8_lossy(message.msg_type()))
             }
             Output::Fetch { from, to } => {
