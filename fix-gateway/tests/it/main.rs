@@ -6,6 +6,7 @@ mod admission;
 mod client;
 mod door;
 mod house;
+mod killed;
 mod limits;
 mod liveness;
 mod orders;
