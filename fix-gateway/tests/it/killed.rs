@@ -10,6 +10,7 @@ use std::{
 };
 
 use dvp_core::embedded::TestDatabase;
+use tokio::net::TcpStream;
 
 use super::client::Client;
 
@@ -21,16 +22,22 @@ struct Acceptor {
 
 impl Acceptor {
     fn start(database: &TestDatabase) -> Self {
+        Self::start_with(&format!("postgres:{}", database.url()), 1024)
+    }
+
+    /// With a store, and so many file descriptors.
+    fn start_with(store: &str, descriptors: u32) -> Self {
         let dir = tempfile::TempDir::new().unwrap();
         let config = dir.path().join("echo.toml");
         let text = format!(
-            "listen = \"127.0.0.1:0\"\ncomp_id = \"DVP\"\nstore = \"postgres:{}\"\n\
-             [[session]]\nbegin_string = \"FIX.4.4\"\ntarget_comp_id = \"ACME\"\n",
-            database.url()
+            "listen = \"127.0.0.1:0\"\ncomp_id = \"DVP\"\nstore = \"{store}\"\n\
+             [[session]]\nbegin_string = \"FIX.4.4\"\ntarget_comp_id = \"ACME\"\n"
         );
         std::fs::write(&config, text).unwrap();
-        let mut child = Command::new(&*PROGRAM)
-            .args(["--config".as_ref(), config.as_os_str()])
+        let limited = format!("ulimit -n {descriptors} && exec \"$0\" --config \"$1\"");
+        let mut child = Command::new("sh")
+            .args(["-c", &limited])
+            .args([PROGRAM.as_os_str(), config.as_os_str()])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -119,4 +126,23 @@ async fn after_a_kill_a_number_still_stands_for_the_same_bytes() {
         assert_eq!(again, stored);
         assert!(again.len() > round * 30);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_out_of_file_descriptors_lets_peers_in_again_when_there_are_some() {
+    let acceptor = Acceptor::start_with("memory", 24);
+    let mut early = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
+    early.log_on("").await;
+    // More than it can accept; the kernel takes the rest.
+    let mut strangers = Vec::new();
+    for _ in 0..60 {
+        strangers.push(TcpStream::connect(acceptor.addr).await.unwrap());
+    }
+    early.send("1", "112=while it cannot accept").await;
+    assert_eq!(early.expect("0").await.text(112), Some("while it cannot accept"));
+    early.send("5", "").await;
+    early.expect("5").await;
+    drop(strangers);
+    let mut late = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
+    late.log_on("141=Y").await;
 }

@@ -11,5 +11,6 @@ mod limits;
 mod liveness;
 mod orders;
 mod schedule;
+mod secrecy;
 mod sessions;
 mod tls;
