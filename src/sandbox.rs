@@ -69,9 +69,12 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     let pool = open_pool(&postgres).await?;
     let chain = SandboxChain::prepare(files, &anvil).await?;
     let vault = Vault::new(secrets.master_key()?);
-    seed::seed(&pool, &vault, &secrets).await?;
+    seed::seed(&pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
+    let context = market::context(&chain, &anvil.rpc_url(), &pool, vault)?;
+    // Ready means that there are prices.
+    context.liquidity.refresh().await;
     let config = ServiceConfig {
-        context: market::context(&chain, vault)?,
+        context,
         chain: chain.config(&anvil),
         relayer: chain.relayer.clone(),
         http: args.http,

@@ -70,6 +70,8 @@ impl Service {
         let rails = Arc::new(SimulatedRails::new(pool.clone()));
         let settling = workflow::run(engine.clone(), rails.clone(), rails, workers.subscribe());
         tasks.spawn(named("settlement workflow", settling));
+        let liquidity = Arc::clone(&engine.context().liquidity);
+        tasks.spawn(named("liquidity", liquidity.run(pool.clone(), workers.subscribe())));
         let indexing = dvp_chain_indexer::run_indexer(pool.clone(), config.chain.clone(), shutdown.clone());
         tasks.spawn(named("indexer", logged("indexer", indexing)));
         let relaying = dvp_chain_indexer::run_relayer(pool, config.chain, config.relayer, shutdown.clone());

@@ -4,6 +4,7 @@
 //! left alone, missing grants are made up for, and only a chain without our code gets a new set.
 
 mod batch;
+mod market;
 mod sandbox;
 
 use crate::contracts::{anchor, escrow, payouts, permit, settler, token};
@@ -17,6 +18,7 @@ use alloy::transports::TransportError;
 use batch::Batch;
 use serde::{Deserialize, Serialize};
 
+pub use market::{MarketContracts, MarketPlan, deploy_market};
 pub use sandbox::{TokenGrant, fund_solvers, fund_wallets};
 
 /// Where the contracts are.

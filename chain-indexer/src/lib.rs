@@ -17,7 +17,6 @@ pub mod contracts;
 pub mod deploy;
 mod duty;
 pub mod indexer;
-pub mod keys;
 pub mod permits;
 mod pool;
 pub mod prices;
@@ -31,7 +30,6 @@ mod wake;
 
 pub use config::ChainConfig;
 pub use indexer::run_indexer;
-pub use keys::KeySource;
 pub use permits::ChainPermitNonces;
 pub use prices::ChainPrices;
-pub use relayer::{run_relayer, run_relayers};
+pub use relayer::run_relayer;

@@ -3,13 +3,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use alloy::primitives::U256;
+use alloy::primitives::{I256, U256};
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
 use dvp_chain_indexer::deploy::{
-    DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_solvers, fund_wallets,
+    DeployPlan, Deployment, MarketContracts, MarketPlan, TokenGrant, TokenSpec, deploy, deploy_market,
+    fund_solvers, fund_wallets,
 };
 
 use super::files::Files;
@@ -23,6 +24,14 @@ const RECORD: &str = "deployment.json";
 /// What each wallet holds at least: a billion of six decimals, a thousand of eighteen.
 const USDC_GRANT: u128 = 1_000_000_000_000_000;
 const WETH_GRANT: u128 = 1_000_000_000_000_000_000_000;
+const MARKET_RECORD: &str = "market.json";
+/// What the pool holds: three million USDC and a thousand WETH.
+const POOL_USDC: u128 = 3_000_000_000_000;
+const POOL_WETH: u128 = 1_000_000_000_000_000_000_000;
+const POOL_FEE_BPS: u64 = 30;
+/// The feed's price of a WETH in USDC, and its decimals.
+const WETH_PRICE: i64 = 300_000_000_000;
+const FEED_DECIMALS: u8 = 8;
 
 pub(super) async fn start_anvil(dir: &Path) -> anyhow::Result<Anvil> {
     let options = AnvilOptions {
@@ -38,6 +47,7 @@ pub(super) async fn start_anvil(dir: &Path) -> anyhow::Result<Anvil> {
 /// What is on the chain.
 pub(super) struct SandboxChain {
     pub deployment: Deployment,
+    pub market: MarketContracts,
     pub relayer: PrivateKeySigner,
     /// The wallet that released funds go to.
     pub solver: PrivateKeySigner,
@@ -85,7 +95,15 @@ impl SandboxChain {
             fund_solvers(&rpc, admin, &deployment, solvers, &grants).await.context("the solver's wallet")?;
             files.write(RECORD, &deployment)?;
         }
-        Ok(Self { deployment, relayer: relayer.clone(), solver: solver.clone(), wallets: wallets.to_vec() })
+        let market =
+            prepare_market(files, &rpc, admin, &deployment).await.context("the market's contracts")?;
+        Ok(Self {
+            deployment,
+            market,
+            relayer: relayer.clone(),
+            solver: solver.clone(),
+            wallets: wallets.to_vec(),
+        })
     }
 
     pub(super) fn config(&self, anvil: &Anvil) -> ChainConfig {
@@ -94,6 +112,32 @@ impl SandboxChain {
             ..ChainConfig::development(&anvil.rpc_url(), self.deployment.clone())
         }
     }
+}
+
+/// A pool and a feed of WETH and USDC.
+async fn prepare_market(
+    files: &Files,
+    rpc: &str,
+    admin: &PrivateKeySigner,
+    deployment: &Deployment,
+) -> anyhow::Result<MarketContracts> {
+    let address = |symbol: &str| {
+        let token = deployment.tokens.iter().find(|token| token.symbol == symbol);
+        token.map(|token| token.address).with_context(|| format!("no {symbol} was deployed"))
+    };
+    let plan = MarketPlan {
+        reserves: [(address("WETH")?, U256::from(POOL_WETH)), (address("USDC")?, U256::from(POOL_USDC))],
+        pool_fee_bps: POOL_FEE_BPS,
+        feed_description: "WETH / USDC".into(),
+        feed_decimals: FEED_DECIMALS,
+        price: I256::try_from(WETH_PRICE)?,
+    };
+    let known: Option<MarketContracts> = files.read(MARKET_RECORD)?;
+    let market = deploy_market(rpc, admin, &plan, known.clone()).await?;
+    if known.as_ref() != Some(&market) {
+        files.write(MARKET_RECORD, &market)?;
+    }
+    Ok(market)
 }
 
 fn token(symbol: &str, name: &str, decimals: u8) -> TokenSpec {

@@ -1,14 +1,21 @@
-//! What the sandbox deals in: assets, pairs, liquidity providers.
+//! What the sandbox deals in: assets, pairs, and the sources of their prices.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use dvp_chain_indexer::ChainPrices;
 use dvp_core::context::{ChainFacts, Context, Windows};
-use dvp_core::liquidity::Liquidity;
+use dvp_core::liquidity::{
+    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
+    OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
+};
 use dvp_core::rails::simulated;
 use dvp_core::secrets::Vault;
+use dvp_core::store::PgPool;
+use dvp_core::store::levels::NewLevel;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
-use dvp_domain::liquidity::LiquidityProvider;
+use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
 
@@ -16,19 +23,42 @@ use super::chain::{NAME, SandboxChain};
 
 /// The name the permit contract signs with (EIP-712 domain).
 const PERMIT_NAME: &str = "Permit";
-/// What the provider can deliver of each currency: a trillion in minor units.
-pub(super) const OPENING_BALANCE: Minor = Minor::new(100_000_000_000_000);
+/// What a provider can deliver of each asset: a trillion of a currency; of tokens what its wallet can.
+pub(super) const OPENING_BALANCES: [(&str, Minor); 4] = [
+    ("USD", Minor::new(100_000_000_000_000)),
+    ("EUR", Minor::new(100_000_000_000_000)),
+    ("USDC", Minor::new(200_000_000_000_000)),
+    ("WETH", Minor::new(200_000_000_000_000_000_000)),
+];
+/// What a partner has prefunded of each currency: a hundred million.
+pub(super) const PREFUNDED: Minor = Minor::new(10_000_000_000);
 pub(super) const CURRENCIES: [&str; 2] = ["USD", "EUR"];
-pub(super) const PROVIDERS: [&str; 2] = ["northwind", "meridian"];
-const FEES: FeeSchedule = FeeSchedule {
-    protocol_fee_bps: 5,
-    payout_fee_minor: Minor::new(50),
-    network_fee_minor: Minor::new(30_000),
-};
+/// Two configured ones, the desk that fills at the pool's price, and one that leaves orders resting.
+pub(super) const PROVIDERS: [&str; 4] = ["northwind", "meridian", "pool-desk", "harbour"];
 /// From the lock: six hours to fill, a day until the refund.
 const WINDOWS: Windows = Windows { fill_secs: 6 * 3600, timelock_secs: 24 * 3600 };
+/// The sandbox's feed speaks at each start only.
+const FEED_STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Pairs with their configured price; that of WETH comes from the feed.
+const PAIRS: [(&str, &str, Option<&str>); 9] = [
+    ("USDC", "USD", Some("1")),
+    ("USDC", "EUR", Some("0.92")),
+    ("WETH", "USDC", None),
+    ("USDC", "WETH", None),
+    ("USD", "EUR", Some("0.92")),
+    ("EUR", "USD", Some("1.086")),
+    ("USD", "USDC", Some("1")),
+    ("EUR", "USDC", Some("1.086")),
+    ("WETH", "USD", Some("3000")),
+];
 
-pub(super) fn context(chain: &SandboxChain, vault: Vault) -> anyhow::Result<Context> {
+pub(super) fn context(
+    chain: &SandboxChain,
+    rpc_url: &str,
+    pool: &PgPool,
+    vault: Vault,
+) -> anyhow::Result<Context> {
     let at = &chain.deployment;
     let text = |address: &dyn std::fmt::Display| address.to_string();
     let facts =
@@ -36,7 +66,7 @@ pub(super) fn context(chain: &SandboxChain, vault: Vault) -> anyhow::Result<Cont
             .context("the deployment's addresses")?;
     let registry = registry(chain)?;
     Ok(Context {
-        liquidity: Arc::new(Liquidity::configured(&registry, providers(chain))),
+        liquidity: Arc::new(liquidity(&registry, chain, rpc_url, pool)?),
         registry,
         payout_provider: simulated::PROVIDER.into(),
         chain: facts,
@@ -61,27 +91,99 @@ fn registry(chain: &SandboxChain) -> anyhow::Result<Registry> {
         let kind = AssetKind::Fiat { currency: currency.into() };
         assets.push(Asset { symbol: currency.into(), exponent: 2, kind });
     }
-    let pair = |quote: &str, price: &str| -> anyhow::Result<Pair> {
-        let reference_price = price.parse().map_err(|error| anyhow!("price {price}: {error}"))?;
-        let (base, quote) = ("USDC".into(), quote.into());
-        Ok(Pair { base, quote, reference_price: Some(reference_price), fees: FEES })
+    let pair = |(base, quote, price): (&str, &str, Option<&str>)| -> anyhow::Result<Pair> {
+        let price = price.map(|price| price.parse().map_err(|error| anyhow!("price {price}: {error}")));
+        let (base, quote) = (base.to_owned(), quote.to_owned());
+        let fees = fees(&base, &quote);
+        Ok(Pair { base, quote, reference_price: price.transpose()?, fees })
     };
-    Ok(Registry { assets, pairs: vec![pair("USD", "1")?, pair("EUR", "0.92")?] })
+    Ok(Registry { assets, pairs: PAIRS.into_iter().map(pair).collect::<anyhow::Result<_>>()? })
 }
 
-/// Two that differ in price and in how much they give, so that a quote shows a choice.
-fn providers(chain: &SandboxChain) -> Vec<LiquidityProvider> {
+/// Half a unit for a payout of a currency; gas where the input is a token.
+fn fees(base: &str, quote: &str) -> FeeSchedule {
+    let gas = match base {
+        "USDC" => 30_000,
+        "WETH" => 10_000_000_000_000,
+        _ => 0,
+    };
+    let payout = if CURRENCIES.contains(&quote) { 50 } else { 0 };
+    FeeSchedule {
+        protocol_fee_bps: 5,
+        payout_fee_minor: Minor::new(payout),
+        network_fee_minor: Minor::new(gas),
+    }
+}
+
+fn liquidity(
+    registry: &Registry,
+    chain: &SandboxChain,
+    rpc_url: &str,
+    pool: &PgPool,
+) -> anyhow::Result<Liquidity> {
+    let prices = Arc::new(ChainPrices::new(rpc_url)?);
     let wallet = chain.solver.address().to_string();
-    vec![
-        LiquidityProvider {
-            full_depth_bps: 100,
-            firm_ttl_sec: 60,
-            ..LiquidityProvider::new(PROVIDERS[0], wallet.clone(), 10)
-        },
-        LiquidityProvider {
-            full_depth_bps: 50,
-            firm_ttl_sec: 60,
-            ..LiquidityProvider::new(PROVIDERS[1], wallet, 25)
-        },
+    let configured = |provider| -> Arc<dyn LiquiditySource> { Arc::new(ConfiguredProvider::new(provider)) };
+    let amm = PoolConfig {
+        id: "weth-usdc".into(),
+        address: chain.market.pool.to_string(),
+        desk: Deliverer { provider_id: PROVIDERS[2].into(), wallet: wallet.clone() },
+        policy: Policy::default(),
+        refresh_every: LOOK_EVERY,
+        good_for: Duration::from_secs(15),
+        candidate_ttl_sec: 5,
+    };
+    let feed = FeedConfig {
+        id: "weth-usdc-feed".into(),
+        address: chain.market.feed.to_string(),
+        base: "WETH".into(),
+        quote: "USDC".into(),
+        refresh_every: LOOK_EVERY,
+        stale_after: FEED_STALE_AFTER,
+    };
+    let [northwind, meridian] = providers(&wallet);
+    let sources: Vec<Arc<dyn LiquiditySource>> = vec![
+        configured(northwind),
+        configured(meridian),
+        Arc::new(AmmPool::new(amm, prices.clone())),
+        Arc::new(OrderBook::new(BookConfig::default(), pool.clone())),
+    ];
+    let references: Vec<Arc<dyn ReferenceSource>> =
+        vec![Arc::new(ConfiguredPrices::of(registry)), Arc::new(OnChainFeed::new(feed, prices))];
+    Ok(Liquidity::new(registry.clone(), sources, references))
+}
+
+/// Two that differ in price, so that a quote shows a choice.
+fn providers(wallet: &str) -> [LiquidityProvider; 2] {
+    let provider = |id, spread, full_depth_bps| LiquidityProvider {
+        full_depth_bps,
+        firm_ttl_sec: 60,
+        ..LiquidityProvider::new(id, wallet, spread)
+    };
+    [provider(PROVIDERS[0], 10, 100), provider(PROVIDERS[1], 25, 50)]
+}
+
+/// What rests in the order book when the sandbox is new. Its rates are behind the best provider's: orders of ordinary
+/// sizes are filled by one.
+pub(super) fn resting(wallet: &str) -> anyhow::Result<Vec<NewLevel>> {
+    let level = |(input, output, rate, amount): (&str, &str, &str, u128)| -> anyhow::Result<NewLevel> {
+        Ok(NewLevel {
+            provider_id: PROVIDERS[3].into(),
+            wallet: wallet.to_owned(),
+            input_asset: input.into(),
+            output_asset: output.into(),
+            rate: rate.parse().map_err(|error| anyhow!("rate {rate}: {error}"))?,
+            amount: Minor::new(amount),
+        })
+    };
+    [
+        ("USDC", "USD", "0.9985", 50_000_000),
+        ("USDC", "USD", "0.9980", 100_000_000),
+        ("USDC", "EUR", "0.9180", 50_000_000),
+        ("WETH", "USDC", "2985", 300_000_000_000),
+        ("USD", "EUR", "0.9182", 50_000_000),
     ]
+    .into_iter()
+    .map(level)
+    .collect()
 }

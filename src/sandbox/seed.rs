@@ -4,10 +4,11 @@ use anyhow::Context as _;
 use dvp_core::secrets::Vault;
 use dvp_core::store::fix::{self, NewFixSession};
 use dvp_core::store::partners::{self, NewKey};
-use dvp_core::store::{PgPool, balances};
+use dvp_core::store::{PgPool, balances, levels};
+use dvp_domain::ledger::Owner;
 
 use super::files::{PartnerSecrets, Secrets};
-use super::market::{CURRENCIES, OPENING_BALANCE, PROVIDERS};
+use super::market::{CURRENCIES, OPENING_BALANCES, PREFUNDED, PROVIDERS, resting};
 
 /// Requests a minute: high, so that nobody meets it by accident.
 const LIMIT_PER_MINUTE: i64 = 600_000;
@@ -21,11 +22,21 @@ pub(super) const SERVICE_COMP_ID: &str = "DVP";
 pub(super) const SESSIONS: [(&str, &str, Option<&str>); 3] =
     [("FIX.4.4", "ACME", None), ("FIX.4.2", "ACME42", None), ("FIXT.1.1", "ACME50", Some("9"))];
 
-pub(super) async fn seed(pool: &PgPool, vault: &Vault, secrets: &Secrets) -> anyhow::Result<()> {
+pub(super) async fn seed(
+    pool: &PgPool,
+    vault: &Vault,
+    secrets: &Secrets,
+    solver: &str,
+) -> anyhow::Result<()> {
     let mut tx = pool.begin().await?;
     for provider in PROVIDERS {
-        for currency in CURRENCIES {
-            balances::insert_opening(&mut tx, provider, currency, OPENING_BALANCE).await?;
+        for (asset, amount) in OPENING_BALANCES {
+            balances::insert_opening(&mut tx, provider, asset, amount).await?;
+        }
+    }
+    if levels::list_open(&mut tx).await?.is_empty() {
+        for level in resting(solver)? {
+            levels::insert(&mut tx, &level).await?;
         }
     }
     let partner = seed_partner(&mut tx, vault, &secrets.partner).await?;
@@ -66,5 +77,10 @@ async fn seed_partner(
         key_id,
     };
     partners::ensure_key(tx, &key).await?;
+    for currency in CURRENCIES {
+        let owner = Owner::Partner { id: partner.clone(), livemode: false };
+        let deposit = format!("sandbox:{partner}:{currency}");
+        balances::deposit(tx, &deposit, &owner, currency, PREFUNDED).await?;
+    }
     Ok(partner)
 }

@@ -46,11 +46,15 @@ pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiE
         return Err(body.fault("user", "must be the address of the wallet that signed the permit"));
     }
     let output_asset = asset(&body, "outputAsset")?;
-    let bounds = bounds(&body)?;
+    let bounds = bounds(&body, now)?;
     let quote_id = body.opt_id("quoteId")?.map(str::to_owned);
     let deadline = Timestamp::from_millis(body.millis("deadline")?);
     if deadline <= now {
         return Err(body.fault("deadline", "has passed"));
+    }
+    let output_recipient = body.opt_id("outputRecipient")?.map(str::to_owned);
+    if output_asset.kind == AssetType::Erc20 && !is_address(output_recipient.as_deref().unwrap_or(&user)) {
+        return Err(body.fault("outputRecipient", "must be the address of the wallet that a token goes to"));
     }
     Ok(IntentRequest {
         intent_id,
@@ -62,7 +66,7 @@ pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiE
         quote_id,
         deadline,
         settlement_type: body.choice("settlementType", SETTLEMENT_TYPES)?,
-        output_recipient: body.opt_id("outputRecipient")?.map(str::to_owned),
+        output_recipient,
         beneficiary: body.opt_object("beneficiary")?.as_ref().map(beneficiary).transpose()?,
         permit: body.opt_object("permit")?.as_ref().map(permit).transpose()?,
         actor_type: body.opt_choice("actorType", ACTOR_TYPES)?.unwrap_or_default(),
@@ -92,13 +96,13 @@ pub(crate) fn asset(body: &Object<'_>, name: &str) -> Result<AssetDescriptor, Ap
 }
 
 /// Flat amounts, or a target and a limit on each side: one of the two, and one side fixed.
-fn bounds(body: &Object<'_>) -> Result<Bounds, ApiError> {
+fn bounds(body: &Object<'_>, now: Timestamp) -> Result<Bounds, ApiError> {
     let flat = body.has("inputAmountMinor") || body.has("minOutputAmountMinor");
     let (input, output) = (body.opt_object("input")?, body.opt_object("output")?);
     if !flat && (input.is_some() || output.is_some()) {
         let input = input.ok_or_else(|| body.fault("input", "is required"))?;
         let output = output.ok_or_else(|| body.fault("output", "is required"))?;
-        return ranged(&input, &output);
+        return ranged(&input, &output, now);
     }
     for (name, side) in [("input", input), ("output", output)] {
         if side.is_some() {
@@ -111,22 +115,29 @@ fn bounds(body: &Object<'_>) -> Result<Bounds, ApiError> {
     })
 }
 
-/// The contract's table: the fixed side has target = limit, the other a limit alone.
-fn ranged(input: &Object<'_>, output: &Object<'_>) -> Result<Bounds, ApiError> {
+/// The contract's table: a fixed side has target = limit, the other a limit alone; in a range the input has a limit and
+/// the output falls from its target to its limit.
+fn ranged(input: &Object<'_>, output: &Object<'_>, now: Timestamp) -> Result<Bounds, ApiError> {
     let target = "targetAmountMinor";
     let (input_limit, output_limit) = (input.amount("limitAmountMinor")?, output.amount("limitAmountMinor")?);
-    for (side, limit) in [(input, input_limit), (output, output_limit)] {
-        if side.has(target) && side.amount(target)? != limit {
-            let problem =
-                "must equal limitAmountMinor; a target that decays towards its limit is not offered";
-            return Err(side.fault(target, problem));
-        }
+    if input.has(target) && input.amount(target)? != input_limit {
+        return Err(input.fault(target, "must equal limitAmountMinor: only an output decays"));
     }
-    match (input.has(target), output.has(target)) {
-        (true, false) => Ok(Bounds::ExactInput { input: input_limit, min_output: output_limit }),
-        (false, true) => Ok(Bounds::ExactOutput { output: output_limit, max_input: input_limit }),
-        (true, true) => Err(output.fault(target, "only one side can be fixed")),
-        (false, false) => Err(input.fault(target, "one side must be fixed: its target equal to its limit")),
+    let output_target = if output.has(target) { Some(output.amount(target)?) } else { None };
+    match (input.has(target), output_target) {
+        (true, None) => Ok(Bounds::ExactInput { input: input_limit, min_output: output_limit }),
+        (false, Some(fixed)) if fixed == output_limit => {
+            Ok(Bounds::ExactOutput { output: fixed, max_input: input_limit })
+        }
+        (false, Some(target_output)) if target_output > output_limit => Ok(Bounds::Range {
+            max_input: input_limit,
+            target_output,
+            min_output: output_limit,
+            received_at: now,
+        }),
+        (false, Some(_)) => Err(output.fault(target, "must not be below limitAmountMinor")),
+        (true, Some(_)) => Err(output.fault(target, "only one side can be fixed")),
+        (false, None) => Err(input.fault(target, "one side must be fixed: its target equal to its limit")),
     }
 }
 

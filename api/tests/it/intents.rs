@@ -56,7 +56,22 @@ async fn both_ways_of_giving_amounts_lead_to_the_same_decision() {
 }
 
 #[tokio::test]
-async fn amounts_that_fix_neither_or_both_sides_or_decay_are_refused_by_name() {
+async fn a_range_is_filled_at_what_its_output_has_fallen_to_and_never_above_its_cap() {
+    let house = House::new().await;
+    let bound = |units: &str| json!({ "limitAmountMinor": units });
+    let falling = json!({"targetAmountMinor": "9900", "limitAmountMinor": "9800"});
+    let accepted = house.submit(&house.acme, &ranged(bound("100000000"), falling.clone())).await.ok(202);
+    let number = |value: &Value| value.as_str().unwrap().parse::<u64>().unwrap();
+    let output = number(&accepted["path"]["outputAmountMinor"]);
+    assert!((9_800..=9_900).contains(&output), "{output}");
+    let input = number(&accepted["inputAmountMinor"]);
+    assert_eq!(input + number(&accepted["path"]["surplusAmountMinor"]), 100_000_000);
+    let rejected = house.submit(&house.acme, &ranged(bound("1000000"), falling)).await.ok(422);
+    assert_eq!(rejected["reason"], "above_maximum_input");
+}
+
+#[tokio::test]
+async fn amounts_that_fix_neither_or_both_sides_or_rise_are_refused_by_name() {
     let house = House::new().await;
     let fixed = |units: &str| json!({"targetAmountMinor": units, "limitAmountMinor": units});
     let bound = |units: &str| json!({ "limitAmountMinor": units });
@@ -72,7 +87,7 @@ async fn amounts_that_fix_neither_or_both_sides_or_decay_are_refused_by_name() {
         (changed(ranged(bound("1"), json!(null)), "/output", None), "output: "),
         (ranged(bound("1"), bound("1")), "input.targetAmountMinor: "),
         (ranged(fixed("1"), fixed("1")), "output.targetAmountMinor: "),
-        (ranged(bound("100"), decaying("3", "2")), "output.targetAmountMinor: "),
+        (ranged(bound("100"), decaying("2", "3")), "output.targetAmountMinor: "),
         (ranged(decaying("1", "2"), bound("1")), "input.targetAmountMinor: "),
         (ranged(fixed("0"), bound("1")), "input.limitAmountMinor: "),
         (ranged(fixed("1"), json!({"targetAmountMinor": "1"})), "output.limitAmountMinor: "),

@@ -2,6 +2,5 @@
 
 mod contracts;
 mod flow;
-mod lanes;
 mod sim;
 mod support;

@@ -134,11 +134,11 @@ impl Telling<'_> {
             slippage_bps,
             provider,
             hops: Vec::new(),
-            legs: offers.iter().map(|offer| self.leg(offer, fill)).collect(),
+            legs: offers.iter().map(|offer| self.leg(offer, fill, route.fees_bps())).collect(),
             metadata: CandidateMetadata {
                 latency_ms: offers.iter().filter_map(|o| o.latency_ms).max().unwrap_or(self.latency_ms),
                 base_price: json_number(&base_price.to_string()),
-                fees_bps: self.fees_bps(&fill.priced),
+                fees_bps: route.fees_bps(),
                 liquidity_available: json_number(&capacity.to_decimal_string(output.exponent)),
                 score,
                 constraint_violations: violations,
@@ -159,7 +159,7 @@ impl Telling<'_> {
         slipped.into_iter().chain(elsewhere.map(str::to_owned)).collect()
     }
 
-    fn leg(&self, offer: &Offer, fill: &Fill) -> Leg {
+    fn leg(&self, offer: &Offer, fill: &Fill, fee_bps: u32) -> Leg {
         let (input, output) = (self.request.input, self.request.output);
         let venue = offer.venue.to_string();
         let of_venue = fill.slices.iter().filter(|slice| of_offer(slice, offer));
@@ -176,15 +176,9 @@ impl Telling<'_> {
             to: output.symbol.clone(),
             venue,
             price: price.to_string(),
-            fee_bps: self.fees_bps(&fill.priced),
+            fee_bps,
             capacity: known.map_or(Minor::ZERO, |(_, c)| *c).to_decimal_string(output.exponent),
         }
-    }
-
-    /// The protocol fee as it was charged on this amount, in basis points, rounded up.
-    fn fees_bps(&self, priced: &Priced) -> u32 {
-        let bps = ratio_bps(priced.protocol_fee, priced.input, true);
-        u32::try_from(bps).unwrap_or(u32::MAX)
     }
 }
 

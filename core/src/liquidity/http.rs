@@ -19,8 +19,6 @@ pub(super) struct HttpClient {
 impl HttpClient {
     /// `timeout` bounds each exchange, from the connection to the last byte of the body.
     pub(super) fn new(timeout: Duration) -> Result<Self, SourceError> {
-        // Somebody else of the process may have chosen one before; any will do.
-        let _ = tokio_rustls::rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .timeout(timeout)
             .redirect(reqwest::redirect::Policy::none())

@@ -125,7 +125,10 @@ fn context() -> Context {
 
 impl House {
     pub(crate) async fn new() -> Self {
-        super::secrecy::watch_log();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter("dvp_fix_gateway=debug,dvp_core=info")
+            .with_ansi(false)
+            .try_init();
         let database = TestDatabase::create().await;
         let pool = database.pool().clone();
         let context = Arc::new(context());

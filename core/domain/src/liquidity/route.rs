@@ -197,6 +197,11 @@ impl<'a> Route<'a> {
         Minor::new(total)
     }
 
+    /// The protocol fee, in basis points of the input.
+    pub fn fees_bps(&self) -> u32 {
+        self.charges.fees.protocol_fee_bps
+    }
+
     /// The price of the first unit.
     pub fn marginal(&self) -> Option<Ratio> {
         self.pieces.first().map(|piece| piece.price)
