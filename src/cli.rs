@@ -4,6 +4,7 @@ mod fix_session;
 mod key;
 mod partner;
 mod receipt;
+mod webhook;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,6 +15,9 @@ pub(crate) use self::fix_session::{FixSessionAdd, FixSessionCommand, SessionId};
 pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
 pub(crate) use self::partner::{PartnerCommand, PartnerCreate};
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
+pub(crate) use self::webhook::{
+    WebhookCommand, WebhookDeliveries, WebhookListen, WebhookMove, WebhookTrigger, WebhookVerify,
+};
 
 /// Quotes, intents and their settlement, over REST and FIX.
 #[derive(Debug, Parser)]
@@ -46,6 +50,9 @@ pub(crate) enum Command {
     /// Receipts.
     #[command(subcommand)]
     Receipt(ReceiptCommand),
+    /// Webhooks: receive, trigger, verify, and look after endpoints.
+    #[command(subcommand)]
+    Webhook(WebhookCommand),
     /// Look whether everything the service needs is there.
     ///
     /// Without DIR or FILE: whether this machine can run a sandbox. Exit code 1 when something is missing.
@@ -70,6 +77,12 @@ pub(crate) struct SandboxArgs {
     /// Where Prometheus finds the service's figures, if anywhere.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
+    /// For tests: let webhooks lead to any address and port of this machine and its networks.
+    #[arg(long)]
+    pub webhook_allow_private: bool,
+    /// Certificate authorities (PEM) that webhook endpoints may have, beside the system's.
+    #[arg(long, value_name = "FILE")]
+    pub webhook_ca: Option<PathBuf>,
 }
 
 /// Which service is meant, and how its answer is printed.

@@ -6,6 +6,7 @@ pub(crate) mod key;
 pub(crate) mod migrate;
 pub(crate) mod partner;
 pub(crate) mod receipt;
+pub(crate) mod webhook;
 
 use anyhow::Context as _;
 use dvp_core::store::partners::{self, PartnerRow};

@@ -31,6 +31,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Key(command) => commands::key::run(command).await?,
         Command::FixSession(command) => commands::fix_session::run(command).await?,
         Command::Receipt(command) => return commands::receipt::run(command).await,
+        Command::Webhook(command) => return commands::webhook::run(command).await,
         Command::Doctor(args) => return commands::doctor::run(args).await,
     }
     Ok(ExitCode::SUCCESS)

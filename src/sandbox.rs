@@ -5,6 +5,7 @@
 
 mod chain;
 pub(crate) mod files;
+mod hooks;
 mod market;
 mod ready;
 mod seed;
@@ -18,13 +19,14 @@ use dvp_chain_indexer::anvil::Anvil;
 use dvp_core::embedded::{Options, Postgres};
 use dvp_core::secrets::Vault;
 use dvp_core::store::pool::pool_options;
-use dvp_core::store::{MIGRATOR, PgPool, effects, lease};
+use dvp_core::store::{MIGRATOR, PgPool, effects, lease, webhook_deliveries};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use self::chain::SandboxChain;
 use self::files::{Files, Secrets};
+use self::hooks::Hooks;
 use crate::cli::SandboxArgs;
 use crate::metrics;
 use crate::service::{Service, ServiceConfig};
@@ -65,6 +67,7 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     };
     let fix_tls = args.fix_tls.map(|addr| Ok::<_, anyhow::Error>((addr, tls::door(files.dir(), addr.ip())?)));
     let (fix_tls, fix_ca) = fix_tls.transpose()?.map(|(addr, (door, ca))| ((addr, door), ca)).unzip();
+    let hooks = Hooks::prepare(args, files)?;
     let (postgres, anvil) = tokio::try_join!(start_postgres(files.dir()), chain::start_anvil(files.dir()))?;
     let pool = open_pool(&postgres).await?;
     let chain = SandboxChain::prepare(files, &anvil).await?;
@@ -81,6 +84,8 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
         fix: args.fix,
         fix_gateway: Default::default(),
         fix_tls,
+        webhook_rules: hooks.rules(),
+        delivery: hooks.delivery(),
     };
     let service = Service::start(pool.clone(), config).await?;
     let mut ready = ready::document(&service, &postgres, &anvil, &chain, &secrets);
@@ -92,6 +97,7 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
         ready["metrics"] = format!("http://{addr}/metrics").into();
         AbortOnDropHandle::new(tokio::spawn(serving))
     });
+    ready["webhooks"] = hooks.ready();
     files.write_ready(&ready)?;
     info!(http = %service.http, fix = %service.fix, file = %files.ready().display(), "ready");
     Ok(Running { service, pool, anvil, postgres, _metrics: metrics })
@@ -107,7 +113,10 @@ async fn open_pool(postgres: &Postgres) -> anyhow::Result<PgPool> {
     let pool = options.connect_with(postgres.connect_options()).await?;
     MIGRATOR.run(&pool).await.context("migrations")?;
     lease::release_all(&pool).await?;
-    effects::free_all_claims(&mut *pool.acquire().await?).await?;
+    let mut conn = pool.acquire().await?;
+    effects::free_all_claims(&mut conn).await?;
+    webhook_deliveries::free_all_claims(&mut conn).await?;
+    drop(conn);
     Ok(pool)
 }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::Context as _;
-use dvp_api::Api;
+use dvp_api::delivery::{Delivery, DeliveryConfig};
+use dvp_api::{Api, WebhookRules};
 use dvp_chain_indexer::{ChainConfig, ChainPermitNonces};
 use dvp_core::context::Context;
 use dvp_core::engine::Engine;
@@ -30,6 +31,8 @@ pub(crate) struct ServiceConfig {
     pub fix_gateway: GatewayConfig,
     /// Where FIX listens besides, with TLS.
     pub fix_tls: Option<(SocketAddr, DoorConfig)>,
+    pub webhook_rules: WebhookRules,
+    pub delivery: DeliveryConfig,
 }
 
 /// A running service. It serves until [`stop`](Service::stop).
@@ -77,7 +80,10 @@ impl Service {
         let relaying = dvp_chain_indexer::run_relayer(pool, config.chain, config.relayer, shutdown.clone());
         tasks.spawn(named("relayer", logged("relayer", relaying)));
         tasks.spawn(named("FIX", gateway.run(shutdown.clone())));
-        let api = dvp_api::serve(listener, Api::new(engine), shutdown.clone());
+        let delivery = Delivery::new(engine.clone(), config.delivery).context("webhook delivery")?;
+        tasks.spawn(named("webhook delivery", delivery.run(shutdown.clone())));
+        let api = Api::new(engine).with_webhook_rules(config.webhook_rules);
+        let api = dvp_api::serve(listener, api, shutdown.clone());
         tasks.spawn(named("REST", logged("REST", api)));
         Ok(Self { http, fix, fix_tls, tasks, shutdown, workers })
     }

@@ -53,13 +53,18 @@ impl Files {
 
     /// Writes a JSON file whole: readers see the old one or the new one. Only its owner can read it.
     pub(super) fn write<T: Serialize>(&self, name: &str, value: &T) -> anyhow::Result<()> {
-        let path = self.dir.join(name);
+        self.write_private(&self.dir.join(name), &serde_json::to_vec_pretty(value)?)
+    }
+
+    /// The same for bytes, in this directory.
+    pub(super) fn write_private(&self, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+        let name = path.file_name().context("a file has a name")?.to_string_lossy();
         let half = self.dir.join(format!(".{name}.half"));
         let mut file =
             fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&half)?;
-        file.write_all(&serde_json::to_vec_pretty(value)?)?;
+        file.write_all(bytes)?;
         file.sync_all()?;
-        fs::rename(&half, &path)?;
+        fs::rename(&half, path)?;
         fs::File::open(&self.dir)?.sync_all()?;
         Ok(())
     }

@@ -4,7 +4,11 @@
 mod cli;
 mod fix;
 mod partner;
+#[path = "../../benches/src/receiver.rs"]
+#[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
+mod receiver;
 mod sandbox;
+mod webhooks;
 
 use std::time::Duration;
 

@@ -10,6 +10,7 @@ use sqlx::{Connection, PgConnection};
 
 pub(crate) struct Sandbox {
     dir: tempfile::TempDir,
+    args: Vec<String>,
     child: Child,
     ready: Value,
 }
@@ -18,9 +19,15 @@ const READY_WITHIN: Duration = Duration::from_secs(90);
 
 impl Sandbox {
     pub(crate) async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    /// With more arguments, which later starts have too.
+    pub(crate) async fn start_with(args: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let child = spawn(&dir);
-        let mut sandbox = Self { dir, child, ready: Value::Null };
+        let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let child = spawn(&dir, &args);
+        let mut sandbox = Self { dir, args, child, ready: Value::Null };
         sandbox.wait_until_ready().await;
         sandbox
     }
@@ -75,7 +82,7 @@ impl Sandbox {
     }
 
     pub(crate) async fn start_again(&mut self) {
-        self.child = spawn(&self.dir);
+        self.child = spawn(&self.dir, &self.args);
         self.wait_until_ready().await;
     }
 
@@ -109,7 +116,7 @@ impl Drop for Sandbox {
     }
 }
 
-fn spawn(dir: &tempfile::TempDir) -> Child {
+fn spawn(dir: &tempfile::TempDir, args: &[String]) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.path().join("log")).unwrap();
     Command::new(env!("CARGO_BIN_EXE_dvp"))
         .args([
@@ -125,6 +132,7 @@ fn spawn(dir: &tempfile::TempDir) -> Child {
             "--dir",
         ])
         .arg(dir.path().join("data"))
+        .args(args)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
