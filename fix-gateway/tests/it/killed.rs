@@ -1,0 +1,153 @@
+//! A process that is killed, and what the next one says.
+
+use std::{
+    collections::BTreeSet,
+    io::{BufRead as _, BufReader},
+    net::SocketAddr,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::LazyLock,
+};
+
+use dvp_core::embedded::TestDatabase;
+use tokio::net::TcpStream;
+
+use super::client::Client;
+
+/// The echo acceptor as a process of its own, over the database.
+struct Acceptor {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Acceptor {
+    fn start(database: &TestDatabase) -> Self {
+        Self::start_with(&format!("postgres:{}", database.url()), 1024)
+    }
+
+    /// With a store, and so many file descriptors.
+    fn start_with(store: &str, descriptors: u32) -> Self {
+        let dir = tempfile::TempDir::new().unwrap();
+        let config = dir.path().join("echo.toml");
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\ncomp_id = \"DVP\"\nstore = \"{store}\"\n\
+             [[session]]\nbegin_string = \"FIX.4.4\"\ntarget_comp_id = \"ACME\"\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        let limited = format!("ulimit -n {descriptors} && exec \"$0\" --config \"$1\"");
+        let mut child = Command::new("sh")
+            .args(["-c", &limited])
+            .args([PROGRAM.as_os_str(), config.as_os_str()])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let addr = line.trim().strip_prefix("listening ").expect("an address").parse().unwrap();
+        Self { child, addr }
+    }
+}
+
+impl Drop for Acceptor {
+    /// SIGKILL.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(program);
+
+/// The example beside this test. Built first: whoever asks for this test alone has an old one, or none.
+fn program() -> PathBuf {
+    let deps = std::env::current_exe().unwrap();
+    let program = deps.parent().unwrap().parent().unwrap().join("examples/echo_acceptor");
+    let build = ["build", "--quiet", "--package", "dvp-fix-gateway", "--example", "echo_acceptor"];
+    let mut cargo = Command::new(env!("CARGO"));
+    // What cargo tells a test about its package would make build scripts run again.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") && name != "CARGO_HOME") {
+        cargo.env_remove(name);
+    }
+    assert!(cargo.args(build).status().unwrap().success());
+    program
+}
+
+fn order(n: usize) -> String {
+    let time = Client::utc().to_millis_text();
+    format!("11=order {n}|21=1|38=100|40=1|54=1|55=USDC/USD|60={time}")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_kill_a_number_still_stands_for_the_same_bytes() {
+    let database = TestDatabase::create().await;
+    let mut acceptor = Acceptor::start(&database);
+    let mut client = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
+    client.log_on("").await;
+    for round in 0..3_usize {
+        for n in 0..200 {
+            client.send("D", &order(round * 200 + n)).await;
+        }
+        // Killed in the middle of the burst.
+        for _ in 0..=round * 30 {
+            client.expect("D").await;
+        }
+        drop(acceptor);
+        while client.next().await.is_some() {}
+        let heard: BTreeSet<u64> = client.heard.keys().copied().collect();
+        acceptor = Acceptor::start(&database);
+        let numbers: (i64, i64) = sqlx::query_as(
+            "select next_in, next_out from fix_session where session_id = 'FIX.4.4:DVP->ACME'",
+        )
+        .fetch_one(database.pool())
+        .await
+        .unwrap();
+        assert!(
+            heard.iter().all(|seq| i64::try_from(*seq).unwrap() < numbers.1),
+            "told before it was durable"
+        );
+        client.next_out = u64::try_from(numbers.0).unwrap();
+        client.reconnect(acceptor.addr).await;
+        client.log_on("").await;
+        // The client compares what it hears under a number with what it heard under it before.
+        client.send("2", "7=1|16=0").await;
+        client.send("1", "112=all").await;
+        let mut again = BTreeSet::new();
+        loop {
+            let message = client.next().await.unwrap();
+            match message.text(35) {
+                Some("D") => {
+                    assert!(message.is_yes(43), "{message:?}");
+                    again.insert(message.seq().unwrap().0);
+                }
+                Some("0") if message.text(112) == Some("all") => break,
+                _ => {}
+            }
+        }
+        let stored: Vec<(i64,)> = sqlx::query_as("select seq from fix_outbound order by seq")
+            .fetch_all(database.pool())
+            .await
+            .unwrap();
+        let stored: BTreeSet<u64> = stored.into_iter().map(|(seq,)| u64::try_from(seq).unwrap()).collect();
+        assert_eq!(again, stored);
+        assert!(again.len() > round * 30);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_out_of_file_descriptors_lets_peers_in_again_when_there_are_some() {
+    let acceptor = Acceptor::start_with("memory", 24);
+    let mut early = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
+    early.log_on("").await;
+    // More than it can accept; the kernel takes the rest.
+    let mut strangers = Vec::new();
+    for _ in 0..60 {
+        strangers.push(TcpStream::connect(acceptor.addr).await.unwrap());
+    }
+    early.send("1", "112=while it cannot accept").await;
+    assert_eq!(early.expect("0").await.text(112), Some("while it cannot accept"));
+    early.send("5", "").await;
+    early.expect("5").await;
+    drop(strangers);
+    let mut late = Client::connect(acceptor.addr, "FIX.4.4", "ACME").await;
+    late.log_on("141=Y").await;
+}
