@@ -5,14 +5,11 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use dvp_benches::fix_messages::{EXECUTION_REPORT, NEW_ORDER_SINGLE, wire};
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, Framed, Framer, Head, MsgType, Parser, encode},
 };
-use fix_messages::{EXECUTION_REPORT, NEW_ORDER_SINGLE, wire};
-
-#[path = "../src/fix_messages.rs"]
-pub(crate) mod fix_messages;
 
 pub(crate) fn decode(criterion: &mut Criterion) {
     for (name, text) in [("NewOrderSingle", NEW_ORDER_SINGLE), ("ExecutionReport", EXECUTION_REPORT)] {

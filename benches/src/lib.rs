@@ -2,6 +2,7 @@
 //! figures beside their floor in the same run.
 
 pub mod figure;
+pub mod fix;
 pub mod fix_messages;
 pub mod house;
 pub mod submit;

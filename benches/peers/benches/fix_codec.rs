@@ -2,11 +2,9 @@
 
 use std::hint::black_box;
 
-use base::{
-    REPORT,
-    fix_messages::{EXECUTION_REPORT, NEW_ORDER_SINGLE, wire},
-};
+use base::REPORT;
 use criterion::{Criterion, criterion_group, criterion_main};
+use dvp_benches::fix_messages::{EXECUTION_REPORT, NEW_ORDER_SINGLE, wire};
 use fefix::{
     GetConfig as _,
     tagvalue::{Config, Decoder, Encoder, FvWrite as _},

@@ -23,16 +23,33 @@ struct Cli {
 enum What {
     /// Durable submissions through the engine, beside durable single-row INSERTs.
     Submit,
+    /// The FIX echo acceptor over loopback, beside a bare echo of bytes.
+    Fix {
+        /// A command that starts another engine's echo acceptor, to be measured in the same run; it prints
+        /// `listening HOST:PORT` and has sessions FIX.4.4 DVP with CLNT0 to CLNT7.
+        #[arg(long, value_name = "COMMAND")]
+        peer: Option<String>,
+    },
+    /// The floor of `fix`: sends back what it is sent.
+    #[command(hide = true)]
+    BareEcho,
 }
 
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let figure = runtime.block_on(async {
-        match cli.what {
-            What::Submit => dvp_benches::submit::measure(cli.seconds, cli.concurrency).await,
+    let figures = match &cli.what {
+        What::Submit => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            vec![runtime.block_on(dvp_benches::submit::measure(cli.seconds, cli.concurrency))?]
         }
-    })?;
-    writeln!(std::io::stdout(), "{}", figure.json())?;
+        What::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
+        What::BareEcho => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            return runtime.block_on(dvp_benches::fix::server::bare_echo());
+        }
+    };
+    for figure in figures {
+        writeln!(std::io::stdout(), "{}", figure.json())?;
+    }
     Ok(())
 }

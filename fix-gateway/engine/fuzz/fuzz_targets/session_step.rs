@@ -44,7 +44,7 @@ impl World {
     fn step(&mut self, line: &[u8]) {
         let message = match line {
             [b'+', tenths @ ..] => {
-                let tenths = tenths.iter().fold(0_u64, |sum, byte| sum * 10 + u64::from(byte.wrapping_sub(b'0') % 10));
+                let tenths = tenths.iter().take(6).fold(0_u64, |sum, byte| sum * 10 + u64::from(byte.wrapping_sub(b'0') % 10));
                 let time = Duration::from_millis(100 * tenths.min(100_000));
                 self.now.mono += time;
                 self.now.utc.0 += u64::try_from(time.as_nanos()).unwrap_or(0);
