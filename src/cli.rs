@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::fix_session::{FixSessionAdd, FixSessionCommand, SessionId};
 pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
-pub(crate) use self::partner::{PartnerCommand, PartnerCreate};
+pub(crate) use self::partner::{PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct};
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 pub(crate) use self::webhook::{
     WebhookCommand, WebhookDeliveries, WebhookListen, WebhookMove, WebhookTrigger, WebhookVerify,

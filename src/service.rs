@@ -75,6 +75,8 @@ impl Service {
         tasks.spawn(named("settlement workflow", settling));
         let liquidity = Arc::clone(&engine.context().liquidity);
         tasks.spawn(named("liquidity", liquidity.run(pool.clone(), workers.subscribe())));
+        let older = dvp_core::legacy::run(engine.clone(), workers.subscribe());
+        tasks.spawn(named("older orders", older));
         let indexing = dvp_chain_indexer::run_indexer(pool.clone(), config.chain.clone(), shutdown.clone());
         tasks.spawn(named("indexer", logged("indexer", indexing)));
         let relaying = dvp_chain_indexer::run_relayer(pool, config.chain, config.relayer, shutdown.clone());

@@ -61,6 +61,12 @@ codes! {
     InvalidCursor "INVALID_CURSOR" BAD_REQUEST
     InvalidType "INVALID_TYPE" BAD_REQUEST
     IntentNotFound "INTENT_NOT_FOUND" NOT_FOUND
+    InvalidPair "INVALID_PAIR" BAD_REQUEST
+    InvalidStrategy "INVALID_STRATEGY" BAD_REQUEST
+    AmountOutOfRange "AMOUNT_OUT_OF_RANGE" BAD_REQUEST
+    ConstraintsNotMet "CONSTRAINTS_NOT_MET" BAD_REQUEST
+    IntentExpired "INTENT_EXPIRED" BAD_REQUEST
+    IntentAlreadyExecuting "INTENT_ALREADY_EXECUTING" BAD_REQUEST
     NotFound "NOT_FOUND" NOT_FOUND
     MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
     InternalError "INTERNAL_ERROR" INTERNAL_SERVER_ERROR
@@ -104,6 +110,13 @@ pub(crate) enum ApiError {
     InvalidCursor,
     InvalidType,
     IntentNotFound,
+    InvalidPair,
+    InvalidStrategy,
+    AmountOutOfRange,
+    /// Which one, and what would meet it.
+    ConstraintsNotMet(&'static str),
+    IntentExpired,
+    IntentAlreadyExecuting,
     NotFound,
     MethodNotAllowed,
     /// For the log.
@@ -160,6 +173,12 @@ impl ApiError {
             Self::InvalidCursor => Code::InvalidCursor,
             Self::InvalidType => Code::InvalidType,
             Self::IntentNotFound => Code::IntentNotFound,
+            Self::InvalidPair => Code::InvalidPair,
+            Self::InvalidStrategy => Code::InvalidStrategy,
+            Self::AmountOutOfRange => Code::AmountOutOfRange,
+            Self::ConstraintsNotMet(_) => Code::ConstraintsNotMet,
+            Self::IntentExpired => Code::IntentExpired,
+            Self::IntentAlreadyExecuting => Code::IntentAlreadyExecuting,
             Self::NotFound | Self::Missing(_) => Code::NotFound,
             Self::MethodNotAllowed => Code::MethodNotAllowed,
             Self::Internal(_) => Code::InternalError,
@@ -178,7 +197,7 @@ impl ApiError {
             Self::InvalidUrl(fault) => return format!("url: {fault}"),
             Self::AlreadyExists(field) => return format!("{field}: was used before"),
             Self::InvalidSignature(cause) | Self::IdempotencyKeyInvalid(cause) => cause,
-            Self::InvalidPermit(problem) => problem,
+            Self::InvalidPermit(problem) | Self::ConstraintsNotMet(problem) => problem,
             Self::Missing(what) => what,
             Self::IdempotencyConflict => "the Idempotency-Key was used for a different request",
             Self::MissingApiKey => "the header X-API-Key is missing",
@@ -201,6 +220,13 @@ impl ApiError {
             Self::InvalidCursor => "the cursor is not one of this list; ask again without it",
             Self::InvalidType => "type: is not an event type of the contract",
             Self::IntentNotFound => "no intent has this id",
+            Self::InvalidPair => "the pair is not dealt in; GET /v1/pairs lists those that are",
+            Self::InvalidStrategy => "strategy: must be instant, optimized or scheduled",
+            Self::AmountOutOfRange => "amount: must be above zero and below 2^128 minor units",
+            Self::IntentExpired => "the intent has expired",
+            Self::IntentAlreadyExecuting => {
+                "the intent is being executed or has ended, and cannot be cancelled"
+            }
             Self::NotFound => "there is nothing at this path",
             Self::MethodNotAllowed => "this path does not take this method",
             Self::Internal(_) => "something went wrong on our side",

@@ -18,6 +18,7 @@ use tracing::Span;
 
 use crate::app::Api;
 use crate::error::{ApiError, text};
+use crate::legacy;
 use crate::once::{Once, answer};
 
 #[derive(Serialize)]
@@ -44,6 +45,9 @@ struct RejectedView<'a> {
 }
 
 pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Response, ApiError> {
+    if legacy::intents::is_older(&once.body) {
+        return legacy::intents::create(&api, once).await;
+    }
     let request = parse::intent(&once.body, api.now())?;
     Span::current().record("intent_id", &request.intent_id);
     let idempotency = Some(once.part(Arc::new(render)));

@@ -28,6 +28,7 @@ mod health;
 mod intent_status;
 mod intents;
 mod keys;
+mod legacy;
 mod limit;
 mod nonces;
 mod once;

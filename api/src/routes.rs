@@ -6,7 +6,8 @@ use crate::app::Api;
 use crate::auth::{Scope, Scopes};
 use crate::openapi::{self, Operation, operations as doc, webhooks as webhook};
 use crate::{
-    docs, events, executions, firm_quotes, health, intent_status, intents, quotes, reconciliation, webhooks,
+    docs, events, executions, firm_quotes, health, intent_status, intents, legacy, quotes, reconciliation,
+    webhooks,
 };
 
 /// What a caller must show.
@@ -53,6 +54,17 @@ pub(crate) fn all() -> Vec<Route> {
             routing::get(intent_status::show),
             doc::intent_status,
         ),
+        get("/v1/intents", EXECUTIONS, routing::get(legacy::intents::list), doc::legacy_intents),
+        get("/v1/intents/{intentId}", EXECUTIONS, routing::get(legacy::intents::show), doc::legacy_intent),
+        Route {
+            method: "delete",
+            path: "/v1/intents/{intentId}",
+            access: Access::Key(&[Scope::IntentsWrite]),
+            handler: routing::delete(legacy::intents::cancel),
+            operation: doc::cancel_legacy_intent,
+        },
+        get("/v1/rates/{base}/{target}", QUOTES, routing::get(legacy::rate), doc::rate),
+        get("/v1/pairs", QUOTES, routing::get(legacy::pairs), doc::pairs),
         get("/v1/executions", EXECUTIONS, routing::get(executions::list), doc::executions),
         get("/v1/executions/{reference}", EXECUTIONS, routing::get(executions::show), doc::execution),
         get(

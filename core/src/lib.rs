@@ -14,6 +14,7 @@ pub mod embedded;
 pub mod engine;
 pub mod fix;
 pub mod keys;
+pub mod legacy;
 pub mod liquidity;
 pub mod permit;
 pub mod rails;

@@ -2,13 +2,28 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use dvp_domain::beneficiary::Beneficiary;
+use dvp_domain::intent::is_address;
+use dvp_domain::money::Minor;
+
 use super::PlaceArgs;
+use super::key::EnvArg;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PartnerCommand {
     /// Create a partner.
     #[command(after_help = "Example:\n  dvp partner create --name acme --tier standard --dir .dvp --json")]
     Create(PartnerCreate),
+    /// Say where a partner's outputs of an asset go, when an order of the older surface does not.
+    #[command(
+        after_help = "Example:\n  dvp partner instruct --name acme --env test --asset EUR --account bene_…:dest_… --dir .dvp"
+    )]
+    Instruct(PartnerInstruct),
+    /// Note money that a partner has sent ahead. The same id again changes nothing.
+    #[command(
+        after_help = "Example:\n  dvp partner deposit --name acme --env test --asset USD --amount-minor 1000000 --id wire-1 --dir .dvp"
+    )]
+    Deposit(PartnerDeposit),
     /// List the partners.
     #[command(after_help = "Example:\n  dvp partner list --dir .dvp --json")]
     List(PlaceArgs),
@@ -26,6 +41,60 @@ pub(crate) struct PartnerCreate {
     pub limit: Option<i64>,
     #[command(flatten)]
     pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartnerInstruct {
+    /// The partner's name.
+    #[arg(long)]
+    pub name: String,
+    #[arg(long, value_enum)]
+    pub env: EnvArg,
+    /// The asset's symbol.
+    #[arg(long)]
+    pub asset: String,
+    /// `bene_…:dest_…` for money, a wallet's address for a token.
+    #[arg(long, value_parser = account)]
+    pub account: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartnerDeposit {
+    /// The partner's name.
+    #[arg(long)]
+    pub name: String,
+    #[arg(long, value_enum)]
+    pub env: EnvArg,
+    /// The asset's symbol.
+    #[arg(long)]
+    pub asset: String,
+    /// In minor units.
+    #[arg(long, value_parser = amount)]
+    pub amount_minor: Minor,
+    /// What the deposit is called, once and for all: the bank's reference.
+    #[arg(long)]
+    pub id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+fn account(text: &str) -> Result<String, String> {
+    let beneficiary = Beneficiary { account: Some(text.to_owned()), ..Beneficiary::default() };
+    if beneficiary.is_reference() || is_address(text) {
+        Ok(text.to_owned())
+    } else {
+        Err("bene_…:dest_… or 0x and 40 hex digits".to_owned())
+    }
+}
+
+fn amount(text: &str) -> Result<Minor, String> {
+    match Minor::parse(text) {
+        Ok(amount) if amount.is_zero() => Err("must be above zero".to_owned()),
+        Ok(amount) => Ok(amount),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

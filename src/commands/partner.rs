@@ -1,12 +1,19 @@
 //! `dvp partner create|list`.
 
 use anyhow::bail;
-use dvp_core::keys;
+use dvp_core::keys::{self, Env};
+use dvp_core::store::balances;
+use dvp_core::store::intents::Tenant;
+use dvp_core::store::ledger::Deposited;
+use dvp_core::store::legacy;
 use dvp_core::store::partners::{self, PartnerRow};
+use dvp_domain::ledger::Owner;
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 
+use super::named_partner;
 use crate::access::Access;
-use crate::cli::{PartnerCommand, PartnerCreate, PlaceArgs};
+use crate::cli::{PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PlaceArgs};
 use crate::output::print;
 
 const PAGE: i64 = 500;
@@ -14,6 +21,8 @@ const PAGE: i64 = 500;
 pub(crate) async fn run(command: PartnerCommand) -> anyhow::Result<()> {
     match command {
         PartnerCommand::Create(args) => create(args).await,
+        PartnerCommand::Instruct(args) => instruct(args).await,
+        PartnerCommand::Deposit(args) => deposit(args).await,
         PartnerCommand::List(place) => list(place).await,
     }
 }
@@ -27,6 +36,32 @@ async fn create(args: PartnerCreate) -> anyhow::Result<()> {
         bail!("there is a partner {} already", args.name);
     }
     print(args.place.json, &json!({"partnerId": id}), || vec![format!("partner {id}")])
+}
+
+async fn instruct(args: PartnerInstruct) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let partner = named_partner(&mut access.conn, &args.name).await?;
+    let tenant = Tenant { partner_id: partner.id, livemode: Env::from(args.env) == Env::Live };
+    legacy::upsert_instruction(&mut access.conn, &tenant, &args.asset, &args.account).await?;
+    let value = json!({"partnerId": tenant.partner_id, "asset": args.asset, "account": args.account});
+    print(args.place.json, &value, || vec![format!("{} goes to {}", args.asset, args.account)])
+}
+
+async fn deposit(args: PartnerDeposit) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let partner = named_partner(&mut access.conn, &args.name).await?;
+    let owner = Owner::Partner { id: partner.id.clone(), livemode: Env::from(args.env) == Env::Live };
+    let mut tx = access.conn.begin().await?;
+    let noted = balances::deposit(&mut tx, &args.id, &owner, &args.asset, args.amount_minor).await?;
+    tx.commit().await?;
+    let word = match noted {
+        Deposited::Posted => "posted",
+        Deposited::Repeated => "known already",
+        Deposited::Conflict => bail!("{} stands for another deposit", args.id),
+    };
+    let value = json!({"depositId": args.id, "partnerId": partner.id, "asset": args.asset,
+                       "amountMinor": args.amount_minor, "repeated": noted == Deposited::Repeated});
+    print(args.place.json, &value, || vec![format!("{}: {word}", args.id)])
 }
 
 async fn list(place: PlaceArgs) -> anyhow::Result<()> {

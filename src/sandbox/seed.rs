@@ -3,8 +3,9 @@
 use anyhow::Context as _;
 use dvp_core::secrets::Vault;
 use dvp_core::store::fix::{self, NewFixSession};
+use dvp_core::store::intents::Tenant;
 use dvp_core::store::partners::{self, NewKey};
-use dvp_core::store::{PgPool, balances, levels};
+use dvp_core::store::{PgPool, balances, legacy, levels};
 use dvp_domain::ledger::Owner;
 
 use super::files::{PartnerSecrets, Secrets};
@@ -14,6 +15,9 @@ use super::market::{CURRENCIES, OPENING_BALANCES, PREFUNDED, PROVIDERS, resting}
 const LIMIT_PER_MINUTE: i64 = 600_000;
 const SCOPES: [&str; 6] =
     ["quotes:write", "intents:write", "executions:read", "events:read", "webhooks:write", "reports:read"];
+
+/// Where the first partner's outputs go when an order does not say.
+const STANDING_INSTRUCTION: &str = "bene_straight:dest_10000000";
 
 /// The service's CompID.
 pub(super) const SERVICE_COMP_ID: &str = "DVP";
@@ -41,6 +45,11 @@ pub(super) async fn seed(
     }
     let partner = seed_partner(&mut tx, vault, &secrets.partner).await?;
     seed_partner(&mut tx, vault, &secrets.other_partner).await?;
+    // Orders of the older surface name no recipient.
+    let tenant = Tenant { partner_id: partner.clone(), livemode: false };
+    for currency in CURRENCIES {
+        legacy::upsert_instruction(&mut tx, &tenant, currency, STANDING_INSTRUCTION).await?;
+    }
     for (begin_string, client, version) in SESSIONS {
         let id = fix::session_id(begin_string, SERVICE_COMP_ID, client);
         let session = NewFixSession {

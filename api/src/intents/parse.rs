@@ -33,11 +33,6 @@ pub(crate) const SETTLEMENT_TYPES: &[(&str, SettlementType)] = &[
 /// A request to be decided. `now` is what its deadline is compared with.
 pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiError> {
     let body = Object::root(body)?;
-    for legacy in ["pair", "strategy"] {
-        if body.has(legacy) {
-            return Err(body.fault(legacy, "belongs to the legacy intent, which is not offered"));
-        }
-    }
     let intent_id = body.id("intentId")?.to_owned();
     let client_reference = body.opt_id("clientReference")?.map(str::to_owned);
     let user = body.id("user")?.to_owned();

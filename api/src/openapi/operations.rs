@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::Content::{Html, Json, JsonOrCsv};
 use super::{Operation, Success};
 use crate::error::Code;
+use crate::legacy::intents::STATUSES;
 
 pub(super) fn tags() -> Value {
     json!([
@@ -14,6 +15,7 @@ pub(super) fn tags() -> Value {
         {"name": "reports", "description": "Executions over days, with totals."},
         {"name": "events", "description": "The feed."},
         {"name": "webhooks", "description": "Events sent to you."},
+        {"name": "legacy", "description": "The older surface: rates, pairs, orders by strategy."},
         {"name": "service", "description": "About the service itself."},
     ])
 }
@@ -130,14 +132,103 @@ pub(crate) fn intent() -> Operation {
         id: "createIntent",
         tag: "intents",
         summary: "Submit an intent",
-        description: "Accepted or rejected, single-step and final. Settlement follows an acceptance.",
+        description: "Accepted or rejected, single-step and final. Settlement follows an acceptance. A body with \
+            `pair` or `strategy` is an order of the older surface.",
         params: vec![],
         body: Some("IntentRequest"),
         answers: vec![
             ok(202, "Accepted.", "AcceptedIntent"),
+            ok(201, "An order of the older surface is kept.", "LegacyIntentAnswer"),
             ok(422, "Rejected, with the first reason that applies.", "RejectedIntent"),
         ],
-        errors: &[Code::InvalidPermit, Code::AlreadyExists],
+        errors: &[
+            Code::InvalidPermit,
+            Code::AlreadyExists,
+            Code::InvalidPair,
+            Code::InvalidStrategy,
+            Code::AmountOutOfRange,
+            Code::ConstraintsNotMet,
+        ],
+    }
+}
+
+pub(crate) fn legacy_intents() -> Operation {
+    let one_of = |name: &str, names: &[&str]| json!({"name": name, "in": "query", "schema": {"type": "string", "enum": names}});
+    let date = |name: &str, description: &str| json!({"name": name, "in": "query", "description": description, "schema": {"type": "string", "format": "date"}});
+    let page = json!({
+        "name": "page", "in": "query",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": 1},
+    });
+    Operation {
+        id: "listLegacyIntents",
+        tag: "legacy",
+        summary: "Orders of the older surface, newest first",
+        description: "",
+        params: vec![
+            one_of("status", &STATUSES),
+            one_of("strategy", &["instant", "optimized", "scheduled"]),
+            date("fromDate", "First day, or an ISO 8601 instant."),
+            date("toDate", "Last day, or an ISO 8601 instant."),
+            page,
+            limit_param(20),
+        ],
+        body: None,
+        answers: vec![ok(200, "A page.", "LegacyIntentPage")],
+        errors: &[Code::InvalidParameter],
+    }
+}
+
+pub(crate) fn legacy_intent() -> Operation {
+    Operation {
+        id: "getLegacyIntent",
+        tag: "legacy",
+        summary: "An order of the older surface",
+        description: "",
+        params: vec![text_param("path", "intentId", true, "As it was answered.")],
+        body: None,
+        answers: vec![ok(200, "The order.", "LegacyIntentAnswer")],
+        errors: &[Code::IntentNotFound, Code::NotFound],
+    }
+}
+
+pub(crate) fn cancel_legacy_intent() -> Operation {
+    Operation {
+        id: "cancelLegacyIntent",
+        tag: "legacy",
+        summary: "Cancel an order of the older surface",
+        description: "Until it is executed.",
+        answers: vec![ok(200, "Cancelled.", "LegacyIntentAnswer")],
+        errors: &[Code::IntentNotFound, Code::NotFound, Code::IntentExpired, Code::IntentAlreadyExecuting],
+        ..legacy_intent()
+    }
+}
+
+pub(crate) fn rate() -> Operation {
+    Operation {
+        id: "getRate",
+        tag: "legacy",
+        summary: "The rate of a pair",
+        description: "For orders use a quote, which knows the amount.",
+        params: vec![
+            text_param("path", "base", true, "What is paid."),
+            text_param("path", "target", true, "What is received."),
+        ],
+        body: None,
+        answers: vec![ok(200, "The rate.", "RateAnswer")],
+        errors: &[Code::InvalidPair, Code::NotFound, Code::InsufficientLiquidity],
+    }
+}
+
+pub(crate) fn pairs() -> Operation {
+    Operation {
+        id: "listPairs",
+        tag: "legacy",
+        summary: "The pairs that are dealt in",
+        description: "",
+        params: vec![],
+        body: None,
+        answers: vec![ok(200, "The pairs.", "PairsAnswer")],
+        errors: &[],
     }
 }
 

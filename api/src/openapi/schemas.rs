@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use self::requests::requests;
 use self::webhooks::webhooks;
+use crate::legacy::intents::STATUSES;
 
 /// An object whose named fields are always there, whatever else it has.
 fn object(fields: &[(&str, Value)]) -> Value {
@@ -67,7 +68,9 @@ fn hash() -> Value {
 /// Every component.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
-    for group in [requests(), quotes(), intents(), executions(), reports(), events(), webhooks(), service()] {
+    for group in
+        [requests(), quotes(), intents(), executions(), reports(), events(), webhooks(), older(), service()]
+    {
         for (name, schema) in group {
             all.insert(name.to_owned(), schema);
         }
@@ -334,6 +337,64 @@ fn events() -> Group {
         ("nextCursor", text()),
     ]);
     vec![("Event", envelope), ("EventPage", page)]
+}
+
+/// The older surface.
+fn older() -> Group {
+    let wrapped = |data: Value| object(&[("success", json!({"const": true})), ("data", data)]);
+    let pair = object(&[("source", text()), ("target", text())]);
+    let constraints = object(&[
+        ("maxSlippageBps", whole()),
+        ("maxFeeBps", whole()),
+        ("settlementPref", one_of(&["onchain", "offchain", "auto"])),
+        ("ttlMs", whole()),
+    ]);
+    let intent = object(&[
+        ("intentId", text()),
+        ("pair", pair),
+        ("side", one_of(&["sell"])),
+        ("amount", text()),
+        ("filledAmount", text()),
+        ("strategy", one_of(&["instant", "optimized", "scheduled"])),
+        ("constraints", constraints),
+        ("status", one_of(&STATUSES)),
+        ("clientRef", nullable(text())),
+        ("reference", nullable(text())),
+        ("rejection", nullable(one_of(&["CONSTRAINTS_NOT_MET", "INSUFFICIENT_LIQUIDITY"]))),
+        ("createdAt", time()),
+        ("updatedAt", time()),
+    ]);
+    let page = object(&[
+        ("success", json!({"const": true})),
+        ("data", list(reference("LegacyIntent"))),
+        ("page", whole()),
+        ("limit", whole()),
+        ("total", whole()),
+    ]);
+    let rate = object(&[
+        ("base", text()),
+        ("target", text()),
+        ("rate", text()),
+        ("appliedRate", text()),
+        ("spreadBps", json!({"type": "integer"})),
+        ("timestamp", time()),
+        ("ttlMs", whole()),
+    ]);
+    let listed = object(&[
+        ("pair", text()),
+        ("base", text()),
+        ("target", text()),
+        ("baseExponent", whole()),
+        ("targetExponent", whole()),
+        ("strategies", list(one_of(&["instant", "optimized", "scheduled"]))),
+    ]);
+    vec![
+        ("LegacyIntent", intent),
+        ("LegacyIntentAnswer", wrapped(reference("LegacyIntent"))),
+        ("LegacyIntentPage", page),
+        ("RateAnswer", wrapped(rate)),
+        ("PairsAnswer", wrapped(list(listed))),
+    ]
 }
 
 fn service() -> Group {

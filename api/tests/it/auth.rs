@@ -6,11 +6,16 @@ use serde_json::json;
 
 use crate::house::{Call, House, order};
 
-const ROUTES: [(&str, &str, &[&str]); 10] = [
+const ROUTES: [(&str, &str, &[&str]); 15] = [
     ("POST", "/v1/quotes", &["quotes:write"]),
     ("POST", "/v1/quotes/firm", &["quotes:write"]),
     ("POST", "/v1/intents", &["intents:write"]),
     ("GET", "/v1/intents/x/status", &["intents:write", "executions:read"]),
+    ("GET", "/v1/intents", &["executions:read"]),
+    ("GET", "/v1/intents/x", &["executions:read"]),
+    ("DELETE", "/v1/intents/x", &["intents:write"]),
+    ("GET", "/v1/rates/USDC/USD", &["quotes:write"]),
+    ("GET", "/v1/pairs", &["quotes:write"]),
     ("GET", "/v1/executions", &["executions:read"]),
     ("GET", "/v1/executions/x", &["executions:read"]),
     ("GET", "/v1/executions/x/receipt", &["executions:read"]),

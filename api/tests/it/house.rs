@@ -23,12 +23,14 @@ use dvp_core::liquidity::Liquidity;
 use dvp_core::permit::PermitDomain;
 use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::{Vault, mac};
+use dvp_core::store::intents::Tenant;
 use dvp_core::store::partners::NewKey;
-use dvp_core::store::{balances, partners};
+use dvp_core::store::{balances, legacy, partners};
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::intent::Permit;
+use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
@@ -189,6 +191,10 @@ impl Call {
     }
 }
 
+fn pair(base: &str, quote: &str, price: &str, fees: FeeSchedule) -> Pair {
+    Pair { base: base.into(), quote: quote.into(), reference_price: price.parse().ok(), fees }
+}
+
 fn context() -> Context {
     let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
     let fiat = AssetKind::Fiat { currency: "USD".into() };
@@ -201,13 +207,9 @@ fn context() -> Context {
         assets: vec![
             Asset { symbol: "USDC".into(), exponent: 6, kind: token },
             Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
+            Asset { symbol: "EUR".into(), exponent: 2, kind: AssetKind::Fiat { currency: "EUR".into() } },
         ],
-        pairs: vec![Pair {
-            base: "USDC".into(),
-            quote: "USD".into(),
-            reference_price: "1".parse().ok(),
-            fees,
-        }],
+        pairs: vec![pair("USDC", "USD", "1", fees), pair("USD", "EUR", "0.92", fees)],
     };
     let provider = LiquidityProvider {
         full_depth_bps: 100,
@@ -236,6 +238,7 @@ impl House {
         let pool = database.pool().clone();
         let mut conn = pool.acquire().await.unwrap();
         balances::insert_opening(&mut conn, "north", "USD", Minor::new(100_000_000)).await.unwrap();
+        balances::insert_opening(&mut conn, "north", "EUR", Minor::new(100_000_000)).await.unwrap();
         drop(conn);
         let context = Arc::new(context());
         let (writer, _) = Writer::start(pool.clone(), context.clone());
@@ -288,6 +291,16 @@ impl House {
         };
         partners::ensure_key(&mut conn, &key).await.unwrap();
         Keys { id, api_key, secret }
+    }
+
+    /// Gives acme's test side money of its own and somewhere to send what it buys.
+    pub(crate) async fn prefund(&self) {
+        let mut conn = self.pool().acquire().await.unwrap();
+        let (id, livemode) = ("ptn_acme".to_owned(), false);
+        let owner = Owner::Partner { id: id.clone(), livemode };
+        balances::deposit(&mut conn, "wire-1", &owner, "USD", Minor::new(50_000_000)).await.unwrap();
+        let tenant = Tenant { partner_id: id, livemode };
+        legacy::upsert_instruction(&mut conn, &tenant, "EUR", "bene_acme:dest_eur").await.unwrap();
     }
 
     pub(crate) fn pool(&self) -> &PgPool {

@@ -155,12 +155,8 @@ async fn each_field_of_an_intent_is_checked_and_named() {
 }
 
 #[tokio::test]
-async fn the_legacy_body_and_what_is_no_object_are_refused() {
+async fn what_is_no_object_is_refused() {
     let house = House::new().await;
-    let legacy = json!({"pair": {"source": "USDC", "target": "USD"}, "side": "sell", "amount": "1",
-                        "strategy": "instant"});
-    let message = house.submit(&house.acme, &legacy).await.refused(400, "INVALID_PARAMETER");
-    assert!(message.starts_with("pair: "), "{message}");
     for body in [json!([]), json!("text"), json!(1), json!(null)] {
         let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
         assert!(message.starts_with("body: "), "{message}");

@@ -10,6 +10,7 @@ mod house;
 mod idempotency;
 mod intents;
 mod isolation;
+mod legacy;
 mod lookups;
 mod quotes;
 #[path = "../../../benches/src/receiver.rs"]

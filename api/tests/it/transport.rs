@@ -11,11 +11,10 @@ use crate::house::{Call, House, order};
 #[tokio::test]
 async fn an_unknown_path_and_a_wrong_method_get_the_envelope() {
     let house = House::new().await;
-    for path in ["/", "/v1", "/v1/rates/USDC/USD", "/v1/intents/", "/v1/executions/", "/v1/executions/a/b"] {
+    for path in ["/", "/v1", "/v1/rates/USDC", "/v1/intents/", "/v1/executions/", "/v1/executions/a/b"] {
         house.send(&Call::get(&house.acme, path)).await.refused(404, "NOT_FOUND");
     }
-    let cases =
-        [("DELETE", "/v1/intents"), ("GET", "/v1/quotes"), ("POST", "/v1/events"), ("PUT", "/healthz")];
+    let cases = [("DELETE", "/v1/pairs"), ("GET", "/v1/quotes"), ("POST", "/v1/events"), ("PUT", "/healthz")];
     for (method, path) in cases {
         let answer = house.send(&Call::new(method, path)).await;
         answer.refused(405, "METHOD_NOT_ALLOWED");

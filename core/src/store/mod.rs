@@ -18,6 +18,7 @@ pub mod idempotency;
 pub mod intents;
 pub mod lease;
 pub mod ledger;
+pub mod legacy;
 pub mod levels;
 pub mod liquidity;
 pub mod partners;

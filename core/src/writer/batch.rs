@@ -15,7 +15,7 @@ use crate::context::{Context, now};
 use crate::store::balances::{self, BalanceKey};
 use crate::store::executions::StateChange;
 use crate::store::idempotency::{self, Record};
-use crate::store::{StoreError, events, executions, fix, quotes};
+use crate::store::{StoreError, events, executions, fix, legacy, quotes};
 
 /// Writes the units and returns each one's outcome. An error means that nothing was written.
 pub(super) async fn commit(
@@ -139,6 +139,7 @@ impl<'u> Gathering<'_, 'u> {
                 return Ok(Some(outcome));
             }
             Work::Quote(context) => quotes::upsert_context(conn, context).await?,
+            Work::LegacyIntent(new) => legacy::insert(conn, new).await?,
             Work::FirmQuote(quote) => quotes::insert_firm(conn, quote).await?,
             Work::Step(change) => return self.gather_step(change, moved),
             Work::Refuse(outcome) => return Ok(Some(outcome.clone())),

@@ -10,6 +10,7 @@ use crate::fix::FixPart;
 use crate::store::effects::EndedEffect;
 use crate::store::idempotency::{RecordId, StoredResponse};
 use crate::store::intents::Tenant;
+use crate::store::legacy::NewLegacyIntent;
 use crate::store::quotes::{NewFirmQuote, QuoteContext};
 
 /// One piece of work, written whole or not at all.
@@ -30,6 +31,8 @@ pub enum Work {
     Submit(Box<Submission>),
     /// Keep an indicative quote's context.
     Quote(Box<QuoteContext>),
+    /// Keep an order of the older surface.
+    LegacyIntent(Box<NewLegacyIntent>),
     /// Lock a firm quote.
     FirmQuote(Box<NewFirmQuote>),
     /// A settlement's step, and the fact or effect it consumes.

@@ -84,7 +84,12 @@ pub(super) fn requests() -> Group {
             "OutputBounds",
             with_optional(object(&[("limitAmountMinor", amount())]), &[("targetAmountMinor", amount())]),
         ),
-        ("IntentRequest", intent()),
+        ("CurrentIntentRequest", intent()),
+        ("LegacyIntentRequest", older()),
+        (
+            "IntentRequest",
+            json!({"anyOf": [reference("CurrentIntentRequest"), reference("LegacyIntentRequest")]}),
+        ),
     ]
 }
 
@@ -161,4 +166,25 @@ fn intent() -> Value {
         {"required": ["input", "output"]},
     ]);
     intent
+}
+
+fn older() -> Value {
+    let constraints = with_optional(
+        object(&[]),
+        &[
+            ("maxSlippageBps", bps()),
+            ("maxFeeBps", bps()),
+            ("settlementPref", one_of(&["onchain", "offchain", "auto"])),
+            ("ttlMs", json!({"type": "integer", "minimum": 1000, "maximum": 604_800_000})),
+        ],
+    );
+    with_optional(
+        object(&[
+            ("pair", object(&[("source", id()), ("target", id())])),
+            ("side", one_of(&["sell"])),
+            ("amount", json!({"type": "string", "pattern": "^[0-9]{1,20}([.][0-9]{1,18})?$"})),
+            ("strategy", one_of(&["instant", "optimized", "scheduled"])),
+        ]),
+        &[("constraints", constraints), ("clientRef", id())],
+    )
 }

@@ -1,0 +1,281 @@
+//! Orders of the older surface: kept, listed, cancelled. They are executed as intents by `dvp_core::legacy`.
+//!
+//! The actor is the key's partner. Such an order carries neither permit nor beneficiary, so it can only be settled
+//! from the partner's prefunded balance to the partner's standing instruction; anything else is refused at once with
+//! `CONSTRAINTS_NOT_MET`.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use chrono::{DateTime, NaiveDate, Utc};
+use dvp_core::legacy::{LegacyConstraints, LegacyPair, LegacyRequest, Strategy, beginning};
+use dvp_core::store::idempotency::StoredResponse;
+use dvp_core::store::legacy::{LegacyFilter, LegacyIntentRow, NewLegacyIntent};
+use dvp_domain::asset::Asset;
+use dvp_domain::intent::Side;
+use dvp_domain::money::{AmountError, Minor};
+use dvp_domain::time::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json as value};
+use uuid::Uuid;
+
+use super::{listed_pair, wrapped};
+use crate::app::Api;
+use crate::auth::Caller;
+use crate::error::{ApiError, json, text};
+use crate::fields::{Object, fault, is_id};
+use crate::once::{Once, answer};
+use crate::query::Params;
+
+const SLIPPAGE_BPS: u32 = 50;
+const FEE_BPS: u32 = 30;
+const TTL_MS: i64 = 30_000;
+const TTL_MS_MAX: i64 = 7 * 24 * 3600 * 1000;
+const PREFERENCES: &[(&str, &str)] = &[("onchain", "onchain"), ("offchain", "offchain"), ("auto", "auto")];
+const STRATEGIES: [Strategy; 3] = [Strategy::Instant, Strategy::Optimized, Strategy::Scheduled];
+pub(crate) const STATUSES: [&str; 8] =
+    ["pending", "solving", "queued", "executing", "settled", "expired", "rejected", "cancelled"];
+
+const LIMIT: i64 = 20;
+const PAGE_MAX: i64 = 1_000_000;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    intent_id: String,
+    pair: Value,
+    side: Value,
+    amount: Value,
+    filled_amount: Value,
+    strategy: Value,
+    constraints: Value,
+    status: String,
+    client_ref: Option<String>,
+    /// The execution, once there is one.
+    reference: Option<String>,
+    /// Why it was rejected: one of the codes.
+    rejection: Option<String>,
+    created_at: String,
+    updated_at: String,
+}
+
+impl From<LegacyIntentRow> for View {
+    fn from(row: LegacyIntentRow) -> Self {
+        let field = |name: &str| row.request.get(name).cloned().unwrap_or(Value::Null);
+        let settled = row.status == "settled";
+        Self {
+            pair: field("pair"),
+            side: field("side"),
+            amount: field("amount"),
+            // An order is filled whole or not at all.
+            filled_amount: if settled { field("amount") } else { value!("0") },
+            strategy: field("strategy"),
+            constraints: field("constraints"),
+            // An execution that failed after acceptance says why under its reference.
+            rejection: row.code.or_else(|| (row.status == "rejected").then(|| "CONSTRAINTS_NOT_MET".into())),
+            intent_id: row.intent_id,
+            status: row.status,
+            client_ref: row.client_ref,
+            reference: row.reference,
+            created_at: Timestamp::from(row.created_at).iso8601(),
+            updated_at: Timestamp::from(row.updated_at).iso8601(),
+        }
+    }
+}
+
+/// Whether a body of `POST /v1/intents` is an older one.
+pub(crate) fn is_older(body: &Value) -> bool {
+    let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
+    has("pair") || has("strategy")
+}
+
+pub(crate) async fn create(api: &Api, once: Once) -> Result<Response, ApiError> {
+    let body = Object::root(&once.body)?;
+    let (request, client_ref) = parse(api, &body)?;
+    let (input, _) = listed_pair(api, &request.pair.source, &request.pair.target)?;
+    let tenant = &once.caller.tenant;
+    let account = match payable(input) {
+        Ok(()) => api.engine.settlement_instruction(tenant, &request.pair.target).await?,
+        Err(refused) => return refuse(api, &once, refused).await,
+    };
+    let Some(account) = account else {
+        let problem = "there is no standing instruction that says where an output of this asset goes";
+        return refuse(api, &once, ApiError::ConstraintsNotMet(problem)).await;
+    };
+    let created_at = api.now().to_utc();
+    let (stage, run_at, expires_at) = beginning(request.strategy, created_at, request.constraints.ttl_ms);
+    let row = LegacyIntentRow {
+        intent_id: Uuid::now_v7().to_string(),
+        request: serde_json::to_value(&request).map_err(|error| ApiError::Internal(error.to_string()))?,
+        status: stage.to_owned(),
+        client_ref,
+        reference: None,
+        code: None,
+        created_at,
+        updated_at: created_at,
+    };
+    let new = NewLegacyIntent {
+        tenant: tenant.clone(),
+        intent_id: row.intent_id.clone(),
+        request: row.request.clone(),
+        source: request.pair.source,
+        target: request.pair.target,
+        strategy: request.strategy.as_str(),
+        client_ref: row.client_ref.clone(),
+        account,
+        stage,
+        created_at,
+        expires_at,
+        run_at,
+    };
+    let stored = StoredResponse { status: StatusCode::CREATED.as_u16(), body: wrapped(View::from(row)) };
+    answer(api.engine.keep_legacy_intent(new, once.part_with(stored)).await?)
+}
+
+async fn refuse(api: &Api, once: &Once, refused: ApiError) -> Result<Response, ApiError> {
+    answer(api.engine.keep_refusal(once.part_with(refused.stored())).await?)
+}
+
+/// A token cannot be pulled without its owner's permit, which this form has no place for.
+fn payable(input: &Asset) -> Result<(), ApiError> {
+    if input.is_fiat() {
+        Ok(())
+    } else {
+        let problem =
+            "a token can only be locked with a permit; submit it as an intent with inputAsset and permit";
+        Err(ApiError::ConstraintsNotMet(problem))
+    }
+}
+
+fn parse(api: &Api, body: &Object<'_>) -> Result<(LegacyRequest, Option<String>), ApiError> {
+    let pair = body.object("pair")?;
+    let (source, target) = (pair.id("source")?.to_owned(), pair.id("target")?.to_owned());
+    // Only from source to target.
+    let side = body.choice("side", &[("sell", Side::Sell)])?;
+    let amount = body.text("amount")?.to_owned();
+    let named = body.text("strategy")?;
+    let strategy =
+        STRATEGIES.into_iter().find(|one| one.as_str() == named).ok_or(ApiError::InvalidStrategy)?;
+    let constraints = constraints(body)?;
+    let client_ref = body.opt_id("clientRef")?.map(str::to_owned);
+    let (input, _) = listed_pair(api, &source, &target)?;
+    let amount_minor = parse_amount(&amount, input)?;
+    let pair = LegacyPair { source, target };
+    Ok((LegacyRequest { pair, side, amount, amount_minor, strategy, constraints }, client_ref))
+}
+
+fn constraints(body: &Object<'_>) -> Result<LegacyConstraints, ApiError> {
+    let mut asked = LegacyConstraints {
+        max_slippage_bps: SLIPPAGE_BPS,
+        max_fee_bps: FEE_BPS,
+        settlement_pref: "auto".into(),
+        ttl_ms: TTL_MS,
+    };
+    let Some(given) = body.opt_object("constraints")? else { return Ok(asked) };
+    let bps = |name: &str| given.opt_bps(name).map(|bps| bps.and_then(|bps| u32::try_from(bps).ok()));
+    asked.max_slippage_bps = bps("maxSlippageBps")?.unwrap_or(asked.max_slippage_bps);
+    asked.max_fee_bps = bps("maxFeeBps")?.unwrap_or(asked.max_fee_bps);
+    asked.settlement_pref =
+        given.opt_choice("settlementPref", PREFERENCES)?.map_or(asked.settlement_pref, str::to_owned);
+    if given.has("ttlMs") {
+        asked.ttl_ms = given.millis("ttlMs")?;
+        if !(1_000..=TTL_MS_MAX).contains(&asked.ttl_ms) {
+            return Err(given.fault("ttlMs", format_args!("must be from 1000 to {TTL_MS_MAX}")));
+        }
+    }
+    Ok(asked)
+}
+
+fn parse_amount(amount: &str, input: &Asset) -> Result<Minor, ApiError> {
+    match Minor::parse_decimal(amount, input.exponent) {
+        Ok(amount) if amount.is_zero() => Err(ApiError::AmountOutOfRange),
+        Ok(amount) => Ok(amount),
+        Err(AmountError::TooLarge) => Err(ApiError::AmountOutOfRange),
+        Err(error) => Err(fault("amount", error)),
+    }
+}
+
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    intent_id: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let row = find(&api, &caller, intent_id).await?;
+    Ok(json(StatusCode::OK, wrapped(View::from(row))))
+}
+
+async fn find(
+    api: &Api,
+    caller: &Caller,
+    intent_id: Result<Path<String>, PathRejection>,
+) -> Result<LegacyIntentRow, ApiError> {
+    let id = intent_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(ApiError::IntentNotFound)?;
+    api.engine.legacy_intent(&caller.tenant, &id).await?.ok_or(ApiError::IntentNotFound)
+}
+
+/// Until it is executed. Asked again for a cancelled one, the answer is the same.
+pub(crate) async fn cancel(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    intent_id: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let id = find(&api, &caller, intent_id).await?.intent_id;
+    api.engine.cancel_legacy_intent(&caller.tenant, &id).await?;
+    let row = api.engine.legacy_intent(&caller.tenant, &id).await?.ok_or(ApiError::IntentNotFound)?;
+    match row.status.as_str() {
+        "cancelled" => Ok(json(StatusCode::OK, wrapped(View::from(row)))),
+        "expired" => Err(ApiError::IntentExpired),
+        _ => Err(ApiError::IntentAlreadyExecuting),
+    }
+}
+
+#[derive(Serialize)]
+struct Page {
+    success: bool,
+    data: Vec<View>,
+    page: i64,
+    limit: i64,
+    total: i64,
+}
+
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let params = Params::of(&uri)?;
+    let strategies = STRATEGIES.map(Strategy::as_str);
+    let one_of = |name: &str, known: &[&str]| -> Result<Option<String>, ApiError> {
+        let Some(asked) = params.get(name)? else { return Ok(None) };
+        let found = known.iter().find(|known| **known == asked);
+        found
+            .map(|found| Some((*found).to_owned()))
+            .ok_or_else(|| fault(name, format_args!("must be one of {}", known.join(", "))))
+    };
+    let filter = LegacyFilter {
+        status: one_of("status", &STATUSES)?,
+        strategy: one_of("strategy", &strategies)?,
+        from: params.get("fromDate")?.map(|text| instant("fromDate", text, false)).transpose()?,
+        until: params.get("toDate")?.map(|text| instant("toDate", text, true)).transpose()?,
+    };
+    let page = params.whole("page", PAGE_MAX)?.unwrap_or(1);
+    let limit = params.limit(LIMIT)?;
+    let offset = page.saturating_sub(1).saturating_mul(limit);
+    let (rows, total) = api.engine.legacy_intents(&caller.tenant, &filter, offset, limit).await?;
+    let data = rows.into_iter().map(View::from).collect();
+    Ok(json(StatusCode::OK, text(&Page { success: true, data, page, limit, total })))
+}
+
+/// An ISO 8601 instant, or a day: its beginning, or the beginning of the next one. The end itself is included.
+fn instant(name: &str, text: &str, is_end: bool) -> Result<DateTime<Utc>, ApiError> {
+    let problem =
+        || fault(name, "must be an ISO 8601 date or instant, as 2026-01-31 or 2026-01-31T09:00:00Z");
+    if let Ok(day) = NaiveDate::parse_from_str(text, "%Y-%m-%d") {
+        let day = if is_end { day.succ_opt().ok_or_else(problem)? } else { day };
+        return Ok(day.and_time(chrono::NaiveTime::MIN).and_utc());
+    }
+    let at = DateTime::parse_from_rfc3339(text).map_err(|_| problem())?.to_utc();
+    let after = if is_end { chrono::TimeDelta::milliseconds(1) } else { chrono::TimeDelta::zero() };
+    at.checked_add_signed(after).ok_or_else(problem)
+}

@@ -1,0 +1,363 @@
+//! Orders of the older surface: each waits for its moment as its strategy says, and is then an intent like any other.
+//!
+//! ```text
+//! pending ─┐                      ┌─> rejected (constraints unmet, no liquidity)
+//! queued  ─┼─> solving ─> submitting ─> submitted (executing, settled, …: what its execution says)
+//! (epoch)  │      └─> expired     └─> solving (a later window)
+//!          └─> cancelled, until submitting
+//! ```
+//!
+//! The attempt's number is committed before the intent is submitted and is part of its id, which can be used once: a
+//! crash between the two finds the intent, or submits it for the first time.
+
+mod strategy;
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::asset::{Asset, AssetDescriptor, AssetKind, AssetType};
+use dvp_domain::beneficiary::Beneficiary;
+use dvp_domain::decision::Reason;
+use dvp_domain::intent::{ActorType, Bounds, IntentRequest, SettlementType, Side};
+use dvp_domain::money::Minor;
+use dvp_domain::quote::IndicativeRequest;
+use dvp_domain::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use self::strategy::{Offer, Verdict, Window, judge};
+pub use self::strategy::{Strategy, first_turn};
+use crate::context::now;
+use crate::engine::{Engine, EngineError, SubmitCommand};
+use crate::store::legacy::{self, ClaimedLegacyIntent, LegacyFilter, LegacyIntentRow, NewLegacyIntent, Turn};
+use crate::store::{StoreError, intents::Tenant};
+use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
+
+/// How long a turn may take before somebody else may begin it again.
+const LEASE_SECS: f64 = 30.0;
+const BATCH: i64 = 32;
+const POLL: Duration = Duration::from_millis(100);
+
+/// The constraints unmet, in the older surface's words.
+pub const CONSTRAINTS_NOT_MET: &str = "CONSTRAINTS_NOT_MET";
+pub const INSUFFICIENT_LIQUIDITY: &str = "INSUFFICIENT_LIQUIDITY";
+
+/// What an order asks, with its defaults. Stored and shown as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LegacyRequest {
+    pub pair: LegacyPair,
+    pub side: Side,
+    /// As it was written.
+    pub amount: String,
+    pub amount_minor: Minor,
+    pub strategy: Strategy,
+    pub constraints: LegacyConstraints,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LegacyPair {
+    pub source: String,
+    pub target: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LegacyConstraints {
+    pub max_slippage_bps: u32,
+    pub max_fee_bps: u32,
+    /// `onchain`, `offchain` or `auto`.
+    pub settlement_pref: String,
+    pub ttl_ms: i64,
+}
+
+impl Engine {
+    /// Keeps an order with its answer.
+    pub async fn keep_legacy_intent(
+        &self,
+        new: NewLegacyIntent,
+        key: IdempotencyPart,
+    ) -> Result<Done, EngineError> {
+        let work = Work::LegacyIntent(Box::new(new));
+        Ok(self.writer.write(Unit { work, idempotency: Some(key), fix: None }).await?)
+    }
+
+    /// Where a tenant's outputs of an asset go.
+    pub async fn settlement_instruction(
+        &self,
+        tenant: &Tenant,
+        asset: &str,
+    ) -> Result<Option<String>, EngineError> {
+        let mut conn = self.pool().acquire().await?;
+        Ok(legacy::find_instruction(&mut conn, tenant, asset).await?)
+    }
+
+    pub async fn legacy_intent(
+        &self,
+        tenant: &Tenant,
+        intent_id: &str,
+    ) -> Result<Option<LegacyIntentRow>, EngineError> {
+        let mut conn = self.pool().acquire().await?;
+        Ok(legacy::find(&mut conn, tenant, intent_id).await?)
+    }
+
+    /// A page of orders, newest first, and how many there are.
+    pub async fn legacy_intents(
+        &self,
+        tenant: &Tenant,
+        filter: &LegacyFilter,
+        offset: i64,
+        limit: i64,
+    ) -> Result<(Vec<LegacyIntentRow>, i64), EngineError> {
+        let mut tx = self.pool().begin_with("begin isolation level repeatable read read only").await?;
+        let total = legacy::count(&mut tx, tenant, filter).await?;
+        let rows = legacy::list(&mut tx, tenant, filter, offset, limit).await?;
+        tx.commit().await?;
+        Ok((rows, total))
+    }
+
+    /// Cancels an order that is not being executed. `false`: it is not there, or too late.
+    pub async fn cancel_legacy_intent(&self, tenant: &Tenant, intent_id: &str) -> Result<bool, EngineError> {
+        let mut conn = self.pool().acquire().await?;
+        Ok(legacy::cancel(&mut conn, tenant, intent_id).await?)
+    }
+}
+
+/// Gives orders their turns until `stop`. Several processes may do so at once.
+pub async fn run(engine: Engine, mut stop: watch::Receiver<bool>) {
+    while !*stop.borrow() {
+        let idle = match turns(&engine).await {
+            Ok(taken) => taken == 0,
+            Err(error) => {
+                warn!(%error, "older orders wait");
+                true
+            }
+        };
+        if idle {
+            tokio::select! {
+                () = tokio::time::sleep(POLL) => {}
+                _ = stop.changed() => {}
+            }
+        }
+    }
+}
+
+/// One turn for each order whose time has come. Returns how many there were.
+pub async fn turns(engine: &Engine) -> Result<usize, EngineError> {
+    let mut conn = engine.pool().acquire().await?;
+    let due = legacy::claim(&mut conn, LEASE_SECS, BATCH).await?;
+    drop(conn);
+    for order in &due {
+        if let Err(error) = turn(engine, order).await {
+            // Its lease ends by itself.
+            warn!(%error, intent_id = order.intent_id, "an older order's turn failed");
+        }
+    }
+    Ok(due.len())
+}
+
+async fn turn(engine: &Engine, order: &ClaimedLegacyIntent) -> Result<(), EngineError> {
+    let request: LegacyRequest = serde_json::from_value(order.request.clone())
+        .map_err(|error| StoreError::corrupt("legacy_intent", error))?;
+    let found = if order.submitting { submission(engine, order).await? } else { None };
+    let window = Window { now: now().to_utc(), created_at: order.created_at, expires_at: order.expires_at };
+    let turn = match found {
+        Some(Some(reference)) => Turn::Submitted { reference },
+        Some(None) => after_rejection(&request, &window, CONSTRAINTS_NOT_MET),
+        None => {
+            let offers = offers(engine, order, &request).await?;
+            match judge(request.strategy, &offers, &window, order.best_output) {
+                Verdict::Take { min_output } => {
+                    return submit(engine, order, &request, min_output, &window).await;
+                }
+                Verdict::Wait { run_at, best_output } => {
+                    Turn::Wait { stage: request.strategy.waiting_stage(), run_at, best_output }
+                }
+                Verdict::Reject(code) => Turn::Rejected { code },
+                Verdict::Expire => Turn::Expired,
+            }
+        }
+    };
+    finish(engine, order, &turn).await
+}
+
+async fn finish(engine: &Engine, order: &ClaimedLegacyIntent, turn: &Turn) -> Result<(), EngineError> {
+    let mut conn = engine.pool().acquire().await?;
+    let held = legacy::update(&mut conn, order, turn).await?;
+    info!(intent_id = order.intent_id, ?turn, held, "older order");
+    Ok(())
+}
+
+/// What the order's current attempt came to, if it was submitted.
+async fn submission(
+    engine: &Engine,
+    order: &ClaimedLegacyIntent,
+) -> Result<Option<Option<String>>, EngineError> {
+    let mut conn = engine.pool().acquire().await?;
+    let id = attempt_id(&order.intent_id, order.attempt);
+    Ok(legacy::find_submission(&mut conn, &order.tenant, &id).await?)
+}
+
+/// The first attempt carries the order's own id.
+fn attempt_id(intent_id: &str, attempt: i32) -> String {
+    if attempt <= 1 { intent_id.to_owned() } else { format!("{intent_id}~{attempt}") }
+}
+
+async fn offers(
+    engine: &Engine,
+    order: &ClaimedLegacyIntent,
+    request: &LegacyRequest,
+) -> Result<Vec<Offer>, EngineError> {
+    let registry = &engine.context().registry;
+    let Some((input, output)) = registry.find(&order.source).zip(registry.find(&order.target)) else {
+        return Ok(Vec::new());
+    };
+    let asked = IndicativeRequest {
+        request_id: &order.intent_id,
+        input,
+        output,
+        amount: request.amount_minor,
+        actor: ActorType::Institution,
+        settlement_pref: settlement(&request.constraints.settlement_pref),
+        max_slippage_bps: Some(u128::from(request.constraints.max_slippage_bps)),
+    };
+    let candidates = engine.quote(&asked).await?;
+    Ok(candidates
+        .iter()
+        .filter_map(|candidate| {
+            let output = Minor::parse_decimal(&candidate.total_cost, output.exponent).ok()?;
+            let within = candidate.metadata.constraint_violations.is_empty()
+                && candidate.metadata.fees_bps <= request.constraints.max_fee_bps;
+            // What the market may move between the look and the fill.
+            let slip = output.bps_floor(request.constraints.max_slippage_bps);
+            Some(Offer { output, min_output: output.checked_sub(slip)?, within })
+        })
+        .collect())
+}
+
+async fn submit(
+    engine: &Engine,
+    order: &ClaimedLegacyIntent,
+    request: &LegacyRequest,
+    min_output: Minor,
+    window: &Window,
+) -> Result<(), EngineError> {
+    let attempt = if order.submitting { order.attempt } else { order.attempt.saturating_add(1) };
+    let mut conn = engine.pool().acquire().await?;
+    if !legacy::update(&mut conn, order, &Turn::Submitting { attempt }).await? {
+        return Ok(());
+    }
+    drop(conn);
+    let order = &ClaimedLegacyIntent { attempt, ..order.clone() };
+    let intent = intent(engine, order, request, min_output)
+        .ok_or_else(|| StoreError::corrupt("legacy_intent", "its assets left the registry"))?;
+    let command =
+        SubmitCommand { tenant: order.tenant.clone(), request: intent, idempotency: None, fix: None };
+    let turn = match engine.submit(command).await?.outcome {
+        Outcome::Accepted(accepted) => Turn::Submitted { reference: accepted.reference },
+        Outcome::Rejected { reason, .. } => after_rejection(request, window, code(reason)),
+        Outcome::DuplicateIntent => match submission(engine, order).await?.flatten() {
+            Some(reference) => Turn::Submitted { reference },
+            None => after_rejection(request, window, CONSTRAINTS_NOT_MET),
+        },
+        Outcome::DuplicateClientReference
+        | Outcome::InvalidPermit(_)
+        | Outcome::Written
+        | Outcome::Replayed(_)
+        | Outcome::KeyConflict
+        | Outcome::KeyProcessing => Turn::Rejected { code: CONSTRAINTS_NOT_MET },
+    };
+    finish(engine, order, &turn).await
+}
+
+/// An instant order has one chance, the others as many as their time allows.
+fn after_rejection(request: &LegacyRequest, window: &Window, code: &'static str) -> Turn {
+    match request.strategy {
+        Strategy::Instant => Turn::Rejected { code },
+        Strategy::Optimized | Strategy::Scheduled => {
+            let run_at = request.strategy.next_turn(window);
+            Turn::Wait { stage: request.strategy.waiting_stage(), run_at, best_output: None }
+        }
+    }
+}
+
+fn code(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NoLiquidity => INSUFFICIENT_LIQUIDITY,
+        Reason::BeneficiaryRequiredForRemittance
+        | Reason::PermitRequired
+        | Reason::QuoteNotFound
+        | Reason::QuoteExpired
+        | Reason::QuoteAlreadyUsed
+        | Reason::QuoteMismatch
+        | Reason::BelowMinimumOutput
+        | Reason::AboveMaximumInput
+        | Reason::BeneficiaryAccountRequiredForFiatOutput
+        | Reason::BeneficiaryIncompleteForJitPayout
+        | Reason::BeneficiaryAddressRequiredForRail => CONSTRAINTS_NOT_MET,
+    }
+}
+
+fn settlement(pref: &str) -> SettlementType {
+    match pref {
+        "onchain" => SettlementType::Onchain,
+        "offchain" => SettlementType::Offchain,
+        _ => SettlementType::Hybrid,
+    }
+}
+
+/// The intent of an attempt: the actor is the partner, the output goes where its standing instruction says.
+fn intent(
+    engine: &Engine,
+    order: &ClaimedLegacyIntent,
+    request: &LegacyRequest,
+    min_output: Minor,
+) -> Option<IntentRequest> {
+    let registry = &engine.context().registry;
+    let (input, output) = (registry.find(&order.source)?, registry.find(&order.target)?);
+    let to_wallet = !output.is_fiat();
+    let beneficiary = Beneficiary { account: Some(order.account.clone()), ..Beneficiary::default() };
+    Some(IntentRequest {
+        intent_id: attempt_id(&order.intent_id, order.attempt),
+        client_reference: None,
+        user: order.tenant.partner_id.clone(),
+        input_asset: descriptor(input),
+        output_asset: descriptor(output),
+        bounds: Bounds::ExactInput { input: request.amount_minor, min_output: at_least_one(min_output) },
+        quote_id: None,
+        deadline: Timestamp::from(order.expires_at),
+        settlement_type: settlement(&request.constraints.settlement_pref),
+        output_recipient: to_wallet.then(|| order.account.clone()),
+        beneficiary: (!to_wallet).then_some(beneficiary),
+        permit: None,
+        actor_type: ActorType::Institution,
+        side: request.side,
+        metadata: None,
+    })
+}
+
+fn at_least_one(amount: Minor) -> Minor {
+    amount.max(Minor::new(1))
+}
+
+fn descriptor(asset: &Asset) -> AssetDescriptor {
+    let (kind, address, chain, currency) = match &asset.kind {
+        AssetKind::Erc20 { chain, address } => {
+            (AssetType::Erc20, Some(address.clone()), Some(chain.clone()), None)
+        }
+        AssetKind::Fiat { currency } => (AssetType::Fiat, None, None, Some(currency.clone())),
+    };
+    AssetDescriptor { kind, symbol: asset.symbol.clone(), address, chain, currency }
+}
+
+/// What a new order is stored with: its first stage, its first turn, its end.
+pub fn beginning(
+    strategy: Strategy,
+    created_at: DateTime<Utc>,
+    ttl_ms: i64,
+) -> (&'static str, DateTime<Utc>, DateTime<Utc>) {
+    let expires_at = Timestamp::from(created_at).plus_millis(ttl_ms).to_utc();
+    let (stage, run_at) = first_turn(strategy, created_at, expires_at);
+    (stage, run_at, expires_at)
+}

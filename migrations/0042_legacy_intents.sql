@@ -1,0 +1,47 @@
+-- Orders of the older surface name no beneficiary: a partner's standing instructions say where an output of an asset
+-- goes, a pre-provisioned recipient for money and a wallet for a token.
+
+create table settlement_instruction (
+    partner_id  text not null,
+    livemode    boolean not null,
+    asset       text not null,
+    account     text not null,
+    created_at  timestamptz not null default now(),
+    constraint settlement_instruction_pkey primary key (partner_id, livemode, asset),
+    constraint settlement_instruction_partner_fkey foreign key (partner_id) references partner (id)
+);
+
+-- An older order waits here for its moment; executed, it is an intent like any other. `attempt` is part of that
+-- intent's id and is committed before it is submitted, so a crash in between never makes two.
+create table legacy_intent (
+    partner_id    text not null,
+    livemode      boolean not null,
+    intent_id     text not null,
+    request       jsonb not null,
+    source        text not null,
+    target        text not null,
+    strategy      text not null,
+    client_ref    text,
+    account       text not null,
+    stage         text not null,
+    attempt       integer not null default 0,
+    best_output   numeric(39, 0),
+    reference     text,
+    code          text,
+    created_at    timestamptz not null,
+    updated_at    timestamptz not null default now(),
+    expires_at    timestamptz not null,
+    run_at        timestamptz not null,
+    lease_until   timestamptz,
+    version       bigint not null default 1,
+    constraint legacy_intent_pkey primary key (partner_id, livemode, intent_id),
+    constraint legacy_intent_partner_fkey foreign key (partner_id) references partner (id),
+    constraint legacy_intent_strategy_known check (strategy in ('instant', 'optimized', 'scheduled')),
+    constraint legacy_intent_stage_known check (stage in ('pending', 'solving', 'queued', 'submitting', 'submitted',
+                                                          'expired', 'rejected', 'cancelled')),
+    constraint legacy_intent_submitted_has_reference check ((stage = 'submitted') = (reference is not null)),
+    constraint legacy_intent_rejected_has_code check ((stage = 'rejected') = (code is not null))
+);
+create index legacy_intent_due_idx on legacy_intent (run_at)
+    where stage in ('pending', 'solving', 'queued', 'submitting');
+create index legacy_intent_created_idx on legacy_intent (partner_id, livemode, created_at, intent_id);
