@@ -36,6 +36,8 @@ pub struct ChainConfig {
     pub poll_interval: Duration,
     /// A transaction that is not mined for so long is sent again with higher fees.
     pub bump_after: Duration,
+    /// An account of the relayer's that holds less is reported.
+    pub balance_low_wei: u128,
     pub deployment: Deployment,
 }
 
@@ -57,6 +59,7 @@ impl ChainConfig {
             trust_receipts: true,
             poll_interval: Duration::from_millis(200),
             bump_after: Duration::from_secs(15),
+            balance_low_wei: 100_000_000_000_000_000,
             deployment,
         }
     }

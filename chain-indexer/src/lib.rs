@@ -17,6 +17,7 @@ pub mod contracts;
 pub mod deploy;
 mod duty;
 pub mod indexer;
+pub mod keys;
 pub mod permits;
 mod pool;
 pub mod prices;
@@ -30,6 +31,7 @@ mod wake;
 
 pub use config::ChainConfig;
 pub use indexer::run_indexer;
+pub use keys::KeySource;
 pub use permits::ChainPermitNonces;
 pub use prices::ChainPrices;
-pub use relayer::run_relayer;
+pub use relayer::{run_relayer, run_relayers};

@@ -19,18 +19,19 @@ use crate::config::ChainConfig;
 use crate::contracts::{anchor::ReceiptAnchor, payouts::Payouts, settler::IntentSettler};
 use crate::duty::{Backoff, Duty};
 use crate::rpc::{self, BlockHead, Simulated};
-use crate::signing::{self, Fees, Unsigned};
+use crate::signing::{self, Account, Fees, Unsigned};
 use action::{Action, IntentState, Outlook};
 use alloy::eips::BlockId;
 use alloy::primitives::{B256, TxKind};
 use alloy::providers::{DynProvider, Provider};
-use alloy::signers::local::PrivateKeySigner;
+use alloy::signers::Signer;
 use alloy::transports::{RpcError, TransportError};
 use dvp_core::chain::{ChainCommand, ChainFact};
 use dvp_core::store::chain::{self as store, CommandRow, NewAttempt};
 use dvp_core::store::lease::Lease;
 use dvp_core::store::{PgPool, StoreError};
 use sqlx::postgres::PgListener;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
@@ -46,6 +47,9 @@ const WAIT: Duration = Duration::from_millis(250);
 /// A command whose goal is reached waits for the indexer.
 const REACHED_MS: i64 = 1_000;
 const BLOCKED_MS: i64 = 10_000;
+/// A command that its own lane has not signed after so long is any lane's.
+const LEFT_LYING_MS: i64 = 3_000;
+const BALANCE_EVERY: Duration = Duration::from_secs(30);
 /// Without news we look at least so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -76,11 +80,32 @@ impl From<sqlx::Error> for RelayError {
 pub async fn run_relayer(
     pool: PgPool,
     config: ChainConfig,
-    signer: PrivateKeySigner,
+    signer: impl Signer + Send + Sync + 'static,
     shutdown: CancellationToken,
 ) -> Result<(), RelayError> {
-    let name = format!("relayer:{}:{}", config.chain_id, signer.address());
-    let mut relayer = Relayer::new(pool.clone(), config, signer)?;
+    run_relayers(pool, config, vec![Arc::new(signer)], shutdown).await
+}
+
+/// The same with several accounts, which share the commands: more transactions under way than nodes keep for one.
+/// Any one of them does them all when the others are gone.
+pub async fn run_relayers(
+    pool: PgPool,
+    config: ChainConfig,
+    accounts: Vec<Account>,
+    shutdown: CancellationToken,
+) -> Result<(), RelayError> {
+    let lanes = i64::try_from(accounts.len()).unwrap_or(i64::MAX).max(1);
+    let mut running = Vec::with_capacity(accounts.len());
+    for (lane, account) in (0_i64..).zip(accounts) {
+        let relayer = Relayer::in_lane(pool.clone(), config.clone(), account, (lane, lanes))?;
+        running.push(run_lane(pool.clone(), relayer, shutdown.clone()));
+    }
+    futures_util::future::try_join_all(running).await?;
+    Ok(())
+}
+
+async fn run_lane(pool: PgPool, mut relayer: Relayer, shutdown: CancellationToken) -> Result<(), RelayError> {
+    let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.signer.address());
     while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
         relayer.follow(&mut duty, &shutdown).await;
         duty.release(&pool).await;
@@ -93,7 +118,10 @@ pub struct Relayer {
     pool: PgPool,
     provider: DynProvider,
     config: ChainConfig,
-    signer: PrivateKeySigner,
+    signer: Account,
+    /// Which lane this is, of how many.
+    lane: (i64, i64),
+    balance_checked: Option<Instant>,
     chain_checked: bool,
     /// Some command waits for something that no notification tells of.
     waiting: AtomicBool,
@@ -101,9 +129,32 @@ pub struct Relayer {
 
 impl Relayer {
     /// No traffic yet.
-    pub fn new(pool: PgPool, config: ChainConfig, signer: PrivateKeySigner) -> Result<Self, RelayError> {
+    pub fn new(
+        pool: PgPool,
+        config: ChainConfig,
+        signer: impl Signer + Send + Sync + 'static,
+    ) -> Result<Self, RelayError> {
+        Self::in_lane(pool, config, Arc::new(signer), (0, 1))
+    }
+
+    fn in_lane(
+        pool: PgPool,
+        config: ChainConfig,
+        signer: Account,
+        lane: (i64, i64),
+    ) -> Result<Self, RelayError> {
         let provider = rpc::connect(&config.rpc_url)?;
-        Ok(Self { pool, provider, config, signer, chain_checked: false, waiting: AtomicBool::new(false) })
+        let waiting = AtomicBool::new(false);
+        Ok(Self {
+            pool,
+            provider,
+            config,
+            signer,
+            lane,
+            balance_checked: None,
+            chain_checked: false,
+            waiting,
+        })
     }
 
     async fn follow(&mut self, duty: &mut Duty, shutdown: &CancellationToken) {
@@ -176,8 +227,28 @@ impl Relayer {
         store::complete_commands(&mut conn, self.config.chain_id).await?;
         store::finalize_slots(&mut conn, self.config.chain_id).await?;
         drop(conn);
+        self.check_balance(head).await?;
         self.sign_ready(lease, head).await?;
+        self.fill_gap(lease, head).await?;
         self.send_open(lease, head).await
+    }
+
+    /// Says so before the account cannot pay for gas any more.
+    async fn check_balance(&mut self, head: &BlockHead) -> Result<(), RelayError> {
+        if self.balance_checked.is_some_and(|at| at.elapsed() < BALANCE_EVERY) {
+            return Ok(());
+        }
+        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let balance = self.provider.get_balance(signer).block_id(BlockId::hash(head.hash)).await?;
+        let balance = u128::try_from(balance).unwrap_or(u128::MAX);
+        let low = balance < self.config.balance_low_wei;
+        let mut conn = self.pool.acquire().await?;
+        if store::note_balance(&mut conn, chain_id, signer, balance, low).await? && low {
+            let limit = self.config.balance_low_wei;
+            tracing::error!(%signer, balance, limit, "a relayer's account is running out of funds for gas");
+        }
+        self.balance_checked = Some(Instant::now());
+        Ok(())
     }
 
     async fn check_chain(&mut self) -> Result<(), RelayError> {
@@ -208,11 +279,20 @@ impl Relayer {
             if room == 0 {
                 break;
             }
+            if !self.is_ours(row) {
+                continue;
+            }
             let span = tracing::info_span!("relay", intent_id = row.intent_id, reference = row.reference);
             let signed = self.consider(lease, row, head, mined).instrument(span).await?;
             room -= u64::from(signed);
         }
         Ok(())
+    }
+
+    /// Each lane has its share; what its lane has left lying is everybody's.
+    const fn is_ours(&self, row: &CommandRow) -> bool {
+        let (lane, lanes) = self.lane;
+        row.id.rem_euclid(lanes) == lane || row.age_ms > LEFT_LYING_MS
     }
 
     /// Looks at one command and does what follows; `true` when it was signed.
@@ -240,8 +320,7 @@ impl Relayer {
         };
         match self.outlook(row.entity, &command, &action, head).await? {
             Outlook::Possible => {
-                self.sign(lease, row, &action, head, mined).await?;
-                return Ok(true);
+                return self.sign(lease, row, &action, head, mined).await;
             }
             Outlook::Reached => self.defer(row, REACHED_MS).await?,
             Outlook::NotYet(reason) => {
@@ -338,6 +417,7 @@ impl Relayer {
         Ok(())
     }
 
+    /// `false`: another lane was faster.
     async fn sign(
         &self,
         lease: &Lease,
@@ -345,11 +425,14 @@ impl Relayer {
         action: &Action,
         head: &BlockHead,
         mined: u64,
-    ) -> Result<(), RelayError> {
+    ) -> Result<bool, RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
         let fees = Fees::for_base_fee(head.base_fee);
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
+        if !store::claim_command(&mut tx, row.id).await? {
+            return Ok(false);
+        }
         let nonce = store::reserve_nonce(&mut tx, chain_id, signer, mined).await?;
         let unsigned = Unsigned {
             chain_id,
@@ -359,7 +442,7 @@ impl Relayer {
             gas_limit: action.gas_limit,
             fees,
         };
-        let signed = signing::sign(&self.signer, unsigned)?;
+        let signed = signing::sign_by(&self.signer, unsigned).await?;
         store::insert_slot(&mut tx, chain_id, signer, nonce, row.id).await?;
         let attempt = NewAttempt {
             nonce,
@@ -372,7 +455,7 @@ impl Relayer {
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
         tracing::info!(kind = row.kind, nonce, tx = %attempt.hash, "signed and kept");
-        Ok(())
+        Ok(true)
     }
 }
 

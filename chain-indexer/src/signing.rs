@@ -1,13 +1,13 @@
 //! Transactions as signed bytes.
 //!
-//! Pure: the caller brings nonce and fees, and the same input gives the same bytes (ECDSA nonces by RFC 6979), so
-//! what was stored can be sent again and again and stays one transaction.
+//! The caller brings nonce and fees. With a key in memory the same input gives the same bytes (ECDSA nonces by RFC
+//! 6979); a key elsewhere need not, which is one reason why bytes are stored before they are sent.
 
 use alloy::consensus::{SignableTransaction, TxEip1559, TxEnvelope};
 use alloy::eips::eip2718::Encodable2718;
-use alloy::primitives::{B256, Bytes, TxKind, U256};
-use alloy::signers::SignerSync;
+use alloy::primitives::{B256, Bytes, Signature, TxKind, U256};
 use alloy::signers::local::PrivateKeySigner;
+use alloy::signers::{Signer, SignerSync};
 
 /// Wei per gas.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,9 +54,25 @@ pub struct Signed {
     pub raw: Bytes,
 }
 
-/// Signs an EIP-1559 transaction.
+/// An account that signs, wherever its key is.
+pub type Account = std::sync::Arc<dyn Signer + Send + Sync>;
+
+/// Signs an EIP-1559 transaction with a key in memory.
 pub fn sign(signer: &PrivateKeySigner, tx: Unsigned) -> Result<Signed, alloy::signers::Error> {
-    let tx = TxEip1559 {
+    let tx = eip1559(tx);
+    let signature = signer.sign_hash_sync(&tx.signature_hash())?;
+    Ok(signed(tx, signature))
+}
+
+/// Signs an EIP-1559 transaction with a key that may be elsewhere.
+pub async fn sign_by(account: &Account, tx: Unsigned) -> Result<Signed, alloy::signers::Error> {
+    let tx = eip1559(tx);
+    let signature = account.sign_hash(&tx.signature_hash()).await?;
+    Ok(signed(tx, signature))
+}
+
+fn eip1559(tx: Unsigned) -> TxEip1559 {
+    TxEip1559 {
         chain_id: tx.chain_id,
         nonce: tx.nonce,
         gas_limit: tx.gas_limit,
@@ -66,10 +82,12 @@ pub fn sign(signer: &PrivateKeySigner, tx: Unsigned) -> Result<Signed, alloy::si
         value: U256::ZERO,
         access_list: Default::default(),
         input: tx.input,
-    };
-    let signature = signer.sign_hash_sync(&tx.signature_hash())?;
+    }
+}
+
+fn signed(tx: TxEip1559, signature: Signature) -> Signed {
     let envelope = TxEnvelope::from(tx.into_signed(signature));
-    Ok(Signed { hash: *envelope.tx_hash(), raw: envelope.encoded_2718().into() })
+    Signed { hash: *envelope.tx_hash(), raw: envelope.encoded_2718().into() }
 }
 
 #[cfg(test)]

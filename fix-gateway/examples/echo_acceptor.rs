@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use dvp_core::store::{MIGRATOR, PgPool, pool::pool_options};
 use dvp_fix::{
     SeqNum,
     codec::{Body, Field, MessageRef, MsgType},
@@ -18,9 +19,13 @@ use dvp_fix::{
 };
 use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
+    store::SessionStore,
 };
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
+
+/// More than one writes at once only when there are more sessions than this.
+const POOL_CONNECTIONS: u32 = 16;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -64,9 +69,10 @@ async fn main() -> Result<(), Failure> {
         _ => return Err("usage: echo_acceptor --config FILE".into()),
     };
     let config: Config = toml::from_str(&std::fs::read_to_string(path)?)?;
-    if config.store.as_deref().is_some_and(|store| store != "memory") {
-        return Err("only store = \"memory\"".into());
-    }
+    let pool = match config.store.as_deref().unwrap_or("memory") {
+        "memory" => None,
+        store => Some(open_pool(store).await?),
+    };
     if config.profile.as_deref().is_some_and(|profile| profile != "quickfix") {
         return Err("only profile = \"quickfix\"".into());
     }
@@ -79,13 +85,36 @@ async fn main() -> Result<(), Failure> {
             our_comp_id: session.sender_comp_id.clone(),
         };
         let attach = directory.announce(key);
-        let echo = Echo::new(session.rules, session.default_appl_ver_id.clone());
+        let store = match &pool {
+            None => None,
+            Some(pool) => Some(open_store(pool, &session).await?),
+        };
+        let echo = Echo { store, ..Echo::new(session.rules, session.default_appl_ver_id.clone()) };
         tokio::spawn(Driver::new(echo, session, attach).run(CancellationToken::new()));
     }
     let listener = tokio::net::TcpListener::bind(&config.listen).await?;
     writeln!(std::io::stdout(), "listening {}", listener.local_addr()?)?;
     acceptor::accept(listener, directory, CancellationToken::new()).await;
     Ok(())
+}
+
+/// `postgres:URL`: a database with the service's schema, which is brought up to date.
+async fn open_pool(store: &str) -> Result<PgPool, Failure> {
+    let url = match store.strip_prefix("postgres:") {
+        // `postgres://…` is a URL by itself.
+        Some(rest) if rest.starts_with("//") => store,
+        Some(url) => url,
+        None => return Err("store is \"memory\" or \"postgres:URL\"".into()),
+    };
+    let pool = pool_options().max_connections(POOL_CONNECTIONS).connect(url).await?;
+    MIGRATOR.run(&pool).await?;
+    Ok(pool)
+}
+
+async fn open_store(pool: &PgPool, session: &SessionConfig) -> Result<SessionStore, Failure> {
+    let (ours, peers) = (&session.sender_comp_id, &session.target_comp_id);
+    let version = session.default_appl_ver_id.as_deref();
+    Ok(SessionStore::open(pool.clone(), "echo", &session.begin_string, ours, peers, version).await?)
 }
 
 fn session_config(config: &Config, section: &SessionSection) -> Result<SessionConfig, Failure> {
@@ -116,12 +145,22 @@ struct Echo {
     next_out: SeqNum,
     stored: BTreeMap<SeqNum, Stored>,
     seen: HashSet<Vec<u8>>,
+    /// In PostgreSQL, instead of here.
+    store: Option<SessionStore>,
 }
 
 impl Echo {
     fn new(rules: Rules, appl_ver_id: Option<String>) -> Self {
         let (next_in, next_out) = (SeqNum::FIRST, SeqNum::FIRST);
-        Self { rules, appl_ver_id, next_in, next_out, stored: BTreeMap::new(), seen: HashSet::new() }
+        Self {
+            rules,
+            appl_ver_id,
+            next_in,
+            next_out,
+            stored: BTreeMap::new(),
+            seen: HashSet::new(),
+            store: None,
+        }
     }
 
     fn count(&mut self, numbers: Numbers) -> Commit {
@@ -155,16 +194,26 @@ impl Echo {
 
 impl Application for Echo {
     async fn load(&mut self) -> Result<(SeqNum, SeqNum), Unavailable> {
+        if let Some(store) = &self.store {
+            return store.load().await;
+        }
         Ok((self.next_in, self.next_out))
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
+        if let Some(store) = &self.store {
+            return store.commit(numbers, Vec::new()).await;
+        }
         Ok(self.count(numbers))
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         let body = turn.body();
-        if let Some((msg_type, body)) = self.answer(message, body) {
+        let answer = self.answer(message, body);
+        if let Some(store) = &self.store {
+            return commit_answer(store, answer, turn).await;
+        }
+        if let Some((msg_type, body)) = answer {
             let (seq, sending_time) = (turn.reserve(), turn.sending_time());
             self.stored.insert(seq, Stored { seq, msg_type, body: body.clone(), sending_time, resend: true });
             turn.transmit(seq, msg_type, body);
@@ -178,8 +227,12 @@ impl Application for Echo {
         text: &str,
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
+        let refusal = business_reject(message, 0, text);
+        if let Some(store) = &self.store {
+            return commit_answer(store, Some((MsgType::BUSINESS_MESSAGE_REJECT, refusal)), turn).await;
+        }
         let seq = turn.reserve();
-        turn.transmit(seq, MsgType::BUSINESS_MESSAGE_REJECT, business_reject(message, 0, text));
+        turn.transmit(seq, MsgType::BUSINESS_MESSAGE_REJECT, refusal);
         Ok(self.count(turn.numbers()))
     }
 
@@ -188,6 +241,9 @@ impl Application for Echo {
     }
 
     async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+        if let Some(store) = &self.store {
+            return store.stored(from, to).await;
+        }
         Ok(self.stored.range(from..=to).map(|(_, message)| message.clone()).collect())
     }
 
@@ -204,6 +260,20 @@ impl Application for Echo {
             self.seen.clear();
         }
     }
+}
+
+/// Numbers and answer are one commit; the answer goes out after it.
+async fn commit_answer(
+    store: &SessionStore,
+    answer: Option<(MsgType, Body)>,
+    turn: &mut Turn<'_>,
+) -> Result<Commit, Unavailable> {
+    let sending_time = turn.sending_time();
+    let answer = answer.map(|(msg_type, body)| {
+        let seq = turn.reserve();
+        Stored { seq, msg_type, body, sending_time, resend: true }
+    });
+    store.commit(turn.numbers(), answer.into_iter().collect()).await
 }
 
 /// The message's own fields again: routing fields, then the body by ascending tag, each group after its count.

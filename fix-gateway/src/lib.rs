@@ -18,6 +18,7 @@ pub mod gate;
 pub mod gateway;
 mod limits;
 mod orders;
+pub mod store;
 
 pub use acceptor::{Directory, DoorConfig, SessionKey};
 pub use application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay};

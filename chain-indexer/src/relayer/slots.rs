@@ -6,6 +6,7 @@ use crate::signing::{self, Fees, Unsigned};
 use alloy::consensus::TxEnvelope;
 use alloy::eips::BlockId;
 use alloy::eips::eip2718::Decodable2718;
+use alloy::primitives::{Bytes, TxKind};
 use alloy::providers::Provider;
 use alloy::transports::RpcError;
 use dvp_core::store::chain::{self as store, AttemptRow, NewAttempt, SlotRow};
@@ -16,6 +17,11 @@ use tracing::Instrument;
 const RESEND_AFTER_MS: i64 = 2_000;
 /// What we pay at most, in wei per gas.
 const MAX_FEE: u128 = 500_000_000_000;
+
+/// Nonces filled in one turn.
+const GAP_MAX: usize = 16;
+/// What a transaction without a call costs.
+const FILLER_GAS: u64 = 21_000;
 
 /// What a node's answer to `eth_sendRawTransaction` means to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +77,34 @@ impl Relayer {
             }
             .instrument(span)
             .await?;
+        }
+        Ok(())
+    }
+
+    /// A nonce below all that wait, which no transaction of ours has, holds them up for ever: it was somebody's whose
+    /// transaction a reorg took away. A transaction to ourselves, of nothing, uses it.
+    pub(super) async fn fill_gap(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
+        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let mut conn = self.pool.acquire().await?;
+        let Some(lowest) = store::lowest_waiting(&mut conn, chain_id, signer).await? else { return Ok(()) };
+        drop(conn);
+        let mined = rpc::mined_nonce(&self.provider, signer, BlockId::hash(head.hash)).await?;
+        let fees = Fees::for_base_fee(head.base_fee);
+        for nonce in (mined..lowest).take(GAP_MAX) {
+            let to = TxKind::Call(signer);
+            let unsigned = Unsigned { chain_id, nonce, to, input: Bytes::new(), gas_limit: FILLER_GAS, fees };
+            let signed = signing::sign_by(&self.signer, unsigned).await?;
+            let (max_fee, priority_fee) = (fees.max_fee, fees.priority_fee);
+            let attempt =
+                NewAttempt { nonce, attempt: 0, hash: signed.hash, raw: signed.raw, max_fee, priority_fee };
+            let mut tx = self.pool.begin().await?;
+            lease.guard(&mut tx).await?;
+            if !store::insert_filler_slot(&mut tx, chain_id, signer, nonce).await? {
+                continue;
+            }
+            store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
+            tx.commit().await?;
+            tracing::warn!(nonce, tx = %signed.hash, "a nonce that nobody uses any more is filled");
         }
         Ok(())
     }
@@ -177,7 +211,7 @@ impl Relayer {
             let mut conn = self.pool.acquire().await?;
             return Ok(store::note_send_error(&mut conn, chain_id, old.hash, "fee limit reached").await?);
         }
-        let signed = signing::sign(&self.signer, repriced(old, chain_id, fees)?)?;
+        let signed = signing::sign_by(&self.signer, repriced(old, chain_id, fees)?).await?;
         let attempt = NewAttempt {
             nonce: old.nonce,
             attempt: old.attempt + 1,

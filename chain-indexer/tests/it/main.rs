@@ -2,5 +2,6 @@
 
 mod contracts;
 mod flow;
+mod lanes;
 mod sim;
 mod support;

@@ -12,10 +12,10 @@ pub use index::{
     record_blocks, resume, unwind_to,
 };
 pub use relay::{
-    AttemptRow, CommandRow, NewAttempt, SlotRow, complete_commands, count_in_flight, defer_command,
-    fail_command, finalize_slots, insert_attempt, insert_slot, list_attempts, list_ready_commands,
-    list_unsettled_slots, mark_broadcast, mark_foreign, mark_mined, mark_unmined, note_send_error,
-    reserve_nonce,
+    AttemptRow, CommandRow, LaneRow, NewAttempt, SlotRow, claim_command, complete_commands, count_in_flight,
+    defer_command, fail_command, finalize_slots, insert_attempt, insert_filler_slot, insert_slot,
+    list_attempts, list_lanes, list_ready_commands, list_unsettled_slots, lowest_waiting, mark_broadcast,
+    mark_foreign, mark_mined, mark_unmined, note_balance, note_send_error, reserve_nonce,
 };
 
 pub use status::{Backfill, Standing, StatusRow, list_statuses, report_status};

@@ -125,10 +125,7 @@ fn context() -> Context {
 
 impl House {
     pub(crate) async fn new() -> Self {
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter("dvp_fix_gateway=debug,dvp_core=info")
-            .with_ansi(false)
-            .try_init();
+        super::secrecy::watch_log();
         let database = TestDatabase::create().await;
         let pool = database.pool().clone();
         let context = Arc::new(context());

@@ -3,7 +3,7 @@
 //! Invariants: a nonce is given out under its lane's row lock; the bytes of a slot's attempt are committed before
 //! anybody sends them; a slot becomes `final` only at a block that may not change any more.
 
-use super::{bigint, hash, index, unsigned};
+use super::{address, bigint, hash, index, unsigned};
 use crate::chain::ChainFact;
 use crate::store::StoreError;
 use alloy::primitives::{Address, B256, Bytes};
@@ -19,13 +19,16 @@ pub struct CommandRow {
     pub entity: B256,
     pub kind: String,
     pub payload: serde_json::Value,
+    /// Since it was left here, by the database's clock.
+    pub age_ms: i64,
 }
 
 /// A nonce in use whose outcome is open.
 #[derive(Debug, Clone)]
 pub struct SlotRow {
     pub nonce: u64,
-    pub command_id: i64,
+    /// `None`: it only fills a gap, and the texts are empty.
+    pub command_id: Option<i64>,
     pub reference: String,
     pub intent_id: String,
     pub state: String,
@@ -98,7 +101,7 @@ pub async fn list_ready_commands(
 ) -> Result<Vec<CommandRow>, StoreError> {
     let rows = sqlx::query(
         "with open as (
-             select id, reference, intent_id, entity, kind, payload, not_before,
+             select id, reference, intent_id, entity, kind, payload, not_before, created_at,
                     rank() over (
                         partition by kind, coalesce(payload ->> 'maker', id::text)
                         order by case when payload #>> '{permit,nonce}' ~ '^[0-9]{1,78}$'
@@ -115,7 +118,8 @@ pub async fn list_ready_commands(
                      and (slot.state in ('signed', 'broadcast')
                           or (slot.state in ('mined', 'final') and slot.succeeded)))
          )
-         select id, reference, intent_id, entity, kind, payload
+         select id, reference, intent_id, entity, kind, payload,
+                (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint as age_ms
          from open
          where turn = 1 and not_before <= clock_timestamp()
          order by not_before, id
@@ -134,6 +138,7 @@ pub async fn list_ready_commands(
                 entity: hash("chain_command", row.try_get("entity")?)?,
                 kind: row.try_get("kind")?,
                 payload: row.try_get("payload")?,
+                age_ms: row.try_get("age_ms")?,
             })
         })
         .collect()
@@ -246,6 +251,133 @@ pub async fn reserve_nonce(
     Ok(nonce)
 }
 
+/// Takes a command for a transaction of one's own; held until the transaction ends. `false`: another lane has one
+/// under way or mined for it, or it is not open any more.
+pub async fn claim_command(tx: &mut PgTransaction<'_>, id: i64) -> Result<bool, StoreError> {
+    let open =
+        sqlx::query("select from chain_command where id = $1 and state in ('pending', 'sent') for update")
+            .bind(id)
+            .fetch_optional(&mut **tx)
+            .await?;
+    if open.is_none() {
+        return Ok(false);
+    }
+    // A statement of its own: what another lane committed while we waited for the row must be seen.
+    let taken = sqlx::query(
+        "select from nonce_slot
+         where command_id = $1
+           and (state in ('signed', 'broadcast') or (state in ('mined', 'final') and succeeded))
+         limit 1",
+    )
+    .bind(id)
+    .fetch_optional(&mut **tx)
+    .await?;
+    Ok(taken.is_none())
+}
+
+/// Uses a nonce that was passed over, for no command: higher ones wait for it. `false`: it is in use.
+pub async fn insert_filler_slot(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    signer: Address,
+    nonce: u64,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "insert into nonce_slot (chain_id, signer, nonce) values ($1, $2, $3)
+         on conflict on constraint nonce_slot_pkey do nothing",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(nonce))
+    .execute(&mut **tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The lowest nonce whose transaction waits for a block.
+pub async fn lowest_waiting(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+) -> Result<Option<u64>, StoreError> {
+    let lowest: Option<i64> = sqlx::query_scalar(
+        "select min(nonce) from nonce_slot
+         where chain_id = $1 and signer = $2 and state in ('signed', 'broadcast')",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .fetch_one(conn)
+    .await?;
+    lowest.map(|nonce| unsigned("nonce_slot", nonce)).transpose()
+}
+
+/// Notes what an account holds, in wei. `true`: it has just become low, or stopped being so.
+pub async fn note_balance(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    balance: u128,
+    low: bool,
+) -> Result<bool, StoreError> {
+    let before: Option<bool> = sqlx::query_scalar(
+        "with before as (
+             select balance_low from signer_lane where chain_id = $1 and signer = $2)
+         insert into signer_lane (chain_id, signer, next_nonce, balance_wei, balance_low, balance_at)
+         select $1, $2, 0, $3::text::numeric, $4, clock_timestamp()
+         on conflict on constraint signer_lane_pkey do update
+         set balance_wei = excluded.balance_wei, balance_low = excluded.balance_low,
+             balance_at = excluded.balance_at
+         returning (select balance_low from before)",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(balance.to_string())
+    .bind(low)
+    .fetch_one(conn)
+    .await?;
+    Ok(before.unwrap_or(false) != low)
+}
+
+/// A signer's account as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneRow {
+    pub chain_id: u64,
+    pub signer: Address,
+    /// Wei; `None` before it was asked for.
+    pub balance: Option<u128>,
+    pub balance_low: bool,
+    /// Nonces signed and not mined.
+    pub waiting: u64,
+}
+
+/// Every lane, by chain and signer.
+pub async fn list_lanes(conn: &mut PgConnection) -> Result<Vec<LaneRow>, StoreError> {
+    let rows = sqlx::query(
+        "select lane.chain_id, lane.signer, lane.balance_wei::text as balance_wei, lane.balance_low,
+                (select count(*) from nonce_slot slot
+                 where slot.chain_id = lane.chain_id and slot.signer = lane.signer
+                   and slot.state in ('signed', 'broadcast')) as waiting
+         from signer_lane lane
+         order by lane.chain_id, lane.signer",
+    )
+    .fetch_all(conn)
+    .await?;
+    let table = "signer_lane";
+    rows.iter()
+        .map(|row| {
+            let balance: Option<&str> = row.try_get("balance_wei")?;
+            let balance = balance.map(|text| text.parse().map_err(|error| StoreError::corrupt(table, error)));
+            Ok(LaneRow {
+                chain_id: unsigned(table, row.try_get("chain_id")?)?,
+                signer: address(table, row.try_get("signer")?)?,
+                balance: balance.transpose()?,
+                balance_low: row.try_get("balance_low")?,
+                waiting: unsigned(table, row.try_get("waiting")?)?,
+            })
+        })
+        .collect()
+}
+
 /// Uses a nonce for a command, which counts as sent from now on.
 pub async fn insert_slot(
     tx: &mut PgTransaction<'_>,
@@ -305,9 +437,10 @@ pub async fn list_unsettled_slots(
     mined: u64,
 ) -> Result<Vec<SlotRow>, StoreError> {
     let rows = sqlx::query(
-        "select slot.nonce, slot.command_id, slot.state, slot.block_hash, command.reference, command.intent_id
+        "select slot.nonce, slot.command_id, slot.state, slot.block_hash,
+                coalesce(command.reference, '') as reference, coalesce(command.intent_id, '') as intent_id
          from nonce_slot slot
-         join chain_command command on command.id = slot.command_id
+         left join chain_command command on command.id = slot.command_id
          left join chain_cursor cursor on cursor.chain_id = slot.chain_id
          where slot.chain_id = $1 and slot.signer = $2
            and (slot.state in ('signed', 'broadcast')

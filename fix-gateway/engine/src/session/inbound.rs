@@ -83,8 +83,8 @@ impl Session {
         {
             return Err(Violation::CompIdWrong);
         }
-        let version = message.get(tag::APPL_VER_ID);
-        if config.is_fixt() && version.is_some_and(|version| !config.is_default_version(version)) {
+        let is_other = |version: &[u8]| !config.is_default_version(version);
+        if config.is_fixt() && message.get(tag::APPL_VER_ID).is_some_and(is_other) {
             return Err(Violation::WrongApplVerId);
         }
         let time = |tag| message.get(tag).and_then(UtcNanos::parse);

@@ -1,0 +1,157 @@
+//! Numbers and messages of one session in PostgreSQL, in the tables the gateway uses, for applications that have
+//! nothing else to commit with them.
+//!
+//! One task writes, in the order of asking; what is asked for while a transaction is under way is written with the
+//! next. A session that somebody else writes, too, makes the commit fail, never the numbers wrong: every write names
+//! the number it goes on from.
+
+use std::sync::Arc;
+
+use dvp_core::{
+    fix::{FixOutbound, FixPart, FixRows},
+    store::{
+        PgPool, StoreError,
+        fix::{self, NewFixSession},
+        partners,
+    },
+    writer::Outcome,
+};
+use dvp_fix::{
+    SeqNum, UtcNanos,
+    codec::{Body, MsgType},
+    session::Stored,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::application::{Commit, Numbers, Unavailable};
+
+/// Commits waiting for their turn.
+const QUEUE: usize = 1024;
+/// Commits in one transaction.
+const BATCH: usize = 256;
+
+struct Work {
+    part: FixPart,
+    rows: FixRows,
+    done: oneshot::Sender<Result<(), String>>,
+}
+
+/// The store of one session. Its task ends with it.
+pub struct SessionStore {
+    pool: PgPool,
+    session_id: String,
+    queue: mpsc::Sender<Work>,
+}
+
+impl SessionStore {
+    /// Opens a session's store, and adds session and partner when they are not there. Nobody can log on to such a
+    /// session through the gateway: its password hash is that of no password.
+    pub async fn open(
+        pool: PgPool,
+        partner: &str,
+        begin_string: &str,
+        our_comp_id: &str,
+        peer_comp_id: &str,
+        default_appl_ver_id: Option<&str>,
+    ) -> Result<Self, StoreError> {
+        let mut tx = pool.begin().await?;
+        let partner_id =
+            partners::ensure_partner(&mut tx, &format!("ptn_{partner}"), partner, "standard", 100).await?;
+        let session = NewFixSession {
+            partner_id,
+            livemode: false,
+            begin_string: begin_string.to_owned(),
+            client_comp_id: peer_comp_id.to_owned(),
+            service_comp_id: our_comp_id.to_owned(),
+            default_appl_ver_id: default_appl_ver_id.map(ToOwned::to_owned),
+            username: partner.to_owned(),
+            password_hash: [0; 32],
+        };
+        let session_id = session.session_id();
+        if fix::find_session(&mut tx, &session_id).await?.is_none() {
+            fix::upsert_session(&mut tx, &session).await?;
+        }
+        tx.commit().await?;
+        let (queue, work) = mpsc::channel(QUEUE);
+        tokio::spawn(write(pool.clone(), work));
+        Ok(Self { pool, session_id, queue })
+    }
+
+    /// Next inbound and next outbound number.
+    pub async fn load(&self) -> Result<(SeqNum, SeqNum), Unavailable> {
+        let mut conn = self.pool.acquire().await.map_err(|error| Unavailable(error.to_string()))?;
+        let session = fix::find_session(&mut conn, &self.session_id).await?;
+        let session = session.ok_or_else(|| Unavailable(format!("no session {}", self.session_id)))?;
+        let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
+        Ok((seq(session.next_in), seq(session.next_out)))
+    }
+
+    /// Writes numbers and messages as one. They may be transmitted when the commit says so.
+    pub async fn commit(&self, numbers: Numbers, messages: Vec<Stored>) -> Result<Commit, Unavailable> {
+        let rows = FixRows { outbound: messages.iter().map(outbound).collect(), orders: Vec::new() };
+        let part = FixPart {
+            session_id: self.session_id.clone(),
+            next_in: numbers.next_in.0,
+            next_out_before: numbers.next_out_before.0,
+            next_out: numbers.next_out.0,
+            feed_position: None,
+            reset: numbers.reset,
+            render: Arc::new(|_: &Outcome| FixRows::default()),
+        };
+        let (done, written) = oneshot::channel();
+        let gone = |_| Unavailable("the store has stopped".to_owned());
+        self.queue.send(Work { part, rows, done }).await.map_err(|_| gone(()))?;
+        Ok(Commit::under_way(async move {
+            written.await.map_err(|_| gone(()))?.map_err(Unavailable)?;
+            Ok(messages)
+        }))
+    }
+
+    /// Stored messages of a range, ascending.
+    pub async fn stored(&self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+        let mut conn = self.pool.acquire().await.map_err(|error| Unavailable(error.to_string()))?;
+        let messages = fix::list_outbound(&mut conn, &self.session_id, from.0, to.0).await?;
+        Ok(messages.into_iter().map(stored).collect())
+    }
+}
+
+fn outbound(message: &Stored) -> FixOutbound {
+    FixOutbound {
+        seq: message.seq.0,
+        msg_type: message.msg_type.as_str().to_owned(),
+        body: message.body.as_bytes().to_vec(),
+        sending_time: i64::try_from(message.sending_time.0).unwrap_or(i64::MAX),
+    }
+}
+
+/// A row whose type nobody can have sent is passed over by a resend.
+fn stored(row: FixOutbound) -> Stored {
+    let msg_type = MsgType::from_bytes(row.msg_type.as_bytes());
+    Stored {
+        seq: SeqNum(row.seq),
+        msg_type: msg_type.unwrap_or(MsgType::HEARTBEAT),
+        body: Body::from_bytes(row.body),
+        sending_time: UtcNanos(u64::try_from(row.sending_time).unwrap_or(0)),
+        resend: msg_type.is_some(),
+    }
+}
+
+async fn write(pool: PgPool, mut queue: mpsc::Receiver<Work>) {
+    let mut batch = Vec::with_capacity(BATCH);
+    while queue.recv_many(&mut batch, BATCH).await > 0 {
+        let parts = batch.iter().map(|work: &Work| (&work.part, work.rows.clone())).collect::<Vec<_>>();
+        let written = write_batch(&pool, &parts).await.map_err(|error| error.to_string());
+        drop(parts);
+        for work in batch.drain(..) {
+            // Nobody waits any more: the driver has stopped.
+            let _ = work.done.send(written.clone());
+        }
+    }
+}
+
+async fn write_batch(pool: &PgPool, parts: &[(&FixPart, FixRows)]) -> Result<(), StoreError> {
+    let mut tx = pool.begin().await?;
+    fix::apply_parts(&mut tx, parts).await?;
+    tx.commit().await?;
+    Ok(())
+}
