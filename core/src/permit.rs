@@ -1,8 +1,12 @@
 //! Whose permit it is: EIP-712 recovery of `PermitSingle` (spec section 2.5).
 
+use std::sync::LazyLock;
+
 use alloy::primitives::{Address, Signature, U256};
 use alloy::sol_types::{Eip712Domain, SolStruct, eip712_domain};
 use dvp_domain::intent::Permit;
+use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
+use secp256k1::{Message, Secp256k1, VerifyOnly};
 
 alloy::sol! {
     /// The signed structure.
@@ -48,7 +52,38 @@ impl PermitDomain {
         let bytes = hex::decode(permit.signature.strip_prefix("0x").unwrap_or(&permit.signature)).ok()?;
         let signature = Signature::from_raw(&bytes).ok().filter(|s| s.normalize_s().is_none())?;
         let digest = self.digest(permit)?;
-        let owner = signature.recover_address_from_prehash(&digest.into()).ok()?;
+        let owner = recover(&signature, digest)?;
         Some(format!("{owner:#x}"))
+    }
+}
+
+/// The account whose key signed the digest.
+fn recover(signature: &Signature, digest: [u8; 32]) -> Option<Address> {
+    static CURVE: LazyLock<Secp256k1<VerifyOnly>> = LazyLock::new(Secp256k1::verification_only);
+    let id = if signature.v() { RecoveryId::One } else { RecoveryId::Zero };
+    let rs: [u8; 64] = signature.as_rsy().first_chunk().copied()?;
+    let signature = RecoverableSignature::from_compact(&rs, id).ok()?;
+    let key = CURVE.recover_ecdsa(Message::from_digest(digest), &signature).ok()?;
+    // The first byte says only that the point is not compressed.
+    Some(Address::from_raw_public_key(key.serialize_uncompressed().get(1..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloy::signers::SignerSync;
+    use alloy::signers::local::PrivateKeySigner;
+
+    use super::*;
+
+    #[test]
+    fn the_recovered_account_is_the_signers_and_the_same_as_k256_finds() {
+        for byte in 0..32_u8 {
+            let (wallet, digest) = (PrivateKeySigner::random(), [byte; 32]);
+            let signature = wallet.sign_hash_sync(&digest.into()).unwrap();
+            assert_eq!(recover(&signature, digest), Some(wallet.address()));
+            assert_eq!(signature.recover_address_from_prehash(&digest.into()).ok(), Some(wallet.address()));
+        }
+        let nobody = Signature::new(U256::ZERO, U256::ZERO, false);
+        assert_eq!(recover(&nobody, [1; 32]), None);
     }
 }
