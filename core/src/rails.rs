@@ -7,6 +7,7 @@ pub mod simulated;
 
 use std::pin::Pin;
 
+use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::RailAnswer;
 
@@ -35,6 +36,8 @@ pub struct RailRequest {
     pub account: String,
     pub amount: Minor,
     pub currency: String,
+    /// The rail does not act on the call later than this: what is not known of it then never will be.
+    pub not_after: DateTime<Utc>,
 }
 
 /// The rail gave no answer.
@@ -52,7 +55,7 @@ pub enum RailError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RailStatus {
     Known(RailAnswer),
-    /// Proof that the call never arrived.
+    /// Proof that the call never arrived, once it is past its [`not_after`](RailRequest::not_after).
     NeverSeen,
 }
 

@@ -95,14 +95,15 @@ impl SimulatedRails {
         .map_err(|error| RailError::Down(error.to_string()))
     }
 
-    /// Money moves, as often as this is called.
+    /// Money moves, as often as this is called in time.
     async fn execute(&self, request: &RailRequest) -> Result<DateTime<Utc>, RailError> {
         let row: (DateTime<Utc>,) = sqlx::query_as(
             "update simulated_rail set executed = executed + 1, executed_at = now() \
-             where leg = $1 and reference = $2 returning executed_at",
+             where leg = $1 and reference = $2 and clock_timestamp() <= $3 returning executed_at",
         )
         .bind(request.leg.as_str())
         .bind(&request.reference)
+        .bind(request.not_after)
         .fetch_one(&self.books)
         .await
         .map_err(|_| RailError::Unconfirmed)?;

@@ -45,6 +45,8 @@ pub struct Claimed {
     pub reference: String,
     pub kind: EffectKind,
     pub called_before: bool,
+    /// That call is so fresh that it may still be on its way.
+    pub in_flight: bool,
     pub attempts: i32,
     pub fence: i64,
 }
@@ -81,26 +83,46 @@ pub async fn insert(conn: &mut PgConnection, effects: &[NewEffect]) -> Result<()
     Ok(())
 }
 
-/// Claims due work. The claim itself is committed before anything is called: rails are marked `called` by it.
-pub async fn claim(conn: &mut PgConnection, lease_secs: i32, limit: i64) -> Result<Vec<Claimed>, StoreError> {
-    let rows: Vec<(i64, String, String, bool, i32, i64)> = sqlx::query_as(
-        "with due as (select id, called from effect \
+/// Claims due work. The claim itself is committed before anything is called: rails are marked `called` by it. A call
+/// made less than `in_flight_secs` ago may still be on its way.
+pub async fn claim(
+    conn: &mut PgConnection,
+    lease_secs: i32,
+    in_flight_secs: i32,
+    limit: i64,
+) -> Result<Vec<Claimed>, StoreError> {
+    let rows: Vec<(i64, String, String, bool, bool, i32, i64)> = sqlx::query_as(
+        "with due as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
+                      from effect \
                       where run_at <= now() and (lease_until is null or lease_until < now()) \
                       order by run_at limit $1 for update skip locked) \
          update effect e set lease_until = now() + make_interval(secs => $2), fence = e.fence + 1, \
-                attempts = e.attempts + 1, called = true \
+                attempts = e.attempts + 1, called = true, \
+                called_at = case when due.called then e.called_at else now() end \
          from due where e.id = due.id \
-         returning e.id, e.reference, e.kind, due.called, e.attempts, e.fence",
+         returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.fence",
     )
     .bind(limit)
     .bind(lease_secs)
+    .bind(in_flight_secs)
     .fetch_all(conn)
     .await?;
     rows.into_iter()
-        .map(|(id, reference, kind, called_before, attempts, fence)| {
-            Ok(Claimed { id, reference, kind: EffectKind::parse(&kind)?, called_before, attempts, fence })
+        .map(|(id, reference, kind, called_before, fresh, attempts, fence)| {
+            let (kind, in_flight) = (EffectKind::parse(&kind)?, called_before && fresh);
+            Ok(Claimed { id, reference, kind, called_before, in_flight, attempts, fence })
         })
         .collect()
+}
+
+/// Marks a call that is about to be made again. `false`: the claim is somebody else's by now.
+pub async fn mark_called(conn: &mut PgConnection, id: i64, fence: i64) -> Result<bool, StoreError> {
+    let marked = sqlx::query("update effect set called_at = now() where id = $1 and fence = $2")
+        .bind(id)
+        .bind(fence)
+        .execute(conn)
+        .await?;
+    Ok(marked.rows_affected() > 0)
 }
 
 /// Ends claims whose fence still holds.

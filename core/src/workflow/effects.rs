@@ -18,6 +18,7 @@ use super::{BACK_OFF, POLL, Wake};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
 use crate::rails::{LegKind, Rail, RailError, RailRequest, RailStatus};
+use crate::store::StoreError;
 use crate::store::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect};
 use crate::store::executions::{self, Execution};
 use crate::writer::Consumed;
@@ -28,6 +29,8 @@ const LEASE_SECS: i32 = 30;
 const CLAIM: i64 = 128;
 /// How long a rail may take to answer.
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long after a call it may still take effect: longer than the rail may take to answer it.
+const IN_FLIGHT_SECS: i32 = 12;
 /// How often a leg under way is asked for.
 const ASK_AGAIN_MS: i64 = 500;
 /// Back-off of a rail that is down: doubled at each attempt up to the longest.
@@ -62,7 +65,7 @@ pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bo
 async fn carry_out_due(engine: &Engine, rails: &Rails) -> Result<Duration, EngineError> {
     loop {
         let mut conn = engine.pool.acquire().await?;
-        let claimed = effects::claim(&mut conn, LEASE_SECS, CLAIM).await?;
+        let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, CLAIM).await?;
         if claimed.is_empty() {
             let next = effects::find_next_due(&mut conn).await?;
             let wait = next.and_then(|at| at.signed_duration_since(Utc::now()).to_std().ok());
@@ -145,7 +148,7 @@ async fn call(
         return end(engine, claim, EffectEnd::Done).await;
     }
     let request = rail_request(&execution, leg);
-    let heard = tokio::time::timeout(RAIL_TIMEOUT, ask(rail.as_ref(), &request, claim.called_before))
+    let heard = tokio::time::timeout(RAIL_TIMEOUT, ask(engine, rail.as_ref(), &request, claim))
         .await
         .unwrap_or(Err(RailError::Unconfirmed));
     let at = now();
@@ -159,7 +162,8 @@ async fn call(
             return end(engine, claim, end_at).await;
         }
         Err(RailError::Unconfirmed) => {
-            let at = Utc::now() + TimeDelta::milliseconds(ASK_AGAIN_MS).max(back_off(claim.attempts) / 4);
+            let soon = TimeDelta::milliseconds(ASK_AGAIN_MS).max(back_off(claim.attempts) / 4);
+            let at = Utc::now() + soon;
             info!(attempt = claim.attempts, "outcome unconfirmed; the rail will be asked");
             return end(engine, claim, EffectEnd::Again { at, called: true }).await;
         }
@@ -174,15 +178,47 @@ async fn call(
         LegKind::Offramp => Happened::Offramp { answer, at },
         LegKind::Payout => Happened::Payout { answer, at },
     };
-    take(engine, execution, happened, consumed(claim, ends)).await
+    take_answer(engine, execution, &happened, consumed(claim, ends)).await
+}
+
+/// Steps by what the rail answered. When the settlement moved meanwhile the answer is taken in again: the rail is not
+/// called again for it.
+async fn take_answer(
+    engine: &Engine,
+    mut execution: Execution,
+    happened: &Happened,
+    consumed: Consumed,
+) -> Result<Taken, EngineError> {
+    loop {
+        let reference = execution.terms.reference.to_string();
+        let taken = take(engine, execution, happened.clone(), consumed.clone()).await?;
+        if taken != Taken::Stale {
+            return Ok(taken);
+        }
+        let mut conn = engine.pool.acquire().await?;
+        let found = executions::find_by_reference(&mut conn, &reference).await?;
+        execution = found.ok_or_else(|| EngineError::Corrupt(format!("execution {reference} is gone")))?;
+    }
 }
 
 /// Calls the rail, or asks it first when an earlier call may have arrived.
-async fn ask(rail: &dyn Rail, request: &RailRequest, called_before: bool) -> Result<RailAnswer, RailError> {
-    if called_before {
+async fn ask(
+    engine: &Engine,
+    rail: &dyn Rail,
+    request: &RailRequest,
+    claim: &Claimed,
+) -> Result<RailAnswer, RailError> {
+    if claim.called_before {
         match rail.status(request).await? {
             RailStatus::Known(answer) => return Ok(answer),
+            // Not yet: it may still be on its way.
+            RailStatus::NeverSeen if claim.in_flight => return Err(RailError::Unconfirmed),
             RailStatus::NeverSeen => info!("the rail has never seen the call; it is made"),
+        }
+        let unmarked = |error: StoreError| RailError::Down(error.to_string());
+        let mut conn = engine.pool.acquire().await.map_err(|error| unmarked(error.into()))?;
+        if !effects::mark_called(&mut conn, claim.id, claim.fence).await.map_err(unmarked)? {
+            return Err(RailError::Unconfirmed);
         }
     }
     rail.submit(request).await
@@ -206,6 +242,7 @@ fn rail_request(execution: &Execution, leg: LegKind) -> RailRequest {
         account: account(terms),
         amount,
         currency: terms.output.asset.clone(),
+        not_after: Utc::now() + RAIL_TIMEOUT,
     }
 }
 

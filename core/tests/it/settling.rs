@@ -151,14 +151,14 @@ async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
     let house = House::new().await;
     house.accept(order("000123456789")).await;
     let mut conn = house.pool().acquire().await.unwrap();
-    let claimed = effects::claim(&mut conn, 30, 10).await.unwrap();
+    let claimed = effects::claim(&mut conn, 30, 12, 10).await.unwrap();
     assert_eq!(claimed.iter().map(|c| c.kind).collect::<Vec<_>>(), [EffectKind::Lock]);
-    assert!(effects::claim(&mut conn, 30, 10).await.unwrap().is_empty());
+    assert!(effects::claim(&mut conn, 30, 12, 10).await.unwrap().is_empty());
     sqlx::query("update effect set lease_until = now() - interval '1 second' where kind = 'lock'")
         .execute(&mut *conn)
         .await
         .unwrap();
-    let again = effects::claim(&mut conn, 30, 10).await.unwrap();
+    let again = effects::claim(&mut conn, 30, 12, 10).await.unwrap();
     assert!(again[0].called_before && again[0].fence > claimed[0].fence);
 }
 
@@ -214,4 +214,21 @@ async fn a_fact_delivered_twice_moves_its_settlement_once() {
     house.wait_for_state(&reference, "releasing").await;
     let locks = "select count(*) from event where type = 'offramp.initiated'";
     assert_eq!(house.count(locks).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_may_still_be_on_its_way_is_not_made_again() {
+    let house = House::new().await;
+    let reference = house.accept(order("000123456789")).await.reference;
+    sqlx::query("update effect set kind = 'payout', run_at = now()").execute(house.pool()).await.unwrap();
+    let mut conn = house.pool().acquire().await.unwrap();
+    let first = effects::claim(&mut conn, 0, 12, 10).await.unwrap().remove(0);
+    assert!(!first.called_before && !first.in_flight, "{reference}");
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    let second = effects::claim(&mut conn, 0, 12, 10).await.unwrap().remove(0);
+    assert!(second.called_before && second.in_flight);
+    assert!(!effects::mark_called(&mut conn, first.id, first.fence).await.unwrap(), "another's claim now");
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    let third = effects::claim(&mut conn, 0, 0, 10).await.unwrap().remove(0);
+    assert!(third.called_before && !third.in_flight, "long enough ago");
 }

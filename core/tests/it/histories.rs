@@ -1,0 +1,167 @@
+//! Random histories of orders of every kind through the real store: rails that misbehave, commands that fail, facts
+//! that come twice, funds that go back, cancellations. Whatever happens, each order ends once and the books agree.
+
+use std::collections::BTreeSet;
+
+use dvp_core::chain::ChainFact;
+use dvp_core::context::now;
+use dvp_core::writer::Outcome;
+use sqlx::Row as _;
+
+use crate::house::{House, Wanted, order_for};
+
+const ORDERS: u64 = 40;
+
+/// A small generator, so that a seed is a history.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+fn wanted(dice: &mut Dice) -> Wanted<'static> {
+    let account = ["0001", "0002", "0003", "0004", "0005", "0006", "9999", "9999"];
+    let account = account[usize::try_from(dice.throw(8)).unwrap()];
+    let (input, output) = match dice.throw(4) {
+        0 => (("USDC", 100_000_000), "USD"),
+        1 => (("WETH", 1_000_000_000_000_000_000), "USDC"),
+        2 => (("USD", 100_000), "EUR"),
+        _ => (("USD", 100_000), "USDC"),
+    };
+    Wanted { input, output, account }
+}
+
+/// What the chain makes of a command, sometimes told twice; a failure of `create` and `transfer` is for good.
+async fn play(house: &House, dice: &mut Dice, kind: &str, entity: &[u8]) {
+    let failed = |code: &str| ChainFact::CommandFailed {
+        command: kind.to_owned(),
+        code: code.to_owned(),
+        message: "made up".into(),
+    };
+    let fails = dice.throw(6) == 0;
+    let fact = match kind {
+        "create" if fails => failed("lock_rejected"),
+        "create" => ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() },
+        "transfer" if fails => failed("insufficient_funds"),
+        "transfer" => ChainFact::Transferred { receiver: String::new(), amount: "1".into() },
+        "fill" => ChainFact::Filled { payout_ref: String::new() },
+        "settle" => ChainFact::Settled,
+        "anchor" => ChainFact::Anchored,
+        other => panic!("unknown command {other}"),
+    };
+    for _ in 0..=dice.throw(2) {
+        house.fact(entity, &fact).await;
+    }
+    if kind == "create" && !fails && dice.throw(8) == 0 {
+        house.fact(entity, &ChainFact::Cancelled).await;
+    }
+}
+
+async fn live(house: &House, seed: u64) {
+    let mut dice = Dice(seed);
+    for (provider, asset, amount) in
+        [("north", "EUR", 1_200_000), ("south", "EUR", 300_000), ("north", "USDC", 60_000_000_000)]
+    {
+        house.fund(provider, asset, amount).await;
+    }
+    house.prefund("USD", 1_500_000).await;
+    house.work();
+    let mut accepted = Vec::new();
+    for _ in 0..ORDERS {
+        if let Outcome::Accepted(one) = house.submit(order_for(&wanted(&mut dice))).await {
+            if dice.throw(8) == 0 {
+                house.engine.cancel(&house.tenant, &one.reference, None).await.unwrap();
+            }
+            accepted.push(one.reference);
+        }
+    }
+    assert!(!accepted.is_empty(), "seed {seed} accepts something");
+    let mut played = BTreeSet::new();
+    let open = "select count(*) from execution where terminal_at is null";
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    loop {
+        let commands = sqlx::query("select id, kind, entity from chain_command order by id")
+            .fetch_all(house.pool())
+            .await
+            .unwrap();
+        for command in commands {
+            if played.insert(command.get::<i64, _>("id")) {
+                play(house, &mut dice, command.get("kind"), command.get("entity")).await;
+            }
+        }
+        let unseen = house.count("select count(*) from chain_fact where consumed_at is null").await;
+        let unplayed = house.count("select count(*) from chain_command").await;
+        if house.count(open).await == 0 && unseen == 0 && usize::try_from(unplayed) == Ok(played.len()) {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "seed {seed}: orders are left open");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+async fn check(house: &House, seed: u64) {
+    let twice: Vec<(String, String, i32, i32, String, String)> = sqlx::query_as(
+        "select leg, account, calls, executed, first_call::text, executed_at::text from simulated_rail where executed > 1",
+    )
+    .fetch_all(house.pool())
+    .await
+    .unwrap();
+    assert_eq!(twice, [], "seed {seed}: paid twice");
+    house.check_books().await;
+    for (what, sql) in [
+        ("promised to nobody", "select count(*) from account_balance where reserved <> 0"),
+        (
+            "on its way to nobody",
+            "select count(*) from (select asset from ledger_entry where owner_kind = 'clearing' \
+             group by asset having sum(amount) <> 0) c",
+        ),
+        (
+            "with a gap in its events",
+            "select count(*) from execution e where last_sequence <> \
+             (select count(*) from event v where v.reference = e.reference) or last_sequence <> \
+             (select max(sequence) from event v where v.reference = e.reference)",
+        ),
+        (
+            "ended not once",
+            "select count(*) from (select reference from event where type in ('offramp.failed', \
+             'payout.completed', 'payout.failed', 'intent.cancelled', 'intent.expired', 'intent.failed') \
+             group by reference having count(*) <> 1) t",
+        ),
+        (
+            "completed without a receipt",
+            "select count(*) from execution e where state_name = 'completed' and not exists \
+             (select from receipt r where r.reference = e.reference)",
+        ),
+        (
+            "locked against the books",
+            "select count(*) from (select e.terms #>> '{input,asset}' as asset, \
+                    sum((e.terms #>> '{input,amount}')::numeric) as locked from execution e \
+                    where e.state_name in ('payout_failed', 'conversion_failed') \
+                      and e.state ->> 'refunded' = 'false' and e.state -> 'lock' <> 'null'::jsonb group by 1) held \
+             full join (select asset, sum(amount) as posted from ledger_entry where owner_kind = 'escrow' \
+                        group by asset having sum(amount) <> 0) books using (asset) \
+             where coalesce(locked, 0) <> coalesce(posted, 0)",
+        ),
+        (
+            "fees other than the locked ones",
+            "select count(*) from execution e join receipt r using (reference) \
+             where (r.body::jsonb -> 'fees') <> (e.terms #> '{plan,priced,fees}')",
+        ),
+    ] {
+        assert_eq!(house.count(sql).await, 0, "seed {seed}: {what}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_random_history_ends_each_order_once_with_the_books_in_agreement() {
+    let seeds = [1, 7, 42];
+    let runs = seeds.map(|seed| async move {
+        let house = House::new().await;
+        live(&house, seed).await;
+        check(&house, seed).await;
+    });
+    futures_util::future::join_all(runs).await;
+}
