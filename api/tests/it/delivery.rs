@@ -22,11 +22,11 @@ use crate::webhooks::{manage, register};
 const PATH: &str = "/v1/webhook_endpoints";
 
 /// A house with a receiver, and deliveries under way until it is dropped.
-struct Scene {
+pub(crate) struct Scene {
     house: House,
     authority: Authority,
     receiver: Receiver,
-    secret: String,
+    pub(crate) secret: String,
     stop: CancellationToken,
 }
 
@@ -43,7 +43,7 @@ fn config(authority: &Authority) -> DeliveryConfig {
 }
 
 impl Scene {
-    async fn new(answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn new(answer: impl Fn(usize, &Got) -> Reply + Send + Sync + 'static) -> Self {
         Self::with_manner(Manner::default(), answer).await
     }
 
@@ -68,7 +68,7 @@ impl Scene {
         tokio::spawn(delivery.run(self.stop.clone()));
     }
 
-    async fn ping(&self) -> String {
+    pub(crate) async fn ping(&self) -> String {
         let call = manage(&self.house.acme, "POST", &format!("{PATH}/test"), &Value::Null);
         self.house.send(&call).await.ok(202)["eventId"].as_str().unwrap().to_owned()
     }
@@ -95,7 +95,7 @@ impl Scene {
             .await
     }
 
-    async fn received(&self, count: usize) -> Vec<Got> {
+    pub(crate) async fn received(&self, count: usize) -> Vec<Got> {
         self.house
             .wait_for("a delivery", || async {
                 (self.receiver.count() >= count).then(|| self.receiver.got())

@@ -12,6 +12,7 @@ mod intents;
 mod isolation;
 mod legacy;
 mod lookups;
+mod partners;
 mod quotes;
 #[path = "../../../benches/src/receiver.rs"]
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
