@@ -11,6 +11,7 @@ use crate::delivery::names::{Names, SystemNames};
 use crate::feed_watch::FeedWatch;
 use crate::keys::KeyCache;
 use crate::limit::Limiter;
+use crate::load::{Limits, Load};
 use crate::nonces::Nonces;
 
 /// The service's clock, as signatures and deadlines are checked against it.
@@ -23,6 +24,7 @@ pub struct Api {
     pub(crate) keys: Arc<KeyCache>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) nonces: Arc<Nonces>,
+    pub(crate) load: Arc<Load>,
     pub(crate) feed: Arc<FeedWatch>,
     /// Where webhooks may lead.
     pub(crate) webhooks: Arc<WebhookRules>,
@@ -53,6 +55,7 @@ impl Api {
             keys: Arc::default(),
             limiter: Arc::default(),
             nonces: Arc::default(),
+            load: Arc::default(),
             feed: Arc::default(),
             webhooks: Arc::default(),
             clock,
@@ -63,6 +66,12 @@ impl Api {
     #[must_use]
     pub fn with_webhook_rules(self, rules: WebhookRules) -> Self {
         Self { webhooks: Arc::new(rules), ..self }
+    }
+
+    /// With other bounds than the usual ones.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        Self { load: Arc::new(Load::new(limits)), ..self }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -30,6 +30,7 @@ mod intents;
 mod keys;
 mod legacy;
 mod limit;
+mod load;
 mod nonces;
 mod once;
 mod openapi;
@@ -44,5 +45,6 @@ mod webhooks;
 
 pub use app::{Api, Clock, WebhookRules};
 pub use error::Code;
+pub use load::Limits;
 pub use openapi::{document, document_text};
 pub use server::{router, serve};

@@ -1,9 +1,10 @@
 //! Around every request: its id, its span, its time limit, and the envelope for what went wrong beyond a handler.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -12,16 +13,15 @@ use tracing::{Instrument, field, info, info_span};
 use uuid::Uuid;
 
 use crate::error::ApiError;
+use crate::load::Load;
 
 /// How long a route may take. What it began may still be committed: the idempotency key tells.
 pub(crate) const ROUTE_LIMIT: Duration = Duration::from_secs(10);
-/// How long anything may take, the search for the API key included.
-const REQUEST_LIMIT: Duration = Duration::from_secs(12);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_MAX: usize = 128;
 
 /// The outermost layer.
-pub(crate) async fn wrap(request: Request, next: Next) -> Response {
+pub(crate) async fn wrap(State(load): State<Arc<Load>>, request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let span = info_span!(
         "request",
@@ -32,7 +32,7 @@ pub(crate) async fn wrap(request: Request, next: Next) -> Response {
     );
     let started = Instant::now();
     async {
-        let mut response = guarded(REQUEST_LIMIT, next.run(request)).await;
+        let mut response = guarded(load.limits.request, next.run(request)).await;
         response.headers_mut().insert(REQUEST_ID, id);
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         info!(status = response.status().as_u16(), millis, "answered");
@@ -86,7 +86,7 @@ mod tests {
         let router = Router::new()
             .route("/panics", get(panics))
             .route("/hangs", get(std::future::pending::<()>))
-            .layer(axum::middleware::from_fn(wrap));
+            .layer(axum::middleware::from_fn_with_state(Arc::<Load>::default(), wrap));
         let response = router.oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = String::from_utf8(to_bytes(body, 4096).await.unwrap().to_vec()).unwrap();

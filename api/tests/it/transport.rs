@@ -1,6 +1,11 @@
 //! What every answer has, whatever was asked.
 
-use dvp_api::{Api, serve};
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use dvp_api::{Api, Limits, serve};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -86,4 +91,80 @@ async fn the_server_answers_on_its_socket_and_stops_when_told() {
     stop.cancel();
     serving.await.unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_err());
+}
+
+/// A served API with small bounds, and its address.
+async fn bounded(house: &House, limits: Limits) -> (SocketAddr, CancellationToken) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    tokio::spawn(serve(listener, Api::new(house.engine()).with_limits(limits), stop.clone()));
+    (address, stop)
+}
+
+async fn say(address: SocketAddr, text: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(text.as_bytes()).await.unwrap();
+    socket
+}
+
+async fn hear(mut socket: TcpStream) -> String {
+    let mut text = String::new();
+    let heard = tokio::time::timeout(Duration::from_secs(30), socket.read_to_string(&mut text));
+    heard.await.expect("the connection is ended").unwrap();
+    text
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_arrive_ends_its_connection_and_a_body_that_does_not_is_told() {
+    let house = House::new().await;
+    let short = Duration::from_millis(300);
+    let (address, stop) = bounded(&house, Limits { head: short, request: short, ..Limits::default() }).await;
+    let slow_head = say(address, "GET /healthz HTTP/1.1\r\nhost: x\r\n").await;
+    let silent = say(address, "").await;
+    let head = format!(
+        "POST /v1/quotes HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-api-key: {}\r\n\
+         x-idempotency-key: {}\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
+        house.acme.api_key,
+        uuid::Uuid::new_v4(),
+    );
+    let slow_body = say(address, &head).await;
+    assert_eq!(hear(slow_head).await, "");
+    assert_eq!(hear(silent).await, "");
+    let told = hear(slow_body).await;
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("SERVICE_UNAVAILABLE"), "{told}");
+    assert!(told.contains("retry-after: "), "{told}");
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn beyond_the_bound_requests_are_shed_before_they_queue_and_health_still_answers() {
+    let house = House::new().await;
+    let (address, stop) = bounded(&house, Limits { in_flight: 1, ..Limits::default() }).await;
+    let head = format!(
+        "POST /v1/quotes HTTP/1.1\r\nhost: x\r\nx-api-key: {}\r\nx-idempotency-key: {}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
+        house.acme.api_key,
+        uuid::Uuid::new_v4(),
+    );
+    let ask = async |path: &str| {
+        hear(say(address, &format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")).await)
+            .await
+    };
+    // One request holds the only place while its body is on its way.
+    let held = say(address, &head).await;
+    let shed = house
+        .wait_for("a request to be shed", || async {
+            Some(ask("/v1/events").await).filter(|text| text.starts_with("HTTP/1.1 503 "))
+        })
+        .await;
+    assert!(shed.contains("SERVICE_UNAVAILABLE") && shed.contains("retry-after: 1"), "{shed}");
+    assert!(ask("/healthz").await.starts_with("HTTP/1.1 200 "));
+    drop(held);
+    house
+        .wait_for("the place to be free again", || async {
+            Some(ask("/v1/events").await).filter(|text| text.starts_with("HTTP/1.1 401 "))
+        })
+        .await;
+    stop.cancel();
 }
