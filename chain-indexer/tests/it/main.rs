@@ -2,6 +2,7 @@
 
 mod contracts;
 mod flow;
+mod hardened;
 mod lanes;
 mod sim;
 mod support;

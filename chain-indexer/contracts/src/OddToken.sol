@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+pragma solidity 0.8.37;
+
+/// @title A test token that does what tokens must not and some do
+contract OddToken {
+    enum Oddity {
+        None,
+        SaysNothing,
+        Refuses,
+        OnlySaysSo,
+        Reenters
+    }
+
+    /// @notice What is odd about transfers from now on.
+    Oddity public oddity;
+    /// @notice Whether a call made from within a transfer got through.
+    bool public reentered;
+
+    mapping(address owner => uint256) public balanceOf;
+    mapping(address owner => mapping(address spender => uint256)) public allowance;
+    address private _target;
+    bytes private _call;
+
+    function mint(address to, uint256 value) external {
+        balanceOf[to] += value;
+    }
+
+    function approve(address spender, uint256 value) external returns (bool) {
+        allowance[msg.sender][spender] = value;
+        return true;
+    }
+
+    /// @notice Makes transfers odd; `target` and `call` matter to `Reenters` only.
+    function turn(Oddity to, address target, bytes calldata call) external {
+        oddity = to;
+        _target = target;
+        _call = call;
+    }
+
+    function transfer(address to, uint256 value) external returns (bool) {
+        return _move(msg.sender, to, value);
+    }
+
+    function transferFrom(address from, address to, uint256 value) external returns (bool) {
+        allowance[from][msg.sender] -= value;
+        return _move(from, to, value);
+    }
+
+    function _move(address from, address to, uint256 value) private returns (bool) {
+        if (oddity == Oddity.Refuses) return false;
+        if (oddity == Oddity.OnlySaysSo) return true;
+        if (oddity == Oddity.Reenters) {
+            (bool through,) = _target.call(_call);
+            reentered = reentered || through;
+        }
+        balanceOf[from] -= value;
+        balanceOf[to] += value;
+        if (oddity == Oddity.SaysNothing) {
+            assembly {
+                return(0, 0)
+            }
+        }
+        return true;
+    }
+}
