@@ -8,10 +8,10 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use dvp_core::store::partners::KeyRow;
 
 use crate::app::Api;
 use crate::error::ApiError;
+use crate::keys::FoundKey;
 use crate::request::{ROUTE_LIMIT, guarded};
 
 /// What a key may be used for.
@@ -43,12 +43,12 @@ pub(crate) type Scopes = &'static [Scope];
 
 /// The authenticated caller of a request.
 #[derive(Clone)]
-pub(crate) struct Caller(Arc<KeyRow>);
+pub(crate) struct Caller(Arc<FoundKey>);
 
 impl Deref for Caller {
-    type Target = KeyRow;
+    type Target = FoundKey;
 
-    fn deref(&self) -> &KeyRow {
+    fn deref(&self) -> &FoundKey {
         &self.0
     }
 }
@@ -82,7 +82,7 @@ pub(crate) async fn require(
     response
 }
 
-async fn find_key(api: &Api, headers: &HeaderMap) -> Result<Arc<KeyRow>, ApiError> {
+async fn find_key(api: &Api, headers: &HeaderMap) -> Result<Arc<FoundKey>, ApiError> {
     let mut sent = headers.get_all("x-api-key").iter();
     let api_key = sent.next().ok_or(ApiError::MissingApiKey)?;
     let api_key = api_key.to_str().map_err(|_| ApiError::InvalidApiKey)?;

@@ -46,5 +46,7 @@ mod webhooks;
 pub use app::{Api, Clock, WebhookRules};
 pub use error::Code;
 pub use load::Limits;
+pub use once::fingerprint;
 pub use openapi::{document, document_text};
 pub use server::{router, serve};
+pub use signature::{UsedNonce, check_signature};

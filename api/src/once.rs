@@ -120,7 +120,7 @@ fn replay(stored: StoredResponse) -> Response {
 }
 
 /// SHA-256 over method, path with query and raw body. A zero byte ends the first two: neither can hold one.
-fn fingerprint(method: &str, path: &str, body: &[u8]) -> [u8; 32] {
+pub fn fingerprint(method: &str, path: &str, body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [method.as_bytes(), &[0], path.as_bytes(), &[0], body] {
         hash.update(part);

@@ -9,9 +9,8 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use dvp_core::secrets::mac;
+use dvp_core::secrets::MacKey;
 use http_body_util::LengthLimitError;
-use subtle::ConstantTimeEq;
 
 use crate::app::Api;
 use crate::auth::Caller;
@@ -60,35 +59,53 @@ fn verify(
     headers: &HeaderMap,
     body: &[u8],
 ) -> Result<(), ApiError> {
-    let bad = ApiError::InvalidSignature;
-    let signature = single(headers, "x-signature", "X-Signature is missing or sent twice").map_err(bad)?;
-    let timestamp = single(headers, "x-timestamp", "X-Timestamp is missing or sent twice").map_err(bad)?;
-    let nonce = single(headers, "x-nonce", "X-Nonce is missing or sent twice").map_err(bad)?;
-    let signature = parse_signature(signature).ok_or(bad("X-Signature must be 64 lowercase hex digits"))?;
-    let sent_at = parse_timestamp(timestamp).ok_or(bad("X-Timestamp must be Unix seconds"))?;
-    if !(16..=64).contains(&nonce.len()) || !nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(bad("X-Nonce must be 16 to 64 visible ASCII characters"));
-    }
-    let now = api.now().unix_secs();
-    if now.abs_diff(sent_at) > WINDOW_SECS {
-        return Err(bad("X-Timestamp is more than 300 seconds from the service's clock"));
-    }
-    let vault = &api.engine.context().vault;
-    let secret = vault
-        .open(&caller.key_id, &caller.sealed_secret)
+    let key = caller
+        .signing(&api.engine.context().vault)
         .map_err(|error| ApiError::Internal(format!("key {}: {error}", caller.key_id)))?;
-    let canonical =
-        [method.as_str().as_bytes(), path.as_bytes(), timestamp.as_bytes(), nonce.as_bytes(), body].concat();
-    if !bool::from(mac(&secret, &canonical).ct_eq(&signature)) {
-        return Err(bad("X-Signature does not match the request"));
-    }
+    let now = api.now().unix_secs();
+    let used = check_signature(key, method, path, headers, body, now).map_err(ApiError::InvalidSignature)?;
     // Last, so that nobody without the secret can use up a nonce.
-    let expires = sent_at.saturating_add(WINDOW_SECS);
-    if api.nonces.first_use(&caller.key_id, nonce, now, expires) {
+    if api.nonces.first_use(&caller.key_id, used.nonce, now, used.expires) {
         Ok(())
     } else {
-        Err(bad("X-Nonce was used before"))
+        Err(ApiError::InvalidSignature("X-Nonce was used before"))
     }
+}
+
+/// The nonce of a request whose signature is right, to be used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UsedNonce<'a> {
+    pub nonce: &'a str,
+    /// Unix seconds: until then the timestamp would be accepted again.
+    pub expires: u64,
+}
+
+/// Checks the signature headers of a request against what it signs. `now` is Unix seconds. The error names the cause.
+pub fn check_signature<'a>(
+    key: &MacKey,
+    method: &Method,
+    path: &str,
+    headers: &'a HeaderMap,
+    body: &[u8],
+    now: u64,
+) -> Result<UsedNonce<'a>, &'static str> {
+    let signature = single(headers, "x-signature", "X-Signature is missing or sent twice")?;
+    let timestamp = single(headers, "x-timestamp", "X-Timestamp is missing or sent twice")?;
+    let nonce = single(headers, "x-nonce", "X-Nonce is missing or sent twice")?;
+    let signature = parse_signature(signature).ok_or("X-Signature must be 64 lowercase hex digits")?;
+    let sent_at = parse_timestamp(timestamp).ok_or("X-Timestamp must be Unix seconds")?;
+    if !(16..=64).contains(&nonce.len()) || !nonce.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("X-Nonce must be 16 to 64 visible ASCII characters");
+    }
+    if now.abs_diff(sent_at) > WINDOW_SECS {
+        return Err("X-Timestamp is more than 300 seconds from the service's clock");
+    }
+    let canonical =
+        [method.as_str().as_bytes(), path.as_bytes(), timestamp.as_bytes(), nonce.as_bytes(), body];
+    if !key.verifies(&canonical, &signature) {
+        return Err("X-Signature does not match the request");
+    }
+    Ok(UsedNonce { nonce, expires: sent_at.saturating_add(WINDOW_SECS) })
 }
 
 fn single<'a>(headers: &'a HeaderMap, name: &str, problem: &'static str) -> Result<&'a str, &'static str> {

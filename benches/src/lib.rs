@@ -5,4 +5,6 @@ pub mod figure;
 pub mod fix;
 pub mod fix_messages;
 pub mod house;
+pub mod http;
+pub mod reads;
 pub mod submit;

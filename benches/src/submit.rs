@@ -13,7 +13,7 @@ use crate::figure::{Figure, per_second};
 use crate::house::{House, order};
 
 /// Orders made beforehand for each second of measuring: more than a machine of ours can take.
-const ORDERS_A_SECOND: usize = 20_000;
+pub(crate) const ORDERS_A_SECOND: usize = 20_000;
 
 /// Measures for `seconds`, with `concurrency` callers each waiting for its answer.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
@@ -29,7 +29,8 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     Ok(Figure { name: "submit", value, unit: "orders/s", floor })
 }
 
-async fn submissions(
+/// Submissions a second through the engine.
+pub(crate) async fn submissions(
     house: &House,
     orders: Vec<IntentRequest>,
     seconds: u64,

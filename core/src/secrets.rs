@@ -99,6 +99,31 @@ impl Vault {
     }
 }
 
+/// A key of HMAC-SHA256, prepared once for many messages.
+#[derive(Clone)]
+pub struct MacKey(Hmac<Sha256>);
+
+impl std::fmt::Debug for MacKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("<secret>")
+    }
+}
+
+impl MacKey {
+    pub fn new(key: &[u8]) -> Self {
+        Self(Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length"))
+    }
+
+    /// Whether `expected` is the MAC of the parts one after the other. Takes as long either way.
+    pub fn verifies(&self, parts: &[&[u8]], expected: &[u8; 32]) -> bool {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        mac.verify_slice(expected).is_ok()
+    }
+}
+
 /// HMAC-SHA256.
 pub fn mac(key: &[u8], message: &[u8]) -> [u8; 32] {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
@@ -129,6 +154,15 @@ mod tests {
         let digest: [u8; 32] = Sha256::digest(vault.preimage("exe_1")).into();
         assert_eq!(vault.hashlock("exe_1"), digest);
         assert_ne!(vault.preimage("exe_1"), vault.preimage("exe_2"));
+    }
+
+    #[test]
+    fn a_prepared_key_verifies_the_same_mac_over_parts_and_no_other() {
+        let key = MacKey::new(b"Jefe");
+        let expected = mac(b"Jefe", b"what do ya want for nothing?");
+        assert!(key.verifies(&[b"what do ya want ", b"", b"for nothing?"], &expected));
+        assert!(!key.verifies(&[b"what do ya want for nothing!"], &expected));
+        assert!(!MacKey::new(b"jefe").verifies(&[b"what do ya want for nothing?"], &expected));
     }
 
     #[test]

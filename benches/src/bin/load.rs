@@ -23,6 +23,10 @@ struct Cli {
 enum What {
     /// Durable submissions through the engine, beside durable single-row INSERTs.
     Submit,
+    /// `POST /v1/intents` over loopback, signed and idempotent, beside submissions through the engine.
+    Http,
+    /// `GET /v1/executions/{reference}` over loopback, beside a bare route that returns the same bytes.
+    Reads,
     /// The FIX echo acceptor over loopback, beside a bare echo of bytes.
     Fix {
         /// A command that starts another engine's echo acceptor, to be measured in the same run; it prints
@@ -41,6 +45,14 @@ fn main() -> anyhow::Result<()> {
         What::Submit => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::submit::measure(cli.seconds, cli.concurrency))?]
+        }
+        What::Http => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            vec![runtime.block_on(dvp_benches::http::measure(cli.seconds, cli.concurrency))?]
+        }
+        What::Reads => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            vec![runtime.block_on(dvp_benches::reads::measure(cli.seconds, cli.concurrency))?]
         }
         What::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
         What::BareEcho => {

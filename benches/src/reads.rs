@@ -1,0 +1,60 @@
+//! `GET /v1/executions/{reference}` over loopback, beside a bare route that returns the same bytes: what key, limits,
+//! lookup and rendering cost.
+
+use axum::Router;
+use axum::http::header;
+use axum::routing::get;
+use dvp_core::engine::SubmitCommand;
+use dvp_core::store::executions::RefType;
+use dvp_core::writer::Outcome;
+use tokio::net::TcpListener;
+
+use crate::figure::Figure;
+use crate::house::{House, order};
+use crate::http::{Served, drive};
+
+/// How many executions there are to be read.
+const EXECUTIONS: usize = 1_000;
+
+/// Measures for `seconds`, with `concurrency` connections each waiting for its answer.
+pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
+    let dir = tempfile::tempdir()?;
+    let house = House::start(dir.path()).await?;
+    let served = Served::start(&house).await?;
+    let mut requests = Vec::with_capacity(EXECUTIONS);
+    let mut body = String::new();
+    for _ in 0..EXECUTIONS {
+        let command =
+            SubmitCommand { tenant: house.tenant.clone(), request: order()?, idempotency: None, fix: None };
+        let Outcome::Accepted(accepted) = house.engine.submit(command).await?.outcome else {
+            anyhow::bail!("an order was not accepted");
+        };
+        let reference = &accepted.reference;
+        requests.push(request(reference, &served.keys.api_key));
+        let view = house.engine.execution(&house.tenant, RefType::ExecutionId, reference).await?;
+        body = serde_json::to_string(&view)?;
+    }
+    let bare = TcpListener::bind("127.0.0.1:0").await?;
+    let address = bare.local_addr()?;
+    let answer = move || async move { ([(header::CONTENT_TYPE, "application/json")], body.clone()) };
+    let router = Router::new().route("/v1/executions/{reference}", get(answer));
+    tokio::spawn(async move { axum::serve(bare, router).await });
+
+    let turn = std::sync::atomic::AtomicUsize::new(0);
+    let next = || {
+        let n = turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        requests.get(n % EXECUTIONS).cloned()
+    };
+    let floor = drive(address, seconds, concurrency, 200, next).await?;
+    let value = drive(served.address, seconds, concurrency, 200, next).await?;
+    served.stop.cancel();
+    house.postgres.stop().await?;
+    Ok(Figure { name: "reads", value, unit: "requests/s", floor })
+}
+
+fn request(reference: &str, api_key: &str) -> Vec<u8> {
+    format!(
+        "GET /v1/executions/{reference}?refType=executionId HTTP/1.1\r\nhost: dvp\r\nx-api-key: {api_key}\r\n\r\n"
+    )
+    .into_bytes()
+}
