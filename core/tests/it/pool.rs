@@ -15,17 +15,19 @@ async fn a_transaction_whose_begin_was_given_up_does_not_swallow_what_comes_next
     let pool = pool_options().max_connections(1).connect_with(database.connect_options()).await.unwrap();
     let other = database.pool();
     sqlx::query("create table kept (round integer)").execute(other).await.unwrap();
+    let mut given_up = 0;
     for round in 0..20 {
         let mut conn = pool.acquire().await.unwrap();
         {
-            // BEGIN goes out with the first poll; nobody waits for its answer.
+            // BEGIN goes out with the first poll; nobody waits for its answer, which is seldom there at once.
             let mut begin = pin!(conn.begin());
             let first = begin.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            assert!(first.is_pending());
+            given_up += u32::from(first.is_pending());
         }
         drop(conn);
         sqlx::query("insert into kept values ($1)").bind(round).execute(&pool).await.unwrap();
         let kept: (i64,) = sqlx::query_as("select count(*) from kept").fetch_one(other).await.unwrap();
         assert_eq!(kept.0, i64::from(round) + 1);
     }
+    assert!(given_up > 0, "no answer was ever waited for");
 }
