@@ -34,6 +34,13 @@ enum What {
         #[arg(long, value_name = "COMMAND")]
         peer: Option<String>,
     },
+    /// Webhook deliveries to a TLS receiver, beside the same HTTP client in a bare loop.
+    Webhooks,
+    /// Pages of a feed of so many events, beside pages of one of ten thousand.
+    FeedPages {
+        #[arg(long, default_value_t = 10_000_000)]
+        events: i64,
+    },
     /// The floor of `fix`: sends back what it is sent.
     #[command(hide = true)]
     BareEcho,
@@ -53,6 +60,14 @@ fn main() -> anyhow::Result<()> {
         What::Reads => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::reads::measure(cli.seconds, cli.concurrency))?]
+        }
+        What::Webhooks => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            vec![runtime.block_on(dvp_benches::webhooks::measure(cli.seconds, cli.concurrency))?]
+        }
+        What::FeedPages { events } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            vec![runtime.block_on(dvp_benches::feed_pages::measure(*events))?]
         }
         What::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
         What::BareEcho => {

@@ -2,6 +2,8 @@
 //! and the seed when one was not.
 
 mod chain_sim;
+mod feed;
+mod webhooks;
 
 use std::process::ExitCode;
 
@@ -31,6 +33,10 @@ pub(crate) struct Seeds {
 enum What {
     /// Chains that fork, nodes that lose, lag and lie, a database that fails: does the indexer keep the chain?
     ChainSim(Seeds),
+    /// A reader pages while sixteen writers commit, some slowly, in one process and in two.
+    Feed(Seeds),
+    /// Hostile webhook receivers beside a healthy one.
+    Webhooks(Seeds),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -39,6 +45,8 @@ fn main() -> anyhow::Result<ExitCode> {
     let kept = runtime.block_on(async {
         match cli.what {
             What::ChainSim(seeds) => chain_sim::run(seeds).await,
+            What::Feed(seeds) => feed::run(seeds).await,
+            What::Webhooks(seeds) => webhooks::run(seeds).await,
         }
     })?;
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -1,0 +1,76 @@
+//! How long a page of the feed takes with ten thousand events, and with ten million of them: the slowest of the pages
+//! at the beginning, in the middle and at the end, with and without filters.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use dvp_core::store::events::{Filter, list_for_tenant};
+use dvp_domain::event::EventType;
+
+use crate::figure::Figure;
+use crate::house::House;
+
+const FEW: i64 = 10_000;
+const ROUNDS: usize = 200;
+
+/// Pages a second with `events` in the feed; the floor is pages a second with ten thousand.
+pub async fn measure(events: i64) -> anyhow::Result<Figure> {
+    let dir = tempfile::tempdir()?;
+    let house = House::start(dir.path()).await?;
+    fill(&house, 0, FEW).await?;
+    let few = page_time(&house, FEW).await?;
+    fill(&house, FEW, events).await?;
+    let many = page_time(&house, events).await?;
+    house.postgres.stop().await?;
+    let pages = |time: Duration| u64::try_from(1_000_000_000 / time.as_nanos().max(1)).unwrap_or(u64::MAX);
+    Ok(Figure { name: "feed-pages", value: pages(many), unit: "pages/s", floor: pages(few) })
+}
+
+async fn fill(house: &House, from: i64, to: i64) -> anyhow::Result<()> {
+    const CHUNK: i64 = 200_000;
+    let mut at = from;
+    while at < to {
+        let until = to.min(at.saturating_add(CHUNK));
+        // A tenth of the events is the reader's; one in ten thousand is of a rare type.
+        sqlx::query(
+            "insert into event (position, event_id, partner_id, livemode, reference, intent_id, sequence, type, \
+                                occurred_at, observed_at, object) \
+             select n, 'evt_' || n, case when n % 10 = 0 then $3 else 'ptn_' || n % 10 end, false, 'exe_' || n / 5, \
+                    'intent-' || n / 5, n % 5 + 1, \
+                    case when n % 10000 = 0 then 'payout.failed' else 'intent.accepted' end, \
+                    now(), now(), jsonb_build_object('filler', repeat('x', 200)) \
+             from generate_series($1::int8 + 1, $2::int8) n",
+        )
+        .bind(at)
+        .bind(until)
+        .bind(&house.tenant.partner_id)
+        .execute(&house.pool)
+        .await?;
+        at = until;
+    }
+    sqlx::query("update feed_counter set position = $1").bind(to).execute(&house.pool).await?;
+    sqlx::query("vacuum analyze event").execute(&house.pool).await?;
+    Ok(())
+}
+
+/// The median of the slowest kind of page.
+async fn page_time(house: &House, events: i64) -> anyhow::Result<Duration> {
+    let rare = Some(EventType::PayoutFailed);
+    let mut slowest = Duration::ZERO;
+    let mut conn = house.pool.acquire().await?;
+    for (after, kind) in
+        [(0, None), (events / 2, None), (events.saturating_sub(2000), None), (0, rare), (events, None)]
+    {
+        let filter = Filter { after, kind, limit: 100, ..Filter::default() };
+        let mut times = Vec::with_capacity(ROUNDS);
+        for _ in 0..ROUNDS {
+            let started = Instant::now();
+            let page = list_for_tenant(&mut conn, &house.tenant, &filter).await?;
+            times.push(started.elapsed());
+            ensure!(after == events || !page.is_empty(), "an empty page after {after}");
+        }
+        times.sort_unstable();
+        slowest = slowest.max(times.get(ROUNDS / 2).copied().unwrap_or_default());
+    }
+    Ok(slowest)
+}

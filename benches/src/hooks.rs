@@ -1,0 +1,75 @@
+//! Webhook endpoints of the house, and deliveries to receivers on this machine.
+
+use std::net::IpAddr;
+
+use anyhow::{Context as _, bail};
+use dvp_api::delivery::address::Reach;
+use dvp_api::delivery::{Delivery, DeliveryConfig};
+use dvp_core::store::idempotency::StoredResponse;
+use dvp_core::store::intents::Tenant;
+use dvp_core::store::partners::{self, NewKey};
+use dvp_core::webhooks::{Command, Outcome, Owner, carry_out};
+use dvp_domain::event::EventType;
+use tokio_util::sync::CancellationToken;
+
+use crate::house::House;
+use crate::receiver::Authority;
+
+/// What deliveries of a measurement may reach: this machine, and the public internet.
+pub fn config(authority: &Authority) -> DeliveryConfig {
+    DeliveryConfig {
+        reach: Reach::PublicAnd(vec![IpAddr::from([127, 0, 0, 1])]),
+        authorities: vec![authority.certificate()],
+        ..DeliveryConfig::default()
+    }
+}
+
+/// Delivers until the token is cancelled.
+pub fn deliver(house: &House, config: DeliveryConfig) -> anyhow::Result<CancellationToken> {
+    let stop = CancellationToken::new();
+    tokio::spawn(Delivery::new(house.engine.clone(), config)?.run(stop.clone()));
+    Ok(stop)
+}
+
+/// A partner of its own with an endpoint; returns whose it is.
+pub async fn endpoint(house: &House, name: &str, url: &str) -> anyhow::Result<Owner> {
+    let mut conn = house.pool.acquire().await?;
+    let id = format!("ptn_{name}");
+    let partner_id = partners::ensure_partner(&mut conn, &id, name, "enterprise", 1_000_000).await?;
+    let key_id = format!("key_{name}");
+    let vault = &house.engine.context().vault;
+    let key = NewKey {
+        key_id: key_id.clone(),
+        partner_id: partner_id.clone(),
+        env: "test",
+        key_hash: vault.api_key_hash(&key_id),
+        key_prefix: name.chars().take(8).collect(),
+        sealed_secret: vault.seal(&key_id, b"secret").context("seal")?,
+        scopes: vec![],
+    };
+    partners::ensure_key(&mut conn, &key).await?;
+    let owner = Owner { key_id, tenant: Tenant { partner_id, livemode: false } };
+    let subscribed_types = EventType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect();
+    ask(house, &owner, Command::Register { url: url.to_owned(), subscribed_types }).await?;
+    Ok(owner)
+}
+
+/// Asks something of an endpoint. Returns the event's id, where one is queued.
+pub async fn ask(house: &House, owner: &Owner, command: Command) -> anyhow::Result<String> {
+    fn render(outcome: &Outcome) -> StoredResponse {
+        let body = match outcome {
+            Outcome::Queued { event_id } => event_id.clone(),
+            Outcome::Registered { .. }
+            | Outcome::Updated(_)
+            | Outcome::Rotated { .. }
+            | Outcome::Replaying { .. } => String::new(),
+        };
+        StoredResponse { status: 200, body }
+    }
+    let mut conn = house.pool.acquire().await?;
+    let vault = &house.engine.context().vault;
+    match carry_out(&mut conn, vault, owner, command, None, render).await {
+        Ok(answer) => Ok(answer.response.body),
+        Err(error) => bail!("{error}"),
+    }
+}

@@ -1,0 +1,96 @@
+//! Deliveries a second to a TLS receiver on this machine, beside the same HTTP client in a bare loop to the same
+//! receiver: what durability, signing and the log cost.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use dvp_core::store::webhook_deliveries::{self as deliveries, NewDelivery, Origin};
+use dvp_core::store::webhooks;
+use dvp_domain::event::EventType;
+use futures_util::future::try_join_all;
+
+use crate::figure::{Figure, per_second};
+use crate::hooks;
+use crate::house::House;
+use crate::receiver::{Authority, Manner, Receiver, Reply};
+
+/// Deliveries queued beforehand for each second: more than a machine of ours sends.
+const QUEUED_A_SECOND: usize = 6000;
+const CHUNK: usize = 1000;
+
+/// Measures for `seconds`, with `concurrency` requests under way at most.
+pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
+    let authority = Authority::new().map_err(|error| anyhow::anyhow!("{error}"))?;
+    let manner = Manner { keep: false, ..Manner::default() };
+    let receiver = Receiver::start(&authority, manner, |_, _| Reply::Status(200))
+        .await
+        .map_err(|error| anyhow::anyhow!("{error}"))?;
+    let dir = tempfile::tempdir()?;
+    let house = House::start(dir.path()).await?;
+    let owner = hooks::endpoint(&house, "measured", &receiver.url("127.0.0.1")).await?;
+    let body = body();
+    let floor = bare(&authority, &receiver, &body, seconds, concurrency).await?;
+    let endpoint = webhooks::find_by_key(&mut *house.pool.acquire().await?, &owner.key_id).await?;
+    let endpoint = endpoint.context("the endpoint")?;
+    let count = usize::try_from(seconds)?.saturating_mul(QUEUED_A_SECOND);
+    for chunk in (0..count).collect::<Vec<_>>().chunks(CHUNK) {
+        let new: Vec<NewDelivery> = chunk
+            .iter()
+            .map(|n| NewDelivery {
+                endpoint_id: endpoint.id.clone(),
+                partner_id: endpoint.tenant.partner_id.clone(),
+                event_id: format!("evt_{n}"),
+                kind: EventType::IntentAccepted.as_str().to_owned(),
+                origin: Origin::Feed,
+                body: body.clone(),
+            })
+            .collect();
+        deliveries::insert(&mut *house.pool.acquire().await?, &new).await?;
+    }
+    let mut config = hooks::config(&authority);
+    config.limits.per_endpoint = concurrency;
+    let (before, started) = (receiver.count(), Instant::now());
+    let stop = hooks::deliver(&house, config)?;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let (sent, took) = (receiver.count().saturating_sub(before), started.elapsed());
+    ensure!(sent < count, "the deliveries queued beforehand ran out");
+    stop.cancel();
+    house.postgres.stop().await?;
+    Ok(Figure { name: "webhooks", value: per_second(sent, took), unit: "deliveries/s", floor })
+}
+
+/// An event of the usual size.
+fn body() -> String {
+    format!(r#"{{"object":"event","data":"{}"}}"#, "x".repeat(1100))
+}
+
+async fn bare(
+    authority: &Authority,
+    receiver: &Receiver,
+    body: &str,
+    seconds: u64,
+    concurrency: usize,
+) -> anyhow::Result<u64> {
+    let certificate = reqwest::Certificate::from_der(&authority.certificate())?;
+    let client = reqwest::Client::builder()
+        .tls_certs_only([certificate])
+        .no_proxy()
+        .pool_max_idle_per_host(concurrency)
+        .tcp_nodelay(true)
+        .build()?;
+    let url = receiver.url("127.0.0.1");
+    let started = Instant::now();
+    let until = started + Duration::from_secs(seconds);
+    let callers = (0..concurrency).map(|_| async {
+        let mut done = 0_usize;
+        while Instant::now() < until {
+            let answer = client.post(&url).body(body.to_owned()).send().await?;
+            ensure!(answer.status().is_success(), "refused");
+            answer.bytes().await?;
+            done = done.saturating_add(1);
+        }
+        Ok(done)
+    });
+    let done: usize = try_join_all(callers).await?.into_iter().sum();
+    Ok(per_second(done, started.elapsed()))
+}
