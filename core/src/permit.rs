@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use alloy::primitives::{Address, Signature, U256};
+use alloy::primitives::{Address, B256, Signature, U256, keccak256};
 use alloy::sol_types::{Eip712Domain, SolStruct, eip712_domain};
 use dvp_domain::intent::Permit;
 use secp256k1::ecdsa::{RecoverableSignature, RecoveryId};
@@ -22,16 +22,14 @@ alloy::sol! {
 /// The permit contract of the environment.
 #[derive(Debug, Clone)]
 pub struct PermitDomain {
-    domain: Eip712Domain,
+    /// The domain's hash, the same for every permit.
+    separator: B256,
 }
 
 impl PermitDomain {
     /// `name` is the permit contract's own name; the version is `1`.
     pub fn new(name: &str, chain_id: u64, verifying_contract: Address) -> Self {
-        let name = name.to_owned();
-        Self {
-            domain: eip712_domain! { name: name, version: "1", chain_id: chain_id, verifying_contract: verifying_contract, },
-        }
+        Self { separator: domain(name, chain_id, verifying_contract).separator() }
     }
 
     /// The digest a wallet signs. `None` when an address does not parse.
@@ -43,7 +41,9 @@ impl PermitDomain {
             nonce: U256::from(permit.nonce.get()),
             deadline: U256::from(permit.deadline),
         };
-        Some(signed.eip712_signing_hash(&self.domain).0)
+        let said = signed.eip712_hash_struct();
+        let message = [&[0x19, 0x01], self.separator.as_slice(), said.as_slice()];
+        Some(keccak256(message.concat()).0)
     }
 
     /// The wallet that signed, `0x` and lowercase hex. `None` when the signature is not one, or not canonical: a high
@@ -55,6 +55,11 @@ impl PermitDomain {
         let owner = recover(&signature, digest)?;
         Some(format!("{owner:#x}"))
     }
+}
+
+fn domain(name: &str, chain_id: u64, verifying_contract: Address) -> Eip712Domain {
+    let name = name.to_owned();
+    eip712_domain! { name: name, version: "1", chain_id: chain_id, verifying_contract: verifying_contract, }
 }
 
 /// The account whose key signed the digest.
@@ -74,6 +79,28 @@ mod tests {
     use alloy::signers::local::PrivateKeySigner;
 
     use super::*;
+
+    #[test]
+    fn the_digest_is_the_one_that_eip_712_says() {
+        let contract = Address::repeat_byte(7);
+        let signed = PermitSingle {
+            token: Address::repeat_byte(1),
+            amount: U256::from(5),
+            spender: Address::repeat_byte(2),
+            nonce: U256::from(3),
+            deadline: U256::from(9),
+        };
+        let permit = Permit {
+            token: signed.token.to_string(),
+            amount_minor: dvp_domain::money::Minor::new(5),
+            spender: signed.spender.to_string(),
+            nonce: dvp_domain::money::Minor::new(3),
+            deadline: 9,
+            signature: String::new(),
+        };
+        let expected = signed.eip712_signing_hash(&domain("Permit", 31337, contract));
+        assert_eq!(PermitDomain::new("Permit", 31337, contract).digest(&permit), Some(expected.0));
+    }
 
     #[test]
     fn the_recovered_account_is_the_signers_and_the_same_as_k256_finds() {

@@ -34,6 +34,8 @@ fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>, Vec<bool>
     of.map(|tenant| (tenant.partner_id.as_str(), tenant.livemode)).unzip()
 }
 
+// `offset 0` keeps the planner from turning a lookup a key into one walk through the whole index.
+
 /// Which of the intent ids were used before, accepted or not.
 pub async fn list_used_ids(
     conn: &mut PgConnection,
@@ -43,7 +45,7 @@ pub async fn list_used_ids(
     let ids: Vec<&str> = asked.iter().map(|(_, id)| *id).collect();
     let rows: Vec<(String, bool, String)> = sqlx::query_as(
         "select p, l, i from unnest($1::text[], $2::bool[], $3::text[]) as asked (p, l, i) \
-         where exists (select from intent where partner_id = p and livemode = l and intent_id = i)",
+         where exists (select from intent where partner_id = p and livemode = l and intent_id = i offset 0)",
     )
     .bind(partners)
     .bind(modes)
@@ -63,7 +65,7 @@ pub async fn list_used_client_references(
     let rows: Vec<(String, bool, String)> = sqlx::query_as(
         "select p, l, c from unnest($1::text[], $2::bool[], $3::text[]) as asked (p, l, c) \
          where exists (select from intent where partner_id = p and livemode = l and client_reference = c \
-                                            and reference is not null)",
+                                            and reference is not null offset 0)",
     )
     .bind(partners)
     .bind(modes)
@@ -108,7 +110,7 @@ pub async fn list_held_permits(
         asked.iter().map(|key| (key.owner.as_str(), key.nonce.as_str())).unzip();
     let rows: Vec<(String, String)> = sqlx::query_as(
         "select o, n from unnest($2::text[], $3::text[]) as asked (o, n) \
-         where exists (select from permit_use where chain_id = $1 and owner = o and nonce = n::numeric)",
+         where exists (select from permit_use where chain_id = $1 and owner = o and nonce = n::numeric offset 0)",
     )
     .bind(chain_id)
     .bind(owners)
