@@ -151,7 +151,9 @@ impl<R: ChainReader> Indexer<R> {
             return Err(error);
         };
         let mut last = self.last_seqs(cursor).await?;
-        rows.retain(|row| row.seq > last.get(&row.contract).copied().unwrap_or_default());
+        // Another contract may lack events from further back: its own hole will tell.
+        let known = last.get(&contract).copied().unwrap_or_default();
+        rows.retain(|row| row.contract == contract && row.seq > known);
         if rows.is_empty() || decode::continue_seqs(&mut last, &rows).is_err() {
             return Err(error);
         }

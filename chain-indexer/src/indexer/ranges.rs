@@ -153,11 +153,20 @@ impl<R: ChainReader> Indexer<R> {
     ) -> Result<(Vec<BlockRow>, Vec<LogRow>), IndexError> {
         let (deployment, contracts) = (&self.config.deployment, self.contracts());
         let (mut blocks, mut rows) = (Vec::new(), Vec::new());
-        let size = self.endpoints.shortest_range();
+        let mut size = self.endpoints.shortest_range();
         let mut from = from;
         while from <= to {
             let end = to.min(from + size - 1);
-            let fetched = fetch(node, deployment, contracts, from, end).await?;
+            let fetched = match fetch(node, deployment, contracts, from, end).await {
+                Err(IndexError::Rpc(error)) if size > 1 => match classify(&error) {
+                    Fault::Range { hint } => {
+                        size = hint.filter(|&hint| hint < size).unwrap_or(size / 2).max(1);
+                        continue;
+                    }
+                    Fault::Limited | Fault::Refused | Fault::Broken => return Err(error.into()),
+                },
+                fetched => fetched?,
+            };
             blocks.extend(fetched.blocks);
             rows.extend(fetched.rows);
             from = end + 1;

@@ -110,7 +110,8 @@ impl SimChain {
         };
         let mut grown = Vec::new();
         chain.grow(&mut grown, blocks);
-        let finalized = blocks.saturating_sub(chain.rng.between(4, 12));
+        // A deployment counts once it is final.
+        let finalized = blocks.saturating_sub(chain.rng.between(4, 12)).max(DEPLOYED_BLOCK);
         chain.views = vec![Arc::new(View { blocks: grown, finalized })];
         chain
     }
@@ -132,12 +133,12 @@ impl SimChain {
         let mut blocks = now.blocks.clone();
         let mut finalized = now.finalized;
         match self.rng.between(0, 99) {
-            0..=49 => self.grow(&mut blocks, 1),
-            50..=59 => {
+            0..=39 => self.grow(&mut blocks, 1),
+            40..=49 => {
                 let count = self.rng.between(2, 5);
                 self.grow(&mut blocks, count);
             }
-            60..=79 if tip > finalized => {
+            50..=79 if tip > finalized => {
                 let depth = self.rng.between(1, tip - finalized);
                 let longer = self.rng.between(0, 3);
                 self.fork(&mut blocks, depth, (depth + longer).saturating_sub(1));
@@ -153,11 +154,12 @@ impl SimChain {
     /// Takes back final blocks, which no chain may.
     pub(super) fn violate(&mut self) {
         let now = self.now();
-        let depth = now.tip().head.number - now.finalized + self.rng.between(1, 20);
-        let mut blocks = now.blocks.clone();
-        if now.finalized <= DEPLOYED_BLOCK + 24 {
+        let above_the_start = now.finalized - DEPLOYED_BLOCK;
+        if above_the_start < 2 {
             return;
         }
+        let depth = now.tip().head.number - now.finalized + self.rng.between(1, above_the_start.min(20) - 1);
+        let mut blocks = now.blocks.clone();
         self.fork(&mut blocks, depth, depth + 2);
         self.violated = true;
         self.show(blocks, now.finalized);

@@ -88,6 +88,10 @@ impl Sim {
     pub(super) const fn new(chain: SimChain, weaknesses: Vec<Weaknesses>, rng: Rng) -> Self {
         Self { chain, weaknesses, rng, quiet: false, calls: 0 }
     }
+
+    pub(super) fn weaknesses(&self) -> &[Weaknesses] {
+        &self.weaknesses
+    }
 }
 
 /// One endpoint.

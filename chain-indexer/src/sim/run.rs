@@ -123,16 +123,10 @@ impl SimDatabase {
 pub async fn run_seed(database: &SimDatabase, seed: u64) -> Result<Outcome, String> {
     database.empty().await.map_err(|error| error.to_string())?;
     let mut run = Run::new(database, seed).await?;
-    let disturbed_steps = run.rng.between(30, 90);
-    for _ in 0..disturbed_steps {
-        run.disturbed_step().await?;
-        if run.outcome.halted {
-            break;
-        }
+    match run.to_the_end().await {
+        Ok(()) => Ok(run.outcome),
+        Err(broken) => Err(format!("{broken}\n  {}", run.scene())),
     }
-    run.reach_the_head().await?;
-    run.final_questions().await?;
-    Ok(run.outcome)
 }
 
 struct Run<'a> {
@@ -157,7 +151,7 @@ impl<'a> Run<'a> {
     async fn new(database: &'a SimDatabase, seed: u64) -> Result<Self, String> {
         let mut rng = Rng::new(seed);
         let chain_id = 1 + seed % 1_000_000_000;
-        let blocks = if rng.chance(400) { rng.between(80, 320) } else { rng.between(8, 40) };
+        let blocks = if rng.chance(300) { rng.between(80, 320) } else { rng.between(6, 14) };
         let chain = SimChain::new(seed, chain_id, blocks);
         let endpoints = usize::try_from(rng.between(1, 3)).unwrap_or(1);
         let weaknesses = (0..endpoints).map(|_| Weaknesses::draw(&mut rng)).collect();
@@ -177,6 +171,32 @@ impl<'a> Run<'a> {
         let violates = rng.chance(40);
         let (consumed, outcome) = (Consumed::new(), Outcome::default());
         Ok(Self { database, rng, sim, config, endpoints, indexer, lease, consumed, violates, outcome })
+    }
+
+    async fn to_the_end(&mut self) -> Result<(), String> {
+        let disturbed_steps = self.rng.between(50, 140);
+        for _ in 0..disturbed_steps {
+            self.disturbed_step().await?;
+            if self.outcome.halted {
+                break;
+            }
+        }
+        self.reach_the_head().await?;
+        self.final_questions().await
+    }
+
+    /// What a person needs to understand a failure.
+    fn scene(&self) -> String {
+        let sim = self.sim();
+        let now = sim.chain.now();
+        let (tip, finalized, violated) = (now.tip().head.number, now.finalized, sim.chain.violated);
+        let ChainConfig { confirmations, finality_margin, finality_depth, .. } = &self.config;
+        let endpoints = sim.weaknesses();
+        format!(
+            "tip {tip}, finalized {finalized}, violated {violated}, confirmations {confirmations}, margin \
+             {finality_margin}, depth {finality_depth:?}, {endpoints:?}, {:?}",
+            self.outcome
+        )
     }
 
     fn sim(&self) -> std::sync::MutexGuard<'_, Sim> {
