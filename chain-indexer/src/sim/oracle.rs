@@ -8,7 +8,7 @@ use alloy::rpc::types::Log;
 use alloy::sol_types::SolEventInterface;
 use dvp_core::store::PgPool;
 use dvp_core::store::chain::{self as store, Cursor};
-use sqlx::Row;
+use sqlx::{PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -34,26 +34,41 @@ pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor
     store::find_cursor(&mut conn, chain_id).await.map_err(|error| error.to_string())
 }
 
+/// Cursor and canonical events at one moment: a step that was dropped may still be committing.
+pub(super) struct Snapshot {
+    pub(super) cursor: Cursor,
+    kept: BTreeSet<Kept>,
+}
+
+/// `None` before anything was read.
+pub(super) async fn snapshot(pool: &PgPool, chain_id: u64) -> Result<Option<Snapshot>, Broken> {
+    let begin = "begin isolation level repeatable read read only";
+    let mut tx = pool.begin_with(begin).await.map_err(|error| error.to_string())?;
+    let cursor = store::find_cursor(&mut tx, chain_id).await.map_err(|error| error.to_string())?;
+    let kept = kept(&mut tx, chain_id).await?;
+    tx.rollback().await.map_err(|error| error.to_string())?;
+    Ok(cursor.map(|cursor| Snapshot { cursor, kept }))
+}
+
 /// At any moment: what is kept is what some branch of the chain has, from the beginning, without a hole. `whole`: and
 /// nothing of it is missing.
-pub(super) async fn rows_are_of_one_branch(
-    pool: &PgPool,
+pub(super) fn rows_are_of_one_branch(
     sim: &Mutex<Sim>,
-    cursor: &Cursor,
+    snapshot: &Snapshot,
     whole: bool,
 ) -> Result<(), Broken> {
+    let Snapshot { cursor, kept } = snapshot;
     let expected = expected(&locked(sim).chain, cursor.head_hash)?;
-    let kept = kept(pool, cursor.chain_id).await?;
-    if kept == expected {
+    if *kept == expected {
         return Ok(());
     }
     if whole {
-        let missing: Vec<_> = expected.difference(&kept).take(3).collect();
+        let missing: Vec<_> = expected.difference(kept).take(3).collect();
         let false_ones: Vec<_> = kept.difference(&expected).take(3).collect();
         return Err(format!("rows differ from the chain: missing {missing:?}, not there {false_ones:?}"));
     }
     let mut next: HashMap<Address, u64> = HashMap::new();
-    for row in &kept {
+    for row in kept {
         if !expected.contains(row) {
             return Err(format!("a row that the chain does not have: {row:?}"));
         }
@@ -118,13 +133,13 @@ fn seq(chain: &SimChain, log: &Log) -> Result<u64, Broken> {
     }
 }
 
-async fn kept(pool: &PgPool, chain_id: u64) -> Result<BTreeSet<Kept>, Broken> {
+async fn kept(conn: &mut PgConnection, chain_id: u64) -> Result<BTreeSet<Kept>, Broken> {
     let rows = sqlx::query(
         "select block_number, log_index, block_hash, tx_hash, contract, seq
          from chain_log where chain_id = $1 and canonical",
     )
     .bind(chain_id.cast_signed())
-    .fetch_all(pool)
+    .fetch_all(conn)
     .await
     .map_err(|error| error.to_string())?;
     Ok(rows

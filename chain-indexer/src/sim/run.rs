@@ -11,7 +11,7 @@ use dvp_core::store::PgPool;
 use dvp_core::store::StoreError;
 use dvp_core::store::chain::Cursor;
 use dvp_core::store::lease::Lease;
-use sqlx::postgres::PgPoolOptions;
+use dvp_core::store::pool::pool_options;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -92,7 +92,7 @@ impl SimDatabase {
         let admin = database.pool().clone();
         sqlx::raw_sql(SABOTAGE).execute(&admin).await?;
         let options = database.connect_options().application_name(&name);
-        let pool = PgPoolOptions::new().max_connections(1).connect_with(options).await?;
+        let pool = pool_options().max_connections(1).connect_with(options).await?;
         Ok(Self { pool, admin, name, _database: database })
     }
 
@@ -123,7 +123,7 @@ impl SimDatabase {
 pub async fn run_seed(database: &SimDatabase, seed: u64) -> Result<Outcome, String> {
     database.empty().await.map_err(|error| error.to_string())?;
     let mut run = Run::new(database, seed).await?;
-    match run.to_the_end().await {
+    match run.live().await {
         Ok(()) => Ok(run.outcome),
         Err(broken) => Err(format!("{broken}\n  {}", run.scene())),
     }
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         Ok(Self { database, rng, sim, config, endpoints, indexer, lease, consumed, violates, outcome })
     }
 
-    async fn to_the_end(&mut self) -> Result<(), String> {
+    async fn live(&mut self) -> Result<(), String> {
         let disturbed_steps = self.rng.between(50, 140);
         for _ in 0..disturbed_steps {
             self.disturbed_step().await?;
@@ -250,9 +250,10 @@ impl<'a> Run<'a> {
 
     /// Somebody else takes the duty: what we write from then on must be refused.
     async fn another_owner(&mut self) -> Result<Result<Step, IndexError>, String> {
-        let before = self.cursor().await?;
+        // Waits for the commit of a step that was dropped: it holds the duty's row.
         self.lease.release(&self.database.admin).await.map_err(|error| error.to_string())?;
         let next = lease(self.database, self.config.chain_id).await?;
+        let before = self.cursor().await?;
         let result = self.indexer.step(&self.lease).await;
         let wrote = matches!(result, Ok(Step::Advanced | Step::Unwound | Step::Repaired));
         let after = self.cursor().await?;
@@ -314,9 +315,10 @@ impl<'a> Run<'a> {
     }
 
     async fn questions(&self, whole: bool) -> Result<(), String> {
-        let Some(cursor) = self.cursor().await? else { return Ok(()) };
-        oracle::rows_are_of_one_branch(&self.database.admin, &self.sim, &cursor, whole).await?;
-        oracle::final_is_final(&self.sim().chain, &cursor)
+        let snapshot = oracle::snapshot(&self.database.admin, self.config.chain_id).await?;
+        let Some(snapshot) = snapshot else { return Ok(()) };
+        oracle::rows_are_of_one_branch(&self.sim, &snapshot, whole)?;
+        oracle::final_is_final(&self.sim().chain, &snapshot.cursor)
     }
 
     async fn final_questions(&mut self) -> Result<(), String> {
