@@ -42,6 +42,14 @@ pub struct Windows {
     pub timelock_secs: u64,
 }
 
+impl Windows {
+    /// No leg begins in the last quarter of the time to the fill deadline: it is kept for what has begun to end and
+    /// to be recorded on the chain.
+    pub const fn begin_before(self, fill_deadline: u64) -> u64 {
+        fill_deadline.saturating_sub(self.fill_secs / 4)
+    }
+}
+
 #[derive(Debug)]
 pub struct Context {
     pub registry: Registry,

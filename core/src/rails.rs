@@ -10,22 +10,7 @@ use std::pin::Pin;
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::RailAnswer;
-
-/// Which leg of a settlement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum LegKind {
-    Offramp,
-    Payout,
-}
-
-impl LegKind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Offramp => "offramp",
-            Self::Payout => "payout",
-        }
-    }
-}
+pub use dvp_domain::settlement::leg::LegKind;
 
 /// What a rail is asked to do. The reference is the same at every attempt.
 #[derive(Debug, Clone)]

@@ -328,4 +328,4 @@ fn funder(terms: &Terms) -> Option<Owner> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -14,8 +14,11 @@
 //! after state and effects were committed together. There is a lock when, and only when, the input is a token, and an
 //! offramp leg unless money is paid for money.
 
+pub mod leg;
+
 use serde::{Deserialize, Serialize};
 
+pub use self::leg::Withheld;
 use crate::decision::Plan;
 use crate::event::EventType;
 use crate::ids::{PartnerId, Reference};
@@ -56,9 +59,20 @@ pub struct AssetAmount {
 pub struct Lock {
     pub tx_hash: String,
     pub timelock_expires_at: Timestamp,
+    /// No leg begins later: before anyone may cancel on the chain there must be time to record what was paid. `None`
+    /// for locks of before this was kept.
+    #[serde(default)]
+    pub begin_before: Option<Timestamp>,
     /// The escrow gave the funds back while a leg was still under way.
     #[serde(default)]
     pub refunded: bool,
+}
+
+impl Lock {
+    /// A leg that has not begun by now does not begin any more.
+    pub fn is_too_late(&self, now: Timestamp) -> bool {
+        self.begin_before.is_some_and(|before| now >= before)
+    }
 }
 
 /// A leg that ended well.
@@ -159,13 +173,35 @@ pub enum RailAnswer {
 pub enum Happened {
     LockDue,
     CancelAsked,
-    DeadlinePassed { at: Timestamp },
-    Locked { lock: Lock, at: Timestamp },
-    LockFailed { code: String, message: String, at: Timestamp },
-    Offramp { answer: RailAnswer, at: Timestamp },
-    Payout { answer: RailAnswer, at: Timestamp },
+    DeadlinePassed {
+        at: Timestamp,
+    },
+    Locked {
+        lock: Lock,
+        at: Timestamp,
+    },
+    LockFailed {
+        code: String,
+        message: String,
+        at: Timestamp,
+    },
+    Offramp {
+        answer: RailAnswer,
+        at: Timestamp,
+    },
+    Payout {
+        answer: RailAnswer,
+        at: Timestamp,
+    },
+    /// The leg under way was provably never called and is not called any more.
+    Withheld {
+        why: Withheld,
+        at: Timestamp,
+    },
     Filled,
-    Settled { tx_hash: String },
+    Settled {
+        tx_hash: String,
+    },
     Refunded,
     Anchored(Finality),
 }
@@ -280,6 +316,12 @@ impl State {
             (Self::Paying { lock, offramp, leg }, Happened::Payout { answer, at }) => {
                 paying(terms, Paying { lock, offramp, leg }, answer, at)
             }
+            (Self::Converting { lock, .. }, Happened::Withheld { why, at }) => {
+                conversion_failed(terms, lock, why.failure(Stage::Offramp), at)
+            }
+            (Self::Paying { lock, offramp, .. }, Happened::Withheld { why, at }) => {
+                payout_failed(terms, lock, offramp, why.failure(Stage::Payout), at)
+            }
             (Self::Releasing { lock, offramp, payout, .. }, Happened::Filled) => {
                 Step::quiet(Self::Releasing { lock, offramp, payout, filled: true }, Vec::new())
             }
@@ -307,6 +349,7 @@ impl State {
                 | Happened::LockFailed { .. }
                 | Happened::Offramp { .. }
                 | Happened::Payout { .. }
+                | Happened::Withheld { .. }
                 | Happened::Filled
                 | Happened::Settled { .. }
                 | Happened::Anchored(_),
@@ -359,6 +402,7 @@ impl Happened {
             Self::LockFailed { .. } => "lock_failed",
             Self::Offramp { .. } => "offramp",
             Self::Payout { .. } => "payout",
+            Self::Withheld { .. } => "withheld",
             Self::Filled => "filled",
             Self::Settled { .. } => "settled",
             Self::Refunded => "refunded",
@@ -413,38 +457,50 @@ fn converting(terms: &Terms, lock: Option<Lock>, leg: Leg, answer: RailAnswer, a
         }
         RailAnswer::Done(_) if is_gone(lock.as_ref()) => {
             // Nobody is paid for funds that went back.
-            let message = "the funds went back to the wallet before the payout".to_owned();
-            conversion_failed(terms, lock, "lock_refunded".to_owned(), message, false, at)
+            conversion_failed(terms, lock, Withheld::FundsGone.failure(Stage::Offramp), at)
         }
-        RailAnswer::Done(offramp) => {
-            let done_at = offramp.occurred_at;
-            let next = State::Paying { lock, offramp: Some(offramp), leg: Leg::default() };
-            let converted =
-                Emitted { kind: EventType::OfframpCompleted, occurred_at: done_at, state: next.clone() };
-            let initiated =
-                Emitted { kind: EventType::PayoutInitiated, occurred_at: at, state: next.clone() };
-            let pay = if terms.pays_on_chain() { Effect::TransferOnChain } else { Effect::CallPayout };
-            let effects = vec![Effect::Post(ledger::converted(terms)), pay];
-            Step { next, events: vec![converted, initiated], effects }
-        }
+        RailAnswer::Done(offramp) => converted(terms, lock, offramp, at),
         RailAnswer::Failed { code, message, retryable } => {
-            conversion_failed(terms, lock, code, message, retryable, at)
+            let failure = Failure { stage: Stage::Offramp, code, message, retryable };
+            conversion_failed(terms, lock, failure, at)
         }
     }
 }
 
-fn conversion_failed(
-    terms: &Terms,
-    lock: Option<Lock>,
-    code: String,
-    message: String,
-    retryable: bool,
-    at: Timestamp,
-) -> Step {
-    let failure = Failure { stage: Stage::Offramp, code, message, retryable };
+/// The payout begins, or is withheld for want of time.
+fn converted(terms: &Terms, lock: Option<Lock>, offramp: LegDone, at: Timestamp) -> Step {
+    let late = lock.as_ref().is_some_and(|lock| lock.is_too_late(at));
+    let done_at = offramp.occurred_at;
+    let next = State::Paying { lock: lock.clone(), offramp: Some(offramp.clone()), leg: Leg::default() };
+    let converted = Emitted { kind: EventType::OfframpCompleted, occurred_at: done_at, state: next.clone() };
+    let initiated = Emitted { kind: EventType::PayoutInitiated, occurred_at: at, state: next.clone() };
+    let post = Effect::Post(ledger::converted(terms));
+    if late {
+        let failed = payout_failed(terms, lock, Some(offramp), Withheld::TooLate.failure(Stage::Payout), at);
+        let events = [converted, initiated].into_iter().chain(failed.events).collect();
+        let effects = [post].into_iter().chain(failed.effects).collect();
+        return Step { next: failed.next, events, effects };
+    }
+    let pay = if terms.pays_on_chain() { Effect::TransferOnChain } else { Effect::CallPayout };
+    Step { next, events: vec![converted, initiated], effects: vec![post, pay] }
+}
+
+fn conversion_failed(terms: &Terms, lock: Option<Lock>, failure: Failure, at: Timestamp) -> Step {
     let refunded = is_gone(lock.as_ref());
     let next = State::ConversionFailed { lock, failure, refunded };
     Step::tell(next, EventType::OfframpFailed, at, vec![Effect::Post(ledger::released(terms))])
+}
+
+fn payout_failed(
+    terms: &Terms,
+    lock: Option<Lock>,
+    offramp: Option<LegDone>,
+    failure: Failure,
+    at: Timestamp,
+) -> Step {
+    let refunded = is_gone(lock.as_ref());
+    let next = State::PayoutFailed { lock, offramp, failure, refunded };
+    Step::tell(next, EventType::PayoutFailed, at, vec![Effect::Post(ledger::returned(terms))])
 }
 
 /// What [`State::Paying`] holds.
@@ -464,9 +520,7 @@ fn paying(terms: &Terms, Paying { lock, offramp, leg }: Paying, answer: RailAnsw
         RailAnswer::Done(payout) => paid(terms, lock, offramp, payout),
         RailAnswer::Failed { code, message, retryable } => {
             let failure = Failure { stage: Stage::Payout, code, message, retryable };
-            let refunded = is_gone(lock.as_ref());
-            let next = State::PayoutFailed { lock, offramp, failure, refunded };
-            Step::tell(next, EventType::PayoutFailed, at, vec![Effect::Post(ledger::returned(terms))])
+            payout_failed(terms, lock, offramp, failure, at)
         }
     }
 }
@@ -536,5 +590,7 @@ fn refunded(terms: &Terms, state: State) -> Option<Step> {
     Some(Step::quiet(next, vec![Effect::Post(ledger::refunded(terms))]))
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 pub(crate) mod tests;

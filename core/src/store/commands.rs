@@ -81,6 +81,17 @@ pub async fn list_open_facts(
         .collect()
 }
 
+/// The fill deadline of an execution's lock as it was sent, in Unix seconds.
+pub async fn find_fill_deadline(conn: &mut PgConnection, reference: &str) -> Result<Option<u64>, StoreError> {
+    let row: Option<(Value,)> = sqlx::query_as(
+        "select payload -> 'fill_deadline' from chain_command where reference = $1 and kind = 'create'",
+    )
+    .bind(reference)
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.and_then(|(deadline,)| deadline.as_u64()))
+}
+
 /// Marks facts as consumed.
 pub async fn consume_facts(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreError> {
     sqlx::query(

@@ -49,6 +49,8 @@ pub struct Claimed {
     pub in_flight: bool,
     pub attempts: i32,
     pub fence: i64,
+    /// When the rail was first called, or is about to be: by the database's clock.
+    pub called_at: DateTime<Utc>,
 }
 
 /// How a claim ends.
@@ -59,6 +61,8 @@ pub enum EffectEnd {
     Again {
         at: DateTime<Utc>,
         called: bool,
+        /// What was heard of it, for people.
+        heard: &'static str,
     },
 }
 
@@ -91,7 +95,8 @@ pub async fn claim(
     in_flight_secs: i32,
     limit: i64,
 ) -> Result<Vec<Claimed>, StoreError> {
-    let rows: Vec<(i64, String, String, bool, bool, i32, i64)> = sqlx::query_as(
+    type Row = (i64, String, String, bool, bool, i32, i64, DateTime<Utc>);
+    let rows: Vec<Row> = sqlx::query_as(
         "with due as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
                       from effect \
                       where run_at <= now() and (lease_until is null or lease_until < now()) \
@@ -100,7 +105,7 @@ pub async fn claim(
                 attempts = e.attempts + 1, called = true, \
                 called_at = case when due.called then e.called_at else now() end \
          from due where e.id = due.id \
-         returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.fence",
+         returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.fence, coalesce(e.called_at, now())",
     )
     .bind(limit)
     .bind(lease_secs)
@@ -108,21 +113,28 @@ pub async fn claim(
     .fetch_all(conn)
     .await?;
     rows.into_iter()
-        .map(|(id, reference, kind, called_before, fresh, attempts, fence)| {
+        .map(|(id, reference, kind, called_before, fresh, attempts, fence, called_at)| {
             let (kind, in_flight) = (EffectKind::parse(&kind)?, called_before && fresh);
-            Ok(Claimed { id, reference, kind, called_before, in_flight, attempts, fence })
+            Ok(Claimed { id, reference, kind, called_before, in_flight, attempts, fence, called_at })
         })
         .collect()
 }
 
-/// Marks a call that is about to be made again. `false`: the claim is somebody else's by now.
-pub async fn mark_called(conn: &mut PgConnection, id: i64, fence: i64) -> Result<bool, StoreError> {
-    let marked = sqlx::query("update effect set called_at = now() where id = $1 and fence = $2")
-        .bind(id)
-        .bind(fence)
-        .execute(conn)
-        .await?;
-    Ok(marked.rows_affected() > 0)
+/// Marks a call that is about to be made again and returns when, by the database's clock. `None`: the claim is
+/// somebody else's by now.
+pub async fn mark_called(
+    conn: &mut PgConnection,
+    id: i64,
+    fence: i64,
+) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let marked: Option<(DateTime<Utc>,)> = sqlx::query_as(
+        "update effect set called_at = now() where id = $1 and fence = $2 returning called_at",
+    )
+    .bind(id)
+    .bind(fence)
+    .fetch_optional(conn)
+    .await?;
+    Ok(marked.map(|row| row.0))
 }
 
 /// Ends claims whose fence still holds.
@@ -136,14 +148,16 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
                     .execute(&mut *conn)
                     .await?;
             }
-            EffectEnd::Again { at, called } => {
+            EffectEnd::Again { at, called, heard } => {
                 sqlx::query(
-                    "update effect set run_at = $3, called = $4, lease_until = null where id = $1 and fence = $2",
+                    "update effect set run_at = $3, called = $4, heard = $5, lease_until = null \
+                     where id = $1 and fence = $2",
                 )
                 .bind(id)
                 .bind(fence)
                 .bind(at)
                 .bind(called)
+                .bind(heard)
                 .execute(&mut *conn)
                 .await?;
             }

@@ -1,42 +1,46 @@
 //! Due effects: timers, and calls of the rails.
 //!
 //! A claim commits `called` before a rail is called. Whoever finds a claim that was called before asks the rail by
-//! reference first: only proof that the call never arrived lets it be made again.
+//! reference first: only proof that the call never arrived lets it be made again. What may be done with a claim is
+//! decided by [`leg`](dvp_domain::settlement::leg); here it is carried out. A slow rail holds up nothing but its own
+//! calls.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::canonical::sha256;
-use dvp_domain::settlement::{Happened, RailAnswer};
-use futures_util::future::join_all;
+use dvp_domain::settlement::leg::{Claim, First, Heard, Then, back_off_ms};
+use dvp_domain::settlement::{Happened, RailAnswer, State, Withheld};
 use tokio::sync::watch;
-use tracing::{Instrument, info, info_span, warn};
+use tokio::task::JoinSet;
+use tracing::{Instrument, error, info, info_span, warn};
 
-use super::step::{Taken, account, awaits_offramp, awaits_payout, take};
+use super::step::{Taken, account, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
-use crate::rails::{LegKind, Rail, RailError, RailRequest, RailStatus};
-use crate::store::StoreError;
+use crate::rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use crate::store::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect};
 use crate::store::executions::{self, Execution};
 use crate::writer::Consumed;
 
 /// How long a claim is this process's own.
 const LEASE_SECS: i32 = 30;
-/// Effects claimed at a time.
-const CLAIM: i64 = 128;
+/// Effects in hand at a time.
+const IN_HAND: usize = 256;
 /// How long a rail may take to answer.
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long after a call it may still take effect: longer than the rail may take to answer it.
 const IN_FLIGHT_SECS: i32 = 12;
 /// How often a leg under way is asked for.
-const ASK_AGAIN_MS: i64 = 500;
+const ASK_AGAIN_MS: u64 = 500;
 /// Back-off of a rail that is down: doubled at each attempt up to the longest.
-const RETRY_MS: i64 = 250;
-const RETRY_MAX_MS: i64 = 60_000;
+const RETRY_MS: u64 = 250;
+const RETRY_MAX_MS: u64 = 60_000;
 
+#[derive(Clone)]
 pub(super) struct Rails {
     pub offramp: Arc<dyn Rail>,
     pub payout: Arc<dyn Rail>,
@@ -44,15 +48,23 @@ pub(super) struct Rails {
 
 pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bool>) {
     let mut wake = Wake::new(engine, "dvp_feed", stop).await;
+    let mut in_hand = JoinSet::new();
     loop {
-        let pause = match carry_out_due(engine, rails).await {
+        let pause = match take_up_due(engine, rails, &mut in_hand).await {
             Ok(pause) => pause,
             Err(error) => {
                 warn!(%error, "effects are not carried out; trying again");
                 BACK_OFF
             }
         };
-        if !wake.wait(pause).await {
+        let full = in_hand.len() >= IN_HAND;
+        let go_on = tokio::select! {
+            go_on = wake.wait(pause) => go_on,
+            Some(_) = in_hand.join_next(), if full => !wake.stopped(),
+        };
+        while in_hand.try_join_next().is_some() {}
+        if !go_on {
+            while in_hand.join_next().await.is_some() {}
             return;
         }
         if wake.listener.is_none() {
@@ -61,25 +73,35 @@ pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bo
     }
 }
 
-/// Carries out what is due and returns how long there may be nothing to do.
-async fn carry_out_due(engine: &Engine, rails: &Rails) -> Result<Duration, EngineError> {
+/// Claims what is due and begins to carry it out. Returns how long there may be nothing to do.
+async fn take_up_due(
+    engine: &Engine,
+    rails: &Rails,
+    in_hand: &mut JoinSet<()>,
+) -> Result<Duration, EngineError> {
     loop {
+        let room = i64::try_from(IN_HAND.saturating_sub(in_hand.len())).unwrap_or(0);
+        if room == 0 {
+            return Ok(POLL);
+        }
         let mut conn = engine.pool.acquire().await?;
-        let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, CLAIM).await?;
+        let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, room).await?;
         if claimed.is_empty() {
             let next = effects::find_next_due(&mut conn).await?;
             let wait = next.and_then(|at| at.signed_duration_since(Utc::now()).to_std().ok());
             return Ok(wait.unwrap_or(POLL).min(POLL));
         }
         drop(conn);
-        join_all(claimed.into_iter().map(|claim| carry_out_logged(engine, rails, claim))).await;
+        for claim in claimed {
+            in_hand.spawn(carry_out_logged(engine.clone(), rails.clone(), claim));
+        }
     }
 }
 
 /// A failure leaves the claim to run out; it is taken up again then.
-async fn carry_out_logged(engine: &Engine, rails: &Rails, claim: Claimed) {
+async fn carry_out_logged(engine: Engine, rails: Rails, claim: Claimed) {
     let (id, kind) = (claim.id, claim.kind);
-    if let Err(error) = carry_out(engine, rails, claim).await {
+    if let Err(error) = carry_out(&engine, &rails, claim).await {
         warn!(%error, id, kind = kind.as_str(), "effect not carried out");
     }
 }
@@ -97,35 +119,29 @@ async fn carry_out(engine: &Engine, rails: &Rails, claim: Claimed) -> Result<(),
             reference = %execution.terms.reference,
             kind = claim.kind.as_str(),
         );
-        let taken = match claim.kind {
+        let (rail, leg) = match claim.kind {
             EffectKind::Lock => {
-                let deadline = execution.terms.request.deadline;
-                let happened = if now() < deadline {
-                    Happened::LockDue
-                } else {
-                    Happened::DeadlinePassed { at: deadline }
-                };
-                end_with(engine, execution, happened, &claim).instrument(span).await?
+                let taken = start(engine, execution, &claim).instrument(span).await?;
+                if taken != Taken::Stale {
+                    return Ok(());
+                }
+                continue;
             }
-            EffectKind::Offramp => {
-                call(engine, rails, execution, LegKind::Offramp, &claim).instrument(span).await?
-            }
-            EffectKind::Payout => {
-                call(engine, rails, execution, LegKind::Payout, &claim).instrument(span).await?
-            }
+            EffectKind::Offramp => (rails.offramp.as_ref(), LegKind::Offramp),
+            EffectKind::Payout => (rails.payout.as_ref(), LegKind::Payout),
         };
-        if taken != Taken::Stale {
+        let call = Call { engine, rail, leg, claim: &claim };
+        if call.carry_out(execution).instrument(span).await? != Taken::Stale {
             return Ok(());
         }
     }
 }
 
-async fn end_with(
-    engine: &Engine,
-    execution: Execution,
-    happened: Happened,
-    claim: &Claimed,
-) -> Result<Taken, EngineError> {
+/// The timer of an accepted order: its first step, or its end when the deadline has passed.
+async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<Taken, EngineError> {
+    let deadline = execution.terms.request.deadline;
+    let happened =
+        if now() < deadline { Happened::LockDue } else { Happened::DeadlinePassed { at: deadline } };
     take(engine, execution, happened, consumed(claim, EffectEnd::Done)).await
 }
 
@@ -133,104 +149,150 @@ fn consumed(claim: &Claimed, end: EffectEnd) -> Consumed {
     Consumed { fact: None, effect: Some(EndedEffect { id: claim.id, fence: claim.fence, end }) }
 }
 
-async fn call(
-    engine: &Engine,
-    rails: &Rails,
-    execution: Execution,
+/// A claimed leg and its rail.
+struct Call<'a> {
+    engine: &'a Engine,
+    rail: &'a dyn Rail,
     leg: LegKind,
-    claim: &Claimed,
-) -> Result<Taken, EngineError> {
-    let (rail, wanted) = match leg {
-        LegKind::Offramp => (&rails.offramp, awaits_offramp(&execution.state)),
-        LegKind::Payout => (&rails.payout, awaits_payout(&execution.state)),
-    };
-    if !wanted {
-        return end(engine, claim, EffectEnd::Done).await;
-    }
-    let request = rail_request(&execution, leg);
-    let heard = tokio::time::timeout(RAIL_TIMEOUT, ask(engine, rail.as_ref(), &request, claim))
-        .await
-        .unwrap_or(Err(RailError::Unconfirmed));
-    let at = now();
-    let answer = match heard {
-        Ok(answer) => answer,
-        Err(RailError::Down(why)) => {
-            // Down at the first call proves that nothing happened; down at a question proves nothing.
-            let end_at =
-                EffectEnd::Again { at: Utc::now() + back_off(claim.attempts), called: claim.called_before };
-            info!(%why, attempt = claim.attempts, "rail down; called again later");
-            return end(engine, claim, end_at).await;
-        }
-        Err(RailError::Unconfirmed) => {
-            let soon = TimeDelta::milliseconds(ASK_AGAIN_MS).max(back_off(claim.attempts) / 4);
-            let at = Utc::now() + soon;
-            info!(attempt = claim.attempts, "outcome unconfirmed; the rail will be asked");
-            return end(engine, claim, EffectEnd::Again { at, called: true }).await;
-        }
-    };
-    let ends = match &answer {
-        RailAnswer::InProgress { .. } => {
-            EffectEnd::Again { at: Utc::now() + TimeDelta::milliseconds(ASK_AGAIN_MS), called: true }
-        }
-        RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,
-    };
-    let happened = match leg {
-        LegKind::Offramp => Happened::Offramp { answer, at },
-        LegKind::Payout => Happened::Payout { answer, at },
-    };
-    take_answer(engine, execution, &happened, consumed(claim, ends)).await
+    claim: &'a Claimed,
 }
 
-/// Steps by what the rail answered. When the settlement moved meanwhile the answer is taken in again: the rail is not
-/// called again for it.
-async fn take_answer(
-    engine: &Engine,
-    mut execution: Execution,
-    happened: &Happened,
-    consumed: Consumed,
-) -> Result<Taken, EngineError> {
-    loop {
-        let reference = execution.terms.reference.to_string();
-        let taken = take(engine, execution, happened.clone(), consumed.clone()).await?;
-        if taken != Taken::Stale {
-            return Ok(taken);
-        }
-        let mut conn = engine.pool.acquire().await?;
-        let found = executions::find_by_reference(&mut conn, &reference).await?;
-        execution = found.ok_or_else(|| EngineError::Corrupt(format!("execution {reference} is gone")))?;
-    }
-}
-
-/// Calls the rail, or asks it first when an earlier call may have arrived.
-async fn ask(
-    engine: &Engine,
-    rail: &dyn Rail,
-    request: &RailRequest,
-    claim: &Claimed,
-) -> Result<RailAnswer, RailError> {
-    if claim.called_before {
-        match rail.status(request).await? {
-            RailStatus::Known(answer) => return Ok(answer),
-            // Not yet: it may still be on its way.
-            RailStatus::NeverSeen if claim.in_flight => return Err(RailError::Unconfirmed),
-            RailStatus::NeverSeen => info!("the rail has never seen the call; it is made"),
-        }
-        let unmarked = |error: StoreError| RailError::Down(error.to_string());
-        let mut conn = engine.pool.acquire().await.map_err(|error| unmarked(error.into()))?;
-        if !effects::mark_called(&mut conn, claim.id, claim.fence).await.map_err(unmarked)? {
-            return Err(RailError::Unconfirmed);
+impl Call<'_> {
+    async fn carry_out(&self, execution: Execution) -> Result<Taken, EngineError> {
+        let known = Claim { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
+        let mut request = rail_request(&execution, self.leg, self.claim.called_at);
+        let mut heard = "";
+        let then = match execution.state.first(self.leg, known, now()) {
+            First::Nothing => return self.end(EffectEnd::Done).await,
+            First::Withhold(why) => Then::Withhold(why),
+            First::Call => Then::Call,
+            First::Ask => {
+                let answer = self.ask(&request, &mut heard).await;
+                let then = execution.state.asked(known, answer, now());
+                if then == Then::Call {
+                    info!("the rail has never seen the call; it is made");
+                    match self.mark_called().await? {
+                        Some(at) => request.not_after = at + RAIL_TIMEOUT,
+                        // Somebody else's by now.
+                        None => return Ok(Taken::Ignored),
+                    }
+                }
+                then
+            }
+        };
+        let then = match then {
+            Then::Call => State::called(self.call(&request, &mut heard).await),
+            Then::Take(_) | Then::Withhold(_) | Then::Later { .. } => then,
+        };
+        match then {
+            Then::Take(answer) => self.take_answer(execution, answer).await,
+            Then::Withhold(why) => self.withhold(execution, why).await,
+            Then::Later { called } => self.later(called, heard).await,
+            Then::Call => Err(EngineError::Corrupt("a call led to a call".into())),
         }
     }
-    rail.submit(request).await
+
+    async fn ask(&self, request: &RailRequest, heard: &mut &'static str) -> Heard {
+        match in_time(self.rail.status(request)).await {
+            Ok(RailStatus::Known(answer)) => Heard::Answer(answer),
+            Ok(RailStatus::NeverSeen) => {
+                *heard = "never seen by the rail";
+                Heard::NeverSeen
+            }
+            Err(error) => silence(&error, heard),
+        }
+    }
+
+    async fn call(&self, request: &RailRequest, heard: &mut &'static str) -> Heard {
+        match in_time(self.rail.submit(request)).await {
+            Ok(answer) => Heard::Answer(answer),
+            Err(error) => silence(&error, heard),
+        }
+    }
+
+    async fn mark_called(&self) -> Result<Option<DateTime<Utc>>, EngineError> {
+        let mut conn = self.engine.pool.acquire().await?;
+        Ok(effects::mark_called(&mut conn, self.claim.id, self.claim.fence).await?)
+    }
+
+    /// The rail is down, or has not answered: the claim is given back until later.
+    async fn later(&self, called: bool, heard: &'static str) -> Result<Taken, EngineError> {
+        let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
+        let chance = RandomState::new().hash_one(self.claim.id);
+        let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, chance);
+        // A rail that is asked costs it little, and somebody waits for its answer.
+        let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
+        info!(attempts, called, heard, wait_ms = wait, "the rail is tried again later");
+        self.end(EffectEnd::Again { at: in_ms(wait), called, heard }).await
+    }
+
+    async fn end(&self, end: EffectEnd) -> Result<Taken, EngineError> {
+        let mut conn = self.engine.pool.acquire().await?;
+        effects::end(&mut conn, &[EndedEffect { id: self.claim.id, fence: self.claim.fence, end }]).await?;
+        Ok(Taken::Ignored)
+    }
+
+    /// Decided by the settlement as it was read: when it moved meanwhile, it is decided again.
+    async fn withhold(&self, execution: Execution, why: Withheld) -> Result<Taken, EngineError> {
+        error!(?why, leg = self.leg.as_str(), "a leg does not begin any more");
+        let happened = Happened::Withheld { why, at: now() };
+        take(self.engine, execution, happened, consumed(self.claim, EffectEnd::Done)).await
+    }
+
+    /// Steps by what the rail answered. When the settlement moved meanwhile the answer is taken in again: the rail is
+    /// not called again for it.
+    async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<Taken, EngineError> {
+        let end = match &answer {
+            RailAnswer::InProgress { .. } => {
+                EffectEnd::Again { at: in_ms(ASK_AGAIN_MS), called: true, heard: "in progress" }
+            }
+            RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,
+        };
+        let at = now();
+        let happened = match self.leg {
+            LegKind::Offramp => Happened::Offramp { answer, at },
+            LegKind::Payout => Happened::Payout { answer, at },
+        };
+        loop {
+            let reference = execution.terms.reference.to_string();
+            let consumed = consumed(self.claim, end.clone());
+            let taken = take(self.engine, execution, happened.clone(), consumed).await?;
+            if taken != Taken::Stale {
+                return Ok(taken);
+            }
+            let mut conn = self.engine.pool.acquire().await?;
+            let found = executions::find_by_reference(&mut conn, &reference).await?;
+            execution =
+                found.ok_or_else(|| EngineError::Corrupt(format!("execution {reference} is gone")))?;
+        }
+    }
 }
 
-async fn end(engine: &Engine, claim: &Claimed, end: EffectEnd) -> Result<Taken, EngineError> {
-    let mut conn = engine.pool.acquire().await?;
-    effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
-    Ok(Taken::Ignored)
+async fn in_time<T>(asked: RailFuture<'_, T>) -> Result<T, RailError> {
+    tokio::time::timeout(RAIL_TIMEOUT, asked).await.unwrap_or(Err(RailError::Unconfirmed))
 }
 
-fn rail_request(execution: &Execution, leg: LegKind) -> RailRequest {
+fn silence(error: &RailError, heard: &mut &'static str) -> Heard {
+    match error {
+        RailError::Down(why) => {
+            info!(%why, "the rail is down");
+            *heard = "the rail is down";
+            Heard::Down
+        }
+        RailError::Unconfirmed => {
+            *heard = "unconfirmed";
+            Heard::Silence
+        }
+    }
+}
+
+fn in_ms(wait: u64) -> DateTime<Utc> {
+    Utc::now() + TimeDelta::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX))
+}
+
+/// `called_at` is when the claim was made, whenever this process gets round to it: one that slept over its lease asks
+/// for nothing any more.
+fn rail_request(execution: &Execution, leg: LegKind, called_at: DateTime<Utc>) -> RailRequest {
     let terms = &execution.terms;
     let amount = match leg {
         LegKind::Offramp => terms.plan.priced.gross_output,
@@ -242,11 +304,6 @@ fn rail_request(execution: &Execution, leg: LegKind) -> RailRequest {
         account: account(terms),
         amount,
         currency: terms.output.asset.clone(),
-        not_after: Utc::now() + RAIL_TIMEOUT,
+        not_after: called_at + RAIL_TIMEOUT,
     }
-}
-
-fn back_off(attempts: i32) -> TimeDelta {
-    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(0).min(10);
-    TimeDelta::milliseconds(RETRY_MS.saturating_mul(1 << doublings).min(RETRY_MAX_MS))
 }

@@ -52,7 +52,10 @@ async fn take_open(engine: &Engine) -> Result<(), EngineError> {
             by_entity.entry(fact.entity.clone()).or_default().push(fact);
         }
         let taken = join_all(by_entity.into_values().map(|facts| take_in_order(engine, facts))).await;
-        taken.into_iter().collect::<Result<Vec<()>, _>>()?;
+        // What cannot be taken in stays open and holds up nobody else's.
+        for error in taken.into_iter().filter_map(Result::err) {
+            warn!(%error, "a fact is not taken in; trying again");
+        }
     }
 }
 
@@ -71,6 +74,12 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, EngineError
         commands::consume_facts(&mut conn, &[fact.id]).await?;
         return Ok(Taken::Ignored);
     };
+    let fill_deadline = match fact.fact {
+        ChainFact::Created { .. } => {
+            commands::find_fill_deadline(&mut conn, execution.terms.reference.as_str()).await?
+        }
+        _ => None,
+    };
     drop(conn);
     let span = info_span!(
         "fact",
@@ -78,7 +87,7 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, EngineError
         reference = %execution.terms.reference,
         tx_hash = %fact.tx_hash,
     );
-    let happened = happened(engine, fact);
+    let happened = happened(engine, fact, fill_deadline);
     let consumed = Consumed { fact: Some(fact.id), effect: None };
     let version = execution.version;
     let taken = take(engine, execution, happened, consumed).instrument(span).await?;
@@ -88,14 +97,19 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, EngineError
     Ok(taken)
 }
 
-fn happened(engine: &Engine, fact: &OpenFact) -> Happened {
+/// `fill_deadline`: of a lock, in Unix seconds.
+fn happened(engine: &Engine, fact: &OpenFact, fill_deadline: Option<u64>) -> Happened {
     let at = fact.block_time.map_or_else(now, Timestamp::from);
     match &fact.fact {
         ChainFact::Created { timelock, .. } => {
-            let millis = i64::try_from(*timelock).unwrap_or(i64::MAX).saturating_mul(1000);
+            let time = |secs: u64| {
+                Timestamp::from_millis(i64::try_from(secs).unwrap_or(i64::MAX).saturating_mul(1000))
+            };
+            let windows = engine.context.windows;
             let lock = Lock {
                 tx_hash: fact.tx_hash.clone(),
-                timelock_expires_at: Timestamp::from_millis(millis),
+                timelock_expires_at: time(*timelock),
+                begin_before: fill_deadline.map(|deadline| time(windows.begin_before(deadline))),
                 refunded: false,
             };
             Happened::Locked { lock, at }

@@ -1,6 +1,6 @@
 //! One step of a settlement, tried anew when another writer was faster.
 
-use dvp_domain::settlement::{Happened, State, Terms};
+use dvp_domain::settlement::{Happened, Terms};
 use tracing::{debug, info};
 
 use crate::engine::{Engine, EngineError};
@@ -45,15 +45,6 @@ pub(super) async fn take(
         Err(WriteError::Stale { .. }) => Ok(Taken::Stale),
         Err(error) => Err(error.into()),
     }
-}
-
-/// Whether the leg of an effect is still wanted.
-pub(super) fn awaits_offramp(state: &State) -> bool {
-    matches!(state, State::Converting { .. })
-}
-
-pub(super) fn awaits_payout(state: &State) -> bool {
-    matches!(state, State::Paying { .. })
 }
 
 /// The account a rail pays to.

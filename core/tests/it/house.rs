@@ -11,6 +11,7 @@ use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::TestDatabase;
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::liquidity::Liquidity;
+use dvp_core::rails::Rail;
 use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::Vault;
 use dvp_core::store::intents::Tenant;
@@ -204,7 +205,12 @@ impl House {
     /// Starts the workflow's workers.
     pub(crate) fn work(&self) {
         let rails = Arc::new(SimulatedRails::new(self.pool().clone()));
-        tokio::spawn(workflow::run(self.engine.clone(), rails.clone(), rails, self.stop.subscribe()));
+        self.work_with(rails.clone(), rails);
+    }
+
+    /// The same with rails of one's own.
+    pub(crate) fn work_with(&self, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>) {
+        tokio::spawn(workflow::run(self.engine.clone(), offramp, payout, self.stop.subscribe()));
     }
 
     pub(crate) async fn submit(&self, request: IntentRequest) -> Outcome {

@@ -1,6 +1,7 @@
 //! The core against a real PostgreSQL. Chain facts are rows, as the indexer would write them.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod guard;
 mod histories;
 mod house;
 mod kinds;

@@ -227,7 +227,10 @@ async fn a_call_that_may_still_be_on_its_way_is_not_made_again() {
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     let second = effects::claim(&mut conn, 0, 12, 10).await.unwrap().remove(0);
     assert!(second.called_before && second.in_flight);
-    assert!(!effects::mark_called(&mut conn, first.id, first.fence).await.unwrap(), "another's claim now");
+    assert!(
+        effects::mark_called(&mut conn, first.id, first.fence).await.unwrap().is_none(),
+        "another's claim now"
+    );
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     let third = effects::claim(&mut conn, 0, 0, 10).await.unwrap().remove(0);
     assert!(third.called_before && !third.in_flight, "long enough ago");

@@ -15,7 +15,7 @@ const E18: i128 = 1_000_000_000_000_000_000;
 
 /// Balances by account and asset, in 10^-18 minor units.
 #[derive(Default)]
-struct Books(BTreeMap<(String, String), i128>);
+pub(crate) struct Books(BTreeMap<(String, String), i128>);
 
 impl Books {
     fn post(&mut self, posting: &Posting) {
@@ -29,7 +29,7 @@ impl Books {
         }
     }
 
-    fn minor(&self, account: &str, asset: &str) -> i128 {
+    pub(crate) fn minor(&self, account: &str, asset: &str) -> i128 {
         let e18 = self.0.get(&(account.to_owned(), asset.to_owned())).copied().unwrap_or_default();
         assert_eq!(e18 % E18, 0, "{account} holds a fraction");
         e18 / E18
@@ -49,7 +49,7 @@ impl Books {
         assert!(sums.values().all(|sum| *sum == 0), "{sums:?}");
     }
 
-    fn carry_out(&mut self, step: &Step) {
+    pub(crate) fn carry_out(&mut self, step: &Step) {
         for effect in &step.effects {
             if let Effect::Post(posting) = effect {
                 self.post(posting);
@@ -60,7 +60,7 @@ impl Books {
 }
 
 /// Terms whose fill is shared by as many providers as there are cuts, plus one.
-fn shared(kind: OrderKind, cuts: &[u8]) -> Terms {
+pub(crate) fn shared(kind: OrderKind, cuts: &[u8]) -> Terms {
     let mut terms = terms_of(kind);
     let whole = terms.plan.slices.remove(0);
     let (mut input, mut output) = (whole.input.get(), whole.output.get());
@@ -81,7 +81,7 @@ fn shared(kind: OrderKind, cuts: &[u8]) -> Terms {
     terms
 }
 
-fn opening(terms: &Terms) -> Books {
+pub(crate) fn opening(terms: &Terms) -> Books {
     let mut books = Books::default();
     for slice in &terms.plan.slices {
         let owner = Owner::Provider(slice.provider_id.clone());
@@ -111,7 +111,7 @@ fn happened(choice: u8) -> Happened {
         }
         9 | 10 => Happened::LockDue,
         11 => Happened::Locked {
-            lock: Lock { tx_hash: "0x".into(), timelock_expires_at: AT, refunded: false },
+            lock: Lock { tx_hash: "0x".into(), timelock_expires_at: AT, begin_before: None, refunded: false },
             at: AT,
         },
         12 | 13 => Happened::Offramp { answer: done, at: AT },
@@ -163,7 +163,7 @@ proptest! {
 }
 
 /// Nothing is reserved or on its way, and everybody has what the end of the order means.
-fn check_ended(terms: &Terms, state: &State, books: &Books) {
+pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     let (input, output) = (terms.input.asset.as_str(), terms.output.asset.as_str());
     let priced = &terms.plan.priced;
     let units = |amount: Minor| i128::try_from(amount.get()).unwrap();

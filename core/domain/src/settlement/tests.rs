@@ -1,4 +1,4 @@
-use expect_test::expect;
+use expect_test::expect_file;
 
 use super::*;
 use crate::decision::{InputFunding, OrderKind, tests};
@@ -26,7 +26,7 @@ fn terms() -> Terms {
     }
 }
 
-const KINDS: [OrderKind; 4] =
+pub(crate) const KINDS: [OrderKind; 4] =
     [OrderKind::TokenToFiat, OrderKind::TokenToToken, OrderKind::FiatToFiat, OrderKind::FiatToToken];
 
 /// The same amounts as an order of any kind.
@@ -40,8 +40,8 @@ pub(crate) fn terms_of(kind: OrderKind) -> Terms {
     terms
 }
 
-fn lock() -> Lock {
-    Lock { tx_hash: "0xl".into(), timelock_expires_at: LATER, refunded: false }
+pub(crate) fn lock() -> Lock {
+    Lock { tx_hash: "0xl".into(), timelock_expires_at: LATER, begin_before: Some(LATER), refunded: false }
 }
 
 /// The states an order of a kind can be in.
@@ -112,11 +112,13 @@ fn everything() -> Vec<(&'static str, Happened)> {
         ("locked", Happened::Locked { lock: lock(), at: LATER }),
         ("lock_failed", Happened::LockFailed { code: "c".into(), message: "m".into(), at: LATER }),
         ("offramp in progress", Happened::Offramp { answer: waits(), at: LATER }),
-        ("offramp done", Happened::Offramp { answer: done(), at: LATER }),
+        ("offramp done", Happened::Offramp { answer: done(), at: NOW }),
+        ("offramp done late", Happened::Offramp { answer: done(), at: LATER }),
         ("offramp failed", Happened::Offramp { answer: fails(), at: LATER }),
         ("payout in progress", Happened::Payout { answer: waits(), at: LATER }),
         ("payout done", Happened::Payout { answer: done(), at: LATER }),
         ("payout failed", Happened::Payout { answer: fails(), at: LATER }),
+        ("withheld", Happened::Withheld { why: Withheld::TooLate, at: LATER }),
         ("filled", Happened::Filled),
         ("settled", Happened::Settled { tx_hash: "0xs".into() }),
         ("refunded", Happened::Refunded),
@@ -124,6 +126,7 @@ fn everything() -> Vec<(&'static str, Happened)> {
     ]
 }
 
+/// Every state an order of the kind can be in, what moves it, and what it refuses.
 fn table(kind: OrderKind) -> String {
     let terms = terms_of(kind);
     let mut table = String::new();
@@ -137,115 +140,34 @@ fn table(kind: OrderKind) -> String {
         states.push(State::Paying { lock: refunded, offramp: None, leg: Leg::default() });
     }
     for state in states {
+        let mut refused = Vec::new();
+        let gone = if is_gone(state.lock()) { " (refunded)" } else { "" };
+        let from = state.name();
         for (name, happened) in everything() {
-            let gone = if is_gone(state.lock()) { " (refunded)" } else { "" };
-            let Ok(step) = state.clone().step(&terms, happened) else { continue };
+            let Ok(step) = state.clone().step(&terms, happened) else {
+                refused.push(name);
+                continue;
+            };
             let events: Vec<_> = step.events.iter().map(|told| told.kind.as_str()).collect();
-            let effects = effects(&step.effects);
-            let (from, to) = (state.name(), step.next.name());
+            let (effects, to) = (effects(&step.effects), step.next.name());
             table.push_str(&format!("{from}{gone} + {name} -> {to} [{}] {{{effects}}}\n", events.join(", ")));
         }
+        table.push_str(&format!("{from}{gone} refuses {}\n", refused.join(", ")));
     }
     table
 }
 
 #[test]
-fn the_whole_table_of_states_and_events_of_tokens_for_money() {
-    expect![[r#"
-        -> accepted [intent.accepted] {reserve, start at}
-        accepted + lock_due -> locking [] {create}
-        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
-        accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
-        locking + locked -> converting [offramp.initiated] {drop timers, lock, call offramp}
-        locking + lock_failed -> failed [intent.failed] {drop timers, release}
-        converting + offramp in progress -> converting [offramp.in_progress] {}
-        converting + offramp done -> paying [offramp.completed, payout.initiated] {convert, call payout}
-        converting + offramp failed -> conversion_failed [offramp.failed] {release}
-        converting + refunded -> converting [] {refund}
-        paying + payout in progress -> paying [payout.in_progress] {}
-        paying + payout done -> releasing [] {pay, fill and settle}
-        paying + payout failed -> payout_failed [payout.failed] {return}
-        paying + refunded -> paying [] {refund}
-        releasing + filled -> releasing [] {}
-        releasing + settled -> completed [payout.completed] {settle, issue receipt}
-        releasing + refunded -> completed [payout.completed] {refund, settle, issue receipt}
-        completed + anchored -> completed [] {}
-        conversion_failed + refunded -> conversion_failed [] {refund}
-        payout_failed + refunded -> payout_failed [] {refund}
-        converting (refunded) + offramp in progress -> converting [offramp.in_progress] {}
-        converting (refunded) + offramp done -> conversion_failed [offramp.failed] {release}
-        converting (refunded) + offramp failed -> conversion_failed [offramp.failed] {release}
-        paying (refunded) + payout in progress -> paying [payout.in_progress] {}
-        paying (refunded) + payout done -> completed [payout.completed] {pay, settle, issue receipt}
-        paying (refunded) + payout failed -> payout_failed [payout.failed] {return}
-    "#]]
-    .assert_eq(&table(OrderKind::TokenToFiat));
-}
-
-#[test]
-fn the_whole_table_of_states_and_events_of_tokens_for_tokens() {
-    expect![[r#"
-        -> accepted [intent.accepted] {reserve, start at}
-        accepted + lock_due -> locking [] {create}
-        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
-        accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
-        locking + locked -> converting [offramp.initiated] {drop timers, lock, call offramp}
-        locking + lock_failed -> failed [intent.failed] {drop timers, release}
-        converting + offramp in progress -> converting [offramp.in_progress] {}
-        converting + offramp done -> paying [offramp.completed, payout.initiated] {convert, transfer}
-        converting + offramp failed -> conversion_failed [offramp.failed] {release}
-        converting + refunded -> converting [] {refund}
-        paying + payout in progress -> paying [payout.in_progress] {}
-        paying + payout done -> releasing [] {pay, fill and settle}
-        paying + payout failed -> payout_failed [payout.failed] {return}
-        paying + refunded -> paying [] {refund}
-        releasing + filled -> releasing [] {}
-        releasing + settled -> completed [payout.completed] {settle, issue receipt}
-        releasing + refunded -> completed [payout.completed] {refund, settle, issue receipt}
-        completed + anchored -> completed [] {}
-        conversion_failed + refunded -> conversion_failed [] {refund}
-        payout_failed + refunded -> payout_failed [] {refund}
-        converting (refunded) + offramp in progress -> converting [offramp.in_progress] {}
-        converting (refunded) + offramp done -> conversion_failed [offramp.failed] {release}
-        converting (refunded) + offramp failed -> conversion_failed [offramp.failed] {release}
-        paying (refunded) + payout in progress -> paying [payout.in_progress] {}
-        paying (refunded) + payout done -> completed [payout.completed] {pay, settle, issue receipt}
-        paying (refunded) + payout failed -> payout_failed [payout.failed] {return}
-    "#]]
-    .assert_eq(&table(OrderKind::TokenToToken));
-}
-
-#[test]
-fn the_whole_table_of_states_and_events_of_money_for_money() {
-    expect![[r#"
-        -> accepted [intent.accepted] {reserve, start at}
-        accepted + lock_due -> paying [payout.initiated] {drop timers, convert, call payout}
-        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
-        accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
-        paying + payout in progress -> paying [payout.in_progress] {}
-        paying + payout done -> completed [payout.completed] {pay, settle, issue receipt}
-        paying + payout failed -> payout_failed [payout.failed] {return}
-        completed + anchored -> completed [] {}
-    "#]]
-    .assert_eq(&table(OrderKind::FiatToFiat));
-}
-
-#[test]
-fn the_whole_table_of_states_and_events_of_money_for_tokens() {
-    expect![[r#"
-        -> accepted [intent.accepted] {reserve, start at}
-        accepted + lock_due -> converting [offramp.initiated] {drop timers, call offramp}
-        accepted + cancel_asked -> cancelled [intent.cancelled] {drop timers, release}
-        accepted + deadline_passed -> expired [intent.expired] {drop timers, release}
-        converting + offramp in progress -> converting [offramp.in_progress] {}
-        converting + offramp done -> paying [offramp.completed, payout.initiated] {convert, transfer}
-        converting + offramp failed -> conversion_failed [offramp.failed] {release}
-        paying + payout in progress -> paying [payout.in_progress] {}
-        paying + payout done -> completed [payout.completed] {pay, settle, issue receipt}
-        paying + payout failed -> payout_failed [payout.failed] {return}
-        completed + anchored -> completed [] {}
-    "#]]
-    .assert_eq(&table(OrderKind::FiatToToken));
+fn the_whole_table_of_states_and_events_is_the_committed_one() {
+    let titles = KINDS.map(|kind| match kind {
+        OrderKind::TokenToFiat => "tokens for money",
+        OrderKind::TokenToToken => "tokens for tokens",
+        OrderKind::FiatToFiat => "money for money",
+        OrderKind::FiatToToken => "money for tokens",
+    });
+    let tables: Vec<String> =
+        titles.iter().zip(KINDS).map(|(title, kind)| format!("# {title}\n{}", table(kind))).collect();
+    expect_file!["transitions.txt"].assert_eq(&tables.join("\n"));
 }
 
 fn effect_name(effect: &Effect) -> &'static str {

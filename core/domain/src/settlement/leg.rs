@@ -1,0 +1,178 @@
+//! How a leg is carried out at most once, by whoever has claimed it: what may be done with a claim, and what follows
+//! from what the rail said or did not say.
+//!
+//! ```text
+//!            never called ──────────────────────────────> call ──answer──> taken in
+//! claimed ─┤                                               ^  ├─down────> again later, as never called
+//!            called before ──> ask ──known──> taken in     │  └─silence─> again later, as called (unconfirmed)
+//!                              ├─never seen, long ago ─────┘
+//!                              └─never seen just now, down, silence ────> again later, as called
+//! ```
+//!
+//! Invariants: a leg is called only when it is proven that no earlier call can have reached the rail; a leg that has
+//! provably never been called does not begin when its funds are gone or too little time is left; a leg that may have
+//! been called is neither repeated nor given up.
+
+use super::{Failure, RailAnswer, Stage, State};
+use crate::time::Timestamp;
+
+/// The two legs a rail carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LegKind {
+    Offramp,
+    Payout,
+}
+
+impl LegKind {
+    pub const ALL: [Self; 2] = [Self::Offramp, Self::Payout];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Offramp => "offramp",
+            Self::Payout => "payout",
+        }
+    }
+}
+
+/// Why a leg that was never called is not called any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withheld {
+    /// The escrow gave the funds back.
+    FundsGone,
+    /// Anyone may cancel on the chain before the payout could be recorded there.
+    TooLate,
+}
+
+impl Withheld {
+    pub(super) fn failure(self, stage: Stage) -> Failure {
+        let (code, message, retryable) = match self {
+            Self::FundsGone => {
+                ("lock_refunded", "the funds went back to the wallet before the payout", false)
+            }
+            Self::TooLate => {
+                ("fill_deadline_near", "too little time was left to pay and to release the funds", true)
+            }
+        };
+        Failure { stage, code: code.to_owned(), message: message.to_owned(), retryable }
+    }
+}
+
+/// What is known of earlier calls when a leg is claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Claim {
+    /// An earlier call may have reached the rail.
+    pub called_before: bool,
+    /// That call is so fresh that it may still be on its way.
+    pub in_flight: bool,
+}
+
+/// What a rail said when it was called or asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    Answer(RailAnswer),
+    /// Asked: it knows nothing of the call.
+    NeverSeen,
+    /// It was not reached, or refused before anything happened.
+    Down,
+    /// Nothing, in time.
+    Silence,
+}
+
+/// What to do with a claim first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// The settlement does not wait for the leg any more.
+    Nothing,
+    Ask,
+    Call,
+    Withhold(Withheld),
+}
+
+/// What to do after the rail was asked or called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Then {
+    Take(RailAnswer),
+    /// Asked only: the call never arrived and cannot arrive any more.
+    Call,
+    Withhold(Withheld),
+    /// Claim it again later. `called` says whether a call may have reached the rail.
+    Later {
+        called: bool,
+    },
+}
+
+impl State {
+    /// Whether the settlement waits for a leg's answer.
+    pub const fn awaits(&self, leg: LegKind) -> bool {
+        match leg {
+            LegKind::Offramp => matches!(self, Self::Converting { .. }),
+            LegKind::Payout => matches!(self, Self::Paying { .. }),
+        }
+    }
+
+    /// Why the leg under way must not begin, if so.
+    fn withholds(&self, now: Timestamp) -> Option<Withheld> {
+        let (Self::Converting { lock: Some(lock), .. } | Self::Paying { lock: Some(lock), .. }) = self else {
+            return None;
+        };
+        if lock.refunded {
+            return Some(Withheld::FundsGone);
+        }
+        lock.is_too_late(now).then_some(Withheld::TooLate)
+    }
+
+    /// What to do with a leg that was claimed.
+    pub fn first(&self, leg: LegKind, claim: Claim, now: Timestamp) -> First {
+        if !self.awaits(leg) {
+            return First::Nothing;
+        }
+        if claim.called_before {
+            return First::Ask;
+        }
+        self.withholds(now).map_or(First::Call, First::Withhold)
+    }
+
+    /// What follows from the rail's answer to the question what became of an earlier call.
+    pub fn asked(&self, claim: Claim, heard: Heard, now: Timestamp) -> Then {
+        match heard {
+            Heard::Answer(answer) => Then::Take(answer),
+            Heard::NeverSeen if !claim.in_flight => self.withholds(now).map_or(Then::Call, Then::Withhold),
+            Heard::NeverSeen | Heard::Down | Heard::Silence => Then::Later { called: true },
+        }
+    }
+
+    /// What follows from the rail's answer to a call. `Down` proves that this call did nothing, and the one before
+    /// was asked for.
+    pub fn called(heard: Heard) -> Then {
+        match heard {
+            Heard::Answer(answer) => Then::Take(answer),
+            Heard::Down => Then::Later { called: false },
+            Heard::NeverSeen | Heard::Silence => Then::Later { called: true },
+        }
+    }
+}
+
+/// How long to wait before a leg is claimed again, in milliseconds: doubled at each attempt from `first` up to
+/// `most`, of which up to a half is left out by chance, so that what failed together does not come back together.
+/// `chance` is any number.
+pub fn back_off_ms(attempts: u32, first: u64, most: u64, chance: u64) -> u64 {
+    let doublings = attempts.saturating_sub(1).min(16);
+    let whole = first.saturating_mul(1 << doublings).min(most).max(1);
+    let half = whole / 2;
+    whole - chance % half.saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn back_off_doubles_up_to_the_longest_and_chance_takes_at_most_half() {
+        for (attempts, whole) in [(0, 250), (1, 250), (2, 500), (5, 4000), (9, 60_000), (u32::MAX, 60_000)] {
+            let waits: Vec<u64> = (0..1000).map(|n| back_off_ms(attempts, 250, 60_000, n * 7919)).collect();
+            assert!(waits.iter().all(|wait| (whole / 2..=whole).contains(wait)), "{attempts}");
+            assert!(waits.iter().any(|wait| *wait != waits[0]), "{attempts}: everybody waits alike");
+        }
+        assert_eq!(back_off_ms(1, 0, 0, 5), 1);
+    }
+}

@@ -1,0 +1,571 @@
+//! A small world around the real rules, driven by chance: workers that claim, ask, call, stop dead and come back
+//! late; rails that answer late, twice, never or not at all and pay every time they are asked in time; a chain whose
+//! facts come twice and are taken back; cancellations, deadlines, strangers who cancel on the chain. Only what was
+//! committed survives a worker. Whatever happens, each order ends once, is paid at most once, and the books agree.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::leg::{Claim, First, Heard, LegKind, Then};
+use super::tests::{KINDS, lock};
+use super::*;
+use crate::decision::OrderKind;
+use crate::ledger::tests::{Books, check_ended, opening, shared};
+
+/// The timings of the real workers, in milliseconds.
+const LEASE: i64 = 30_000;
+const RAIL_TIMEOUT: i64 = 10_000;
+const IN_FLIGHT: i64 = 12_000;
+const FILL: i64 = 400_000;
+const MARGIN: i64 = 100_000;
+const TIMELOCK: i64 = 800_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Task {
+    Start,
+    Leg(LegKind),
+}
+
+/// A row of the effects: due work.
+#[derive(Debug, Clone)]
+struct Due {
+    due: i64,
+    called: bool,
+    called_at: i64,
+    lease_until: i64,
+    fence: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Command {
+    Create,
+    Transfer,
+    Fill,
+    Settle,
+    Anchor,
+}
+
+/// What the database holds: all that survives.
+struct Database {
+    state: State,
+    version: u64,
+    told: Vec<EventType>,
+    books: Books,
+    effects: BTreeMap<Task, Due>,
+    commands: Vec<Command>,
+    facts: Vec<Happened>,
+}
+
+/// A rail that pays every time it is called in time.
+#[derive(Default)]
+struct Rail {
+    calls: Vec<i64>,
+    arrived: u32,
+    executed: u32,
+    finished: bool,
+    refuses: bool,
+}
+
+#[derive(Default)]
+struct Chain {
+    created: Option<i64>,
+    filled: bool,
+    settled: bool,
+    gone: bool,
+    paid: u32,
+    /// Seen in blocks that are not deep enough yet.
+    facts: Vec<Happened>,
+}
+
+enum At {
+    Load,
+    Ask,
+    Call,
+    Listen,
+    Commit(Happened, End),
+}
+
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Done,
+    Again { called: bool },
+}
+
+/// Somebody who has claimed something and may stop at any line.
+struct Worker {
+    task: Option<Task>,
+    fact: Option<Happened>,
+    claim: Claim,
+    called_at: i64,
+    fence: u64,
+    seen: (State, u64),
+    stage: At,
+}
+
+struct World {
+    terms: Terms,
+    now: i64,
+    db: Database,
+    rails: BTreeMap<LegKind, Rail>,
+    chain: Chain,
+    workers: Vec<Worker>,
+}
+
+fn at(now: i64) -> Timestamp {
+    Timestamp::from_millis(now)
+}
+
+fn done(now: i64) -> RailAnswer {
+    RailAnswer::Done(LegDone { provider_reference: "r".into(), occurred_at: at(now) })
+}
+
+impl Rail {
+    /// A call reaches it: too late it does nothing.
+    fn receive(&mut self, now: i64) {
+        let not_after = self.calls.remove(0);
+        if now <= not_after {
+            self.arrived += 1;
+            self.executed += u32::from(!self.refuses);
+        }
+    }
+
+    fn answer(&self, now: i64) -> Option<RailAnswer> {
+        let failed = || RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
+        match (self.arrived, self.refuses, self.finished) {
+            (0, ..) => None,
+            (_, true, _) => Some(failed()),
+            (_, false, true) => Some(done(now)),
+            (_, false, false) => Some(RailAnswer::InProgress { provider_reference: "r".into() }),
+        }
+    }
+}
+
+impl World {
+    fn new(kind: OrderKind, cuts: &[u8], refuses: (bool, bool)) -> Self {
+        let mut terms = shared(kind, cuts);
+        terms.request.deadline = terms.accepted_at.plus_millis(60_000);
+        let begun = accept(&terms);
+        let now = terms.accepted_at.millis();
+        let db = Database {
+            state: State::Accepted,
+            version: 0,
+            told: Vec::new(),
+            books: opening(&terms),
+            effects: BTreeMap::new(),
+            commands: Vec::new(),
+            facts: Vec::new(),
+        };
+        let rail = |refuses| Rail { refuses, ..Rail::default() };
+        let rails = [(LegKind::Offramp, rail(refuses.0)), (LegKind::Payout, rail(refuses.1))].into();
+        let mut world = Self { terms, now, db, rails, chain: Chain::default(), workers: Vec::new() };
+        world.write(begun);
+        world
+    }
+
+    /// One transaction: the state, its events, its effects.
+    fn write(&mut self, step: Step) {
+        self.db.books.carry_out(&step);
+        self.db.told.extend(step.events.iter().map(|told| told.kind));
+        for effect in step.effects {
+            let mut due = |task, due| {
+                let row = Due { due, called: false, called_at: 0, lease_until: 0, fence: 0 };
+                assert!(self.db.effects.insert(task, row).is_none(), "{task:?} is due twice");
+            };
+            match effect {
+                Effect::StartAt(at) => due(Task::Start, at.millis()),
+                Effect::CallOfframp => due(Task::Leg(LegKind::Offramp), self.now),
+                Effect::CallPayout => due(Task::Leg(LegKind::Payout), self.now),
+                Effect::CreateOnChain => self.db.commands.push(Command::Create),
+                Effect::TransferOnChain => self.db.commands.push(Command::Transfer),
+                Effect::FillAndSettle => self.db.commands.extend([Command::Fill, Command::Settle]),
+                Effect::IssueReceipt => self.db.commands.push(Command::Anchor),
+                Effect::DropTimers => drop(self.db.effects.remove(&Task::Start)),
+                Effect::Post(_) => {}
+            }
+        }
+        assert!(!self.db.state.is_terminal() || step.next.name() == self.db.state.name(), "left its end");
+        self.db.state = step.next;
+        self.db.version += 1;
+    }
+
+    fn claim(&mut self, pick: usize) {
+        let now = self.now;
+        let free: Vec<Task> = (self.db.effects.iter())
+            .filter(|(_, row)| row.due <= now && row.lease_until < now)
+            .map(|(task, _)| *task)
+            .collect();
+        let Some(task) = free.get(pick % free.len().max(1)).copied() else { return };
+        let Some(row) = self.db.effects.get_mut(&task) else { return };
+        let in_flight = row.called && now - row.called_at < IN_FLIGHT;
+        let claim = Claim { called_before: row.called, in_flight };
+        if !row.called {
+            row.called_at = now;
+        }
+        (row.called, row.lease_until, row.fence) = (true, now + LEASE, row.fence + 1);
+        let (called_at, fence) = (row.called_at, row.fence);
+        self.work(Some(task), None, claim, called_at, fence);
+    }
+
+    fn take_fact(&mut self, pick: usize) {
+        let Some(fact) = self.db.facts.get(pick % self.db.facts.len().max(1)).cloned() else { return };
+        self.work(None, Some(fact), Claim { called_before: false, in_flight: false }, 0, 0);
+    }
+
+    fn work(&mut self, task: Option<Task>, fact: Option<Happened>, claim: Claim, called_at: i64, fence: u64) {
+        let seen = (self.db.state.clone(), self.db.version);
+        self.workers.push(Worker { task, fact, claim, called_at, fence, seen, stage: At::Load });
+    }
+
+    /// One move of one worker. `luck` below 64: the rail is down, below 96: it says nothing.
+    fn advance(&mut self, pick: usize, luck: u8) {
+        if self.workers.is_empty() {
+            return;
+        }
+        let mut worker = self.workers.remove(pick % self.workers.len());
+        if self.move_on(&mut worker, luck) {
+            self.workers.push(worker);
+        }
+    }
+
+    /// `false`: the worker has nothing more to do.
+    fn move_on(&mut self, worker: &mut Worker, luck: u8) -> bool {
+        let leg = match worker.task {
+            Some(Task::Leg(leg)) => leg,
+            Some(Task::Start) | None => LegKind::Offramp,
+        };
+        let answer = self.rails[&leg].answer(self.now);
+        match std::mem::replace(&mut worker.stage, At::Load) {
+            At::Load => return self.load(worker, leg),
+            At::Ask => {
+                let heard = match luck {
+                    0..64 => Heard::Down,
+                    64..96 => Heard::Silence,
+                    _ => answer.map_or(Heard::NeverSeen, Heard::Answer),
+                };
+                let then = worker.seen.0.asked(worker.claim, heard, at(self.now));
+                return self.then(worker, leg, then);
+            }
+            At::Call if luck < 64 => return self.then(worker, leg, State::called(Heard::Down)),
+            At::Call => {
+                assert!(
+                    !worker.seen.0.lock().is_some_and(|lock| lock.refunded),
+                    "paid for funds that are gone"
+                );
+                let not_after = worker.called_at + RAIL_TIMEOUT;
+                self.rails.entry(leg).or_default().calls.push(not_after);
+                worker.stage = At::Listen;
+            }
+            At::Listen => {
+                let heard = if luck < 96 { None } else { answer };
+                let then = State::called(heard.map_or(Heard::Silence, Heard::Answer));
+                return self.then(worker, leg, then);
+            }
+            At::Commit(happened, end) => return self.commit(worker, happened, end),
+        }
+        true
+    }
+
+    fn load(&mut self, worker: &mut Worker, leg: LegKind) -> bool {
+        worker.seen = (self.db.state.clone(), self.db.version);
+        if let Some(fact) = &worker.fact {
+            worker.stage = At::Commit(fact.clone(), End::Done);
+            return true;
+        }
+        if worker.task == Some(Task::Start) {
+            let deadline = self.terms.request.deadline;
+            let happened = if at(self.now) < deadline {
+                Happened::LockDue
+            } else {
+                Happened::DeadlinePassed { at: deadline }
+            };
+            worker.stage = At::Commit(happened, End::Done);
+            return true;
+        }
+        match worker.seen.0.first(leg, worker.claim, at(self.now)) {
+            First::Nothing => {
+                self.end(worker, End::Done);
+                return false;
+            }
+            First::Ask => worker.stage = At::Ask,
+            First::Call => worker.stage = At::Call,
+            First::Withhold(why) => {
+                let at = at(self.now);
+                worker.stage = At::Commit(Happened::Withheld { why, at }, End::Done);
+            }
+        }
+        true
+    }
+
+    fn then(&mut self, worker: &mut Worker, leg: LegKind, then: Then) -> bool {
+        let at = at(self.now);
+        match then {
+            Then::Take(answer) => {
+                let waits = matches!(answer, RailAnswer::InProgress { .. });
+                let end = if waits { End::Again { called: true } } else { End::Done };
+                let happened = match leg {
+                    LegKind::Offramp => Happened::Offramp { answer, at },
+                    LegKind::Payout => Happened::Payout { answer, at },
+                };
+                worker.stage = At::Commit(happened, end);
+            }
+            Then::Call => {
+                let row = worker.task.and_then(|task| self.db.effects.get_mut(&task));
+                let Some(row) = row.filter(|row| row.fence == worker.fence) else { return false };
+                (row.called_at, worker.called_at) = (self.now, self.now);
+                worker.stage = At::Call;
+            }
+            Then::Withhold(why) => {
+                worker.stage = At::Commit(Happened::Withheld { why, at }, End::Done);
+            }
+            Then::Later { called } => {
+                self.end(worker, End::Again { called });
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Ends a claim whose fence still holds.
+    fn end(&mut self, worker: &Worker, end: End) {
+        let Some(task) = worker.task else { return };
+        let Some(row) = self.db.effects.get_mut(&task).filter(|row| row.fence == worker.fence) else {
+            return;
+        };
+        match end {
+            End::Done => drop(self.db.effects.remove(&task)),
+            End::Again { called } => (row.due, row.called, row.lease_until) = (self.now + 500, called, 0),
+        }
+    }
+
+    /// The step, what it consumes and the end of the claim, or nothing.
+    fn commit(&mut self, worker: &mut Worker, happened: Happened, end: End) -> bool {
+        let (state, version) = worker.seen.clone();
+        let step = state.step(&self.terms, happened.clone()).ok();
+        if step.is_some() && version != self.db.version {
+            // An answer is taken in again; what was decided on the old state is decided again.
+            if matches!(happened, Happened::Offramp { .. } | Happened::Payout { .. }) {
+                worker.seen = (self.db.state.clone(), self.db.version);
+                worker.stage = At::Commit(happened, end);
+            }
+            return true;
+        }
+        let consumed = worker.fact.as_ref();
+        if let Some(open) = consumed.and_then(|fact| self.db.facts.iter().position(|open| open == fact)) {
+            self.db.facts.remove(open);
+        }
+        if let Some(step) = step {
+            self.write(step);
+        }
+        self.end(worker, end);
+        false
+    }
+
+    fn cancel(&mut self) {
+        if let Ok(step) = self.db.state.clone().step(&self.terms, Happened::CancelAsked) {
+            self.write(step);
+        }
+    }
+
+    /// The relayer carries out one command, or learns that it never can.
+    fn relay(&mut self, pick: usize, fails: bool) {
+        if self.db.commands.is_empty() {
+            return;
+        }
+        let n = pick % self.db.commands.len();
+        let (now, chain) = (self.now, &mut self.chain);
+        let create_failed = Happened::LockFailed { code: "c".into(), message: "m".into(), at: at(now) };
+        let fact = match self.db.commands[n] {
+            Command::Create if fails => create_failed,
+            Command::Create => {
+                chain.created = Some(now);
+                let begin_before = Some(at(now + FILL - MARGIN));
+                let lock = Lock { timelock_expires_at: at(now + TIMELOCK), begin_before, ..lock() };
+                Happened::Locked { lock, at: at(now) }
+            }
+            Command::Transfer if fails => {
+                let answer = RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
+                Happened::Payout { answer, at: at(now) }
+            }
+            Command::Transfer => {
+                chain.paid += 1;
+                Happened::Payout { answer: done(now), at: at(now) }
+            }
+            Command::Fill | Command::Settle if chain.gone => create_failed,
+            Command::Fill => {
+                chain.filled = true;
+                Happened::Filled
+            }
+            Command::Settle if !chain.filled => return,
+            Command::Settle if chain.created.is_some_and(|created| now >= created + TIMELOCK) => return,
+            Command::Settle => {
+                chain.settled = true;
+                Happened::Settled { tx_hash: "0xs".into() }
+            }
+            Command::Anchor => Happened::Anchored(Finality {
+                tx_hash: "0xa".into(),
+                contract_address: "0xc".into(),
+                chain_id: 1,
+            }),
+        };
+        self.db.commands.remove(n);
+        self.chain.facts.push(fact);
+    }
+
+    /// Anyone may give an unfilled lock back after the fill deadline, and any lock after the timelock.
+    fn stranger(&mut self) {
+        let Some(created) = self.chain.created else { return };
+        let chain = &mut self.chain;
+        let cancels = !chain.filled && self.now >= created + FILL;
+        let refunds = !chain.settled && self.now >= created + TIMELOCK;
+        if !chain.gone && !chain.settled && (cancels || refunds) {
+            chain.gone = true;
+            chain.facts.push(Happened::Refunded);
+        }
+    }
+
+    /// The oldest fact gets deep enough, and is told once or twice.
+    fn index(&mut self, twice: bool) {
+        if self.chain.facts.is_empty() {
+            return;
+        }
+        let fact = self.chain.facts.remove(0);
+        if twice {
+            self.db.facts.push(fact.clone());
+        }
+        self.db.facts.push(fact);
+    }
+
+    /// A block is taken back before its fact was consumed; the same transaction comes again later.
+    fn take_back(&mut self) {
+        if let Some(fact) = self.db.facts.pop() {
+            self.chain.facts.insert(0, fact);
+        }
+    }
+
+    /// Facts of one settlement are taken in order.
+    fn take_next_fact(&mut self) {
+        if self.workers.iter().all(|worker| worker.fact.is_none()) {
+            self.take_fact(0);
+        }
+    }
+
+    fn one(&mut self, (what, pick): (u8, u8)) {
+        let n = usize::from(pick);
+        match what % 24 {
+            0 => self.now += i64::from(pick) * 100,
+            1 => self.now += i64::from(pick) * 2_000,
+            2..6 => self.claim(n),
+            6..14 => self.advance(n / 4, pick.wrapping_mul(67)),
+            14 => drop(self.workers.pop()),
+            15 if pick < 64 => self.workers.clear(),
+            16 | 17 => self
+                .rails
+                .values_mut()
+                .filter(|rail| !rail.calls.is_empty())
+                .for_each(|rail| if pick < 40 { rail.calls.truncate(0) } else { rail.receive(self.now) }),
+            18 => self.rails.values_mut().for_each(|rail| rail.finished |= pick > 100),
+            19 => self.relay(n, pick % 8 == 0),
+            20 => self.index(pick % 4 == 0),
+            21 => self.take_next_fact(),
+            22 if pick < 10 => self.cancel(),
+            22 if pick < 60 => self.take_back(),
+            _ => self.stranger(),
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.db.state.is_terminal()
+            && self.workers.is_empty()
+            && self.db.effects.is_empty()
+            && self.db.commands.is_empty()
+            && self.db.facts.is_empty()
+            && self.chain.facts.is_empty()
+            && (self.chain.created.is_none() || self.chain.settled || self.chain.gone)
+    }
+
+    /// From here on nothing fails any more, and everything comes to its end.
+    fn settle_down(&mut self) {
+        for round in 0.. {
+            assert!(round < 5_000, "stuck as {}", self.db.state.name());
+            if self.is_quiet() {
+                return;
+            }
+            self.now += 700;
+            let now = self.now;
+            for rail in self.rails.values_mut() {
+                rail.finished = true;
+                while !rail.calls.is_empty() {
+                    rail.receive(now);
+                }
+            }
+            self.claim(round);
+            self.advance(round, 255);
+            self.relay(round, false);
+            self.index(false);
+            self.take_next_fact();
+            self.stranger();
+        }
+    }
+
+    fn check(&self) {
+        let state = &self.db.state;
+        check_ended(&self.terms, state, &self.db.books);
+        let ends = self.db.told.iter().filter(|kind| kind.is_terminal()).count();
+        assert_eq!((ends, self.db.told.last().is_some_and(|last| last.is_terminal())), (1, true));
+        for pair in self.db.told.windows(2) {
+            assert!(follows(pair[0], pair[1]), "{pair:?}");
+        }
+        let (converted, paid) = (&self.rails[&LegKind::Offramp], &self.rails[&LegKind::Payout]);
+        assert!(converted.executed <= 1 && paid.executed <= 1, "a rail moved money twice");
+        let delivered = paid.executed + self.chain.paid;
+        assert_eq!(delivered, u32::from(matches!(state, State::Completed { .. })), "{}", state.name());
+        assert_eq!(state.lock().is_some_and(|lock| lock.refunded), self.chain.gone && state.lock().is_some());
+        assert_eq!(self.db.books.minor("escrow::total", &self.terms.input.asset), 0);
+    }
+}
+
+/// The contract's table of events (section 3.2).
+fn follows(before: EventType, after: EventType) -> bool {
+    use EventType as E;
+    match before {
+        E::IntentAccepted => matches!(
+            after,
+            E::OfframpInitiated
+                | E::PayoutInitiated
+                | E::IntentCancelled
+                | E::IntentExpired
+                | E::IntentFailed
+        ),
+        E::OfframpInitiated => matches!(after, E::OfframpInProgress | E::OfframpCompleted | E::OfframpFailed),
+        E::OfframpInProgress => matches!(after, E::OfframpCompleted | E::OfframpFailed),
+        E::OfframpCompleted => after == E::PayoutInitiated,
+        E::PayoutInitiated => matches!(after, E::PayoutInProgress | E::PayoutCompleted | E::PayoutFailed),
+        E::PayoutInProgress => matches!(after, E::PayoutCompleted | E::PayoutFailed),
+        E::OfframpFailed
+        | E::PayoutCompleted
+        | E::PayoutFailed
+        | E::IntentCancelled
+        | E::IntentExpired
+        | E::IntentFailed => false,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn every_interleaving_ends_once_pays_at_most_once_and_leaves_funds_and_books_in_agreement(
+        kind in 0..KINDS.len(),
+        cuts in prop::collection::vec(any::<u8>(), 0..3),
+        refuses in (prop::bool::weighted(0.1), prop::bool::weighted(0.15)),
+        history in prop::collection::vec(any::<(u8, u8)>(), 0..400),
+    ) {
+        let mut world = World::new(KINDS[kind], &cuts, refuses);
+        for choice in history {
+            world.one(choice);
+        }
+        world.settle_down();
+        world.check();
+    }
+}
