@@ -25,6 +25,13 @@ fn with_optional(mut schema: Value, fields: &[(&str, Value)]) -> Value {
     schema
 }
 
+/// A request's object with fields that may be absent or, which means the same, null.
+fn with_nullable(schema: Value, fields: &[(&str, Value)]) -> Value {
+    let fields: Vec<(&str, Value)> =
+        fields.iter().map(|(name, field)| (*name, nullable(field.clone()))).collect();
+    with_optional(schema, &fields)
+}
+
 fn reference(name: &str) -> Value {
     json!({"$ref": format!("#/components/schemas/{name}")})
 }

@@ -88,6 +88,16 @@ fn validate(what: &str, schema: &Value, document: &Value, body: &Value) {
     assert!(faults.is_empty(), "{what}: {}\n{body}", faults.join("\n"));
 }
 
+/// Whether a request's body is as the document describes it.
+pub(crate) fn takes(component: &str, body: &Value) -> bool {
+    let document = document();
+    let root = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$ref": format!("#/components/schemas/{component}"), "components": document["components"],
+    });
+    jsonschema::validator_for(&root).unwrap().is_valid(body)
+}
+
 #[test]
 #[should_panic(expected = "getHealth is open")]
 fn an_undocumented_field_is_noticed() {

@@ -12,6 +12,7 @@ mod intents;
 mod isolation;
 mod legacy;
 mod lookups;
+mod nulls;
 mod partners;
 mod quotes;
 #[path = "../../../benches/src/receiver.rs"]

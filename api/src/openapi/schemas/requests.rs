@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Group, object, one_of, reference, with_optional};
+use super::{Group, nullable, object, one_of, reference, with_nullable};
 use crate::intents::parse::{ACTOR_TYPES, ASSET_TYPES, PAYOUT_METHODS, SETTLEMENT_TYPES, SIDES};
 
 fn names<T>(choices: &[(&str, T)]) -> Value {
@@ -34,7 +34,7 @@ fn open() -> Value {
 }
 
 pub(super) fn requests() -> Group {
-    let quote = with_optional(
+    let quote = with_nullable(
         object(&[
             ("requestId", id()),
             ("actorId", id()),
@@ -50,7 +50,7 @@ pub(super) fn requests() -> Group {
             ("maxSlippageBps", bps()),
         ],
     );
-    let firm = with_optional(
+    let firm = with_nullable(
         object(&[
             ("requestId", id()),
             ("actorId", id()),
@@ -61,7 +61,7 @@ pub(super) fn requests() -> Group {
         ]),
         &[("actorType", names(ACTOR_TYPES)), ("side", names(SIDES))],
     );
-    let asset = with_optional(
+    let asset = with_nullable(
         object(&[("type", names(ASSET_TYPES)), ("symbol", id())]),
         &[
             ("address", json!({"type": "string", "pattern": "^0x[0-9a-fA-F]{40}$"})),
@@ -74,15 +74,15 @@ pub(super) fn requests() -> Group {
         ("FirmQuoteRequest", firm),
         ("AssetDescriptor", asset),
         ("Permit", permit()),
-        ("BeneficiaryAddress", with_optional(object(&[]), &address())),
+        ("BeneficiaryAddress", with_nullable(object(&[]), &address())),
         ("Beneficiary", beneficiary()),
         (
             "InputBounds",
-            with_optional(object(&[("limitAmountMinor", amount())]), &[("targetAmountMinor", amount())]),
+            with_nullable(object(&[("limitAmountMinor", amount())]), &[("targetAmountMinor", amount())]),
         ),
         (
             "OutputBounds",
-            with_optional(object(&[("limitAmountMinor", amount())]), &[("targetAmountMinor", amount())]),
+            with_nullable(object(&[("limitAmountMinor", amount())]), &[("targetAmountMinor", amount())]),
         ),
         ("CurrentIntentRequest", intent()),
         ("LegacyIntentRequest", older()),
@@ -109,7 +109,7 @@ fn address() -> [(&'static str, Value); 4] {
 }
 
 fn beneficiary() -> Value {
-    with_optional(
+    with_nullable(
         object(&[]),
         &[
             ("account", json!({"type": "string", "maxLength": 128, "pattern": PRINTABLE})),
@@ -134,10 +134,10 @@ fn intent() -> Value {
         "beneficiaryAccount",
         "beneficiaryName",
     ];
-    let mut metadata = with_optional(object(&[]), &texts.map(|name| (name, line())));
-    metadata["properties"]["travelRuleData"] = open();
+    let mut metadata = with_nullable(object(&[]), &texts.map(|name| (name, line())));
+    metadata["properties"]["travelRuleData"] = nullable(open());
     metadata["additionalProperties"] = json!(true);
-    let mut intent = with_optional(
+    let mut intent = with_nullable(
         object(&[
             ("intentId", id()),
             ("user", id()),
@@ -161,15 +161,16 @@ fn intent() -> Value {
             ("metadata", metadata),
         ],
     );
+    let given = |names: [&str; 2], kind: &str| object(&names.map(|name| (name, json!({ "type": kind }))));
     intent["anyOf"] = json!([
-        {"required": ["inputAmountMinor", "minOutputAmountMinor"]},
-        {"required": ["input", "output"]},
+        given(["inputAmountMinor", "minOutputAmountMinor"], "string"),
+        given(["input", "output"], "object"),
     ]);
     intent
 }
 
 fn older() -> Value {
-    let constraints = with_optional(
+    let constraints = with_nullable(
         object(&[]),
         &[
             ("maxSlippageBps", bps()),
@@ -178,7 +179,7 @@ fn older() -> Value {
             ("ttlMs", json!({"type": "integer", "minimum": 1000, "maximum": 604_800_000})),
         ],
     );
-    with_optional(
+    with_nullable(
         object(&[
             ("pair", object(&[("source", id()), ("target", id())])),
             ("side", one_of(&["sell"])),

@@ -3,7 +3,7 @@
 use dvp_domain::event::EventType;
 use serde_json::{Value, json};
 
-use super::{Group, list, nullable, object, one_of, reference, text, time, whole, with_optional};
+use super::{Group, list, nullable, object, one_of, reference, text, time, whole, with_nullable};
 
 fn types() -> Value {
     let kinds: Vec<&str> =
@@ -31,7 +31,7 @@ pub(super) fn webhooks() -> Group {
         ("apiVersion", text()),
     ]);
     let update =
-        with_optional(object(&[]), &[("url", url()), ("subscribedTypes", types()), ("isActive", boolean())]);
+        with_nullable(object(&[]), &[("url", url()), ("subscribedTypes", types()), ("isActive", boolean())]);
     let attempt = object(&[
         ("number", whole()),
         ("at", time()),
@@ -57,9 +57,9 @@ pub(super) fn webhooks() -> Group {
         ("WebhookRegistered", object(&[("endpointId", text()), ("secret", text())])),
         ("WebhookUpdate", update),
         ("WebhookRotated", object(&[("nextSecret", text()), ("graceExpiresAt", time())])),
-        ("WebhookTest", with_optional(object(&[]), &[("type", text())])),
+        ("WebhookTest", with_nullable(object(&[]), &[("type", text())])),
         ("WebhookQueued", object(&[("eventId", text())])),
-        ("WebhookReplay", with_optional(object(&[("from", time()), ("to", time())]), &[("types", types())])),
+        ("WebhookReplay", with_nullable(object(&[("from", time()), ("to", time())]), &[("types", types())])),
         ("WebhookReplaying", object(&[("replayId", text())])),
         ("DeliveryAttempt", attempt),
         ("Delivery", delivery),
