@@ -116,18 +116,19 @@ impl Connection {
         poll_fn(|cx| self.poll_fill(cx)).await
     }
 
-    /// Does the next thing the socket is ready for: takes bytes from `out`, or reads when that `is_wanted`. Nothing is
-    /// lost when this is dropped while it waits.
-    pub(crate) async fn progress(&mut self, out: &mut Outgoing, is_wanted: bool) -> io::Result<()> {
-        poll_fn(|cx| {
-            let was_done = out.is_done();
-            let written = self.poll_write_out(cx, out);
-            if written.is_ready() && !was_done {
-                return written;
-            }
-            if is_wanted { self.poll_fill(cx) } else { Poll::Pending }
-        })
-        .await
+    /// Does the next thing the socket is ready for: takes bytes from `out`, or reads when that `is_wanted`.
+    pub(crate) fn poll_progress(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Outgoing,
+        is_wanted: bool,
+    ) -> Poll<io::Result<()>> {
+        let was_done = out.is_done();
+        let written = self.poll_write_out(cx, out);
+        if written.is_ready() && !was_done {
+            return written;
+        }
+        if is_wanted { self.poll_fill(cx) } else { Poll::Pending }
     }
 
     /// Writes what the peer's side takes at this moment, and waits for nothing.

@@ -8,40 +8,40 @@
 //! peer's TCP window fills. Everything leaves in the order of `pending`, so numbers leave in order. A commit that
 //! fails ends the connection and the numbers are loaded anew: what the peer was not told, it asks for.
 
+mod flight;
+mod inbound;
 mod limiter;
 mod metrics;
 mod outgoing;
+mod outputs;
 mod presence;
 mod reason;
+mod recovery;
+mod wake;
 
-use std::{
-    collections::VecDeque,
-    pin::Pin,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, pin::pin, sync::Arc, time::Instant};
 
 use dvp_fix::{
     SeqNum,
-    codec::{Garbled, MessageRef},
-    schedule::{Epoch, Schedule},
-    session::{Output, Session, SessionConfig, Stored, Transmit},
+    session::{Now, Session, SessionConfig, Transmit},
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::debug;
 
 use self::metrics::{Picture, SessionMetrics};
 use crate::{
-    application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay},
+    application::{Application, Unavailable},
     clock,
-    connection::{Attach, Connection, Inbound, Pass},
+    connection::{Attach, Connection, Pass},
     limits::MessageLimits,
 };
+use flight::Pending;
 use limiter::Limiter;
 pub(crate) use outgoing::Outgoing;
 pub use outgoing::SlowConsumer;
 use reason::CloseReason;
+use wake::{Alarm, Event};
 
 /// Commits in flight at most; beyond that the socket is not read.
 const IN_FLIGHT_MAX: usize = 256;
@@ -49,8 +49,6 @@ const IN_FLIGHT_MAX: usize = 256;
 const OUT_MAX: usize = 64 * 1024;
 /// What a peer hears that sends more than it may.
 const RATE_TEXT: &str = "message rate exceeded";
-/// Between attempts to load a session's numbers.
-const RETRY: Duration = Duration::from_millis(500);
 
 /// Runs one session, connected or not.
 pub struct Driver<A> {
@@ -85,21 +83,14 @@ pub struct Driver<A> {
     draining: Option<Instant>,
     /// Messages of the turn under way that are durable already.
     ready: Vec<Transmit>,
+    /// Both clocks, as of the beginning of the turn or the last time it had to wait.
+    now: Now,
+    /// Rings for whatever is due first.
+    alarm: Alarm,
+    /// Counts turns, so that socket and reports take turns in being looked at first.
+    turns: usize,
     name: String,
     metrics: SessionMetrics,
-}
-
-/// What has to leave, in order.
-enum Pending {
-    /// `next_in` is durable with it.
-    Commit {
-        commit: UnderWay,
-        generation: u64,
-        next_in: SeqNum,
-        since: Instant,
-    },
-    Message(Transmit),
-    Close,
 }
 
 /// Why a turn could not be finished.
@@ -116,34 +107,20 @@ impl From<Unavailable> for Broken {
     }
 }
 
-/// What woke the driver.
-enum Event {
-    Attached(Box<Attach>),
-    /// The socket took or gave bytes.
-    Progress(std::io::Result<()>),
-    Committed(Result<Vec<Stored>, Unavailable>),
-    Timer,
-    Reports,
-    /// The peer takes nothing.
-    Stalled,
-    /// The present connection did not answer.
-    TakeOver,
-    Shutdown,
-}
-
 impl<A: Application> Driver<A> {
     /// A driver that takes its connections from `attach`.
     pub fn new(app: A, config: SessionConfig, attach: mpsc::Receiver<Attach>) -> Self {
         let name = config.session_id();
         let metrics = SessionMetrics::new(&name);
-        let session = Session::new(Arc::new(config), clock::now(), SeqNum::FIRST, SeqNum::FIRST);
+        let now = clock::now();
+        let session = Session::new(Arc::new(config), now, SeqNum::FIRST, SeqNum::FIRST);
         Self {
             app,
             session,
             connection: None,
             pass: None,
             is_admitted: false,
-            limiter: Limiter::new(MessageLimits::default(), clock::now().mono),
+            limiter: Limiter::new(MessageLimits::default(), now.mono),
             is_cut_off: false,
             attach,
             pending: VecDeque::new(),
@@ -157,6 +134,9 @@ impl<A: Application> Driver<A> {
             newcomer: None,
             draining: None,
             ready: Vec::new(),
+            now,
+            alarm: Alarm::default(),
+            turns: 0,
             name,
             metrics,
         }
@@ -175,8 +155,10 @@ impl<A: Application> Driver<A> {
         if !self.load(&shutdown).await {
             return;
         }
+        let mut stop = pin!(shutdown.clone().cancelled_owned());
         loop {
-            let event = self.next_event(&shutdown).await;
+            let event = self.next_event(stop.as_mut()).await;
+            self.read_clocks();
             let turn = match event {
                 Event::Shutdown if self.draining.is_some() => break,
                 Event::Shutdown => self.begin_draining().await,
@@ -203,6 +185,11 @@ impl<A: Application> Driver<A> {
         self.hang_up(CloseReason::Draining).await;
     }
 
+    /// The one place where a driver reads the clocks.
+    fn read_clocks(&mut self) {
+        self.now = clock::now();
+    }
+
     fn show(&self) {
         self.metrics.show(&Picture {
             next_in: self.session.next_in(),
@@ -218,32 +205,6 @@ impl<A: Application> Driver<A> {
         self.pending.len() < IN_FLIGHT_MAX && self.out.len() < OUT_MAX && self.fetch.is_none()
     }
 
-    async fn next_event(&mut self, shutdown: &CancellationToken) -> Event {
-        let may_take_more = self.may_take_more();
-        let timer = self.session.poll_timeout();
-        // What happens between two sessions is reported in the next: a number of this one would be forgotten with it.
-        let may_report = may_take_more && self.session.is_open() && self.draining.is_none();
-        let stall = self.out.gives_up_at(self.slow_consumer);
-        let take_over = self.newcomer.as_ref().map(|(_, at)| *at);
-        let draining = self.draining;
-        let commit = self.pending.front_mut().and_then(|pending| match pending {
-            Pending::Commit { commit, .. } => Some(commit),
-            Pending::Message(_) | Pending::Close => None,
-        });
-        tokio::select! {
-            () = shutdown.cancelled(), if draining.is_none() => Event::Shutdown,
-            () = sleep_until(draining) => Event::Shutdown,
-            done = wait(commit) => Event::Committed(done),
-            done = progress(self.connection.as_mut(), &mut self.out, may_take_more) => Event::Progress(done),
-            () = sleep_until(timer) => Event::Timer,
-            () = sleep_until(stall) => Event::Stalled,
-            () = sleep_until(take_over) => Event::TakeOver,
-            attached = self.attach.recv(), if draining.is_none() =>
-                attached.map_or(Event::Shutdown, |attach| Event::Attached(Box::new(attach))),
-            () = self.app.wait_for_reports(), if may_report => Event::Reports,
-        }
-    }
-
     async fn handle(&mut self, event: Event) -> Result<(), Broken> {
         match event {
             Event::Attached(attach) => self.attached(attach).await?,
@@ -252,9 +213,14 @@ impl<A: Application> Driver<A> {
                 debug!(session = self.name, %error, "connection ended");
                 return Err(Broken::Connection(CloseReason::PeerClosed));
             }
-            Event::Committed(done) => self.committed(done?),
+            Event::Committed(done) => {
+                self.committed(done)?;
+                while let Some(done) = self.next_committed().await {
+                    self.committed(done)?;
+                }
+            }
             Event::Timer => {
-                self.session.handle_timeout(clock::now());
+                self.session.handle_timeout(self.now);
                 self.drain(None).await?;
                 if let Some(connection) = &mut self.connection {
                     connection.rest();
@@ -296,60 +262,7 @@ impl<A: Application> Driver<A> {
     }
 
     fn has_stalled(&self) -> bool {
-        let now = clock::now().mono;
-        self.out.gives_up_at(self.slow_consumer).is_some_and(|at| at <= now)
-    }
-
-    /// Takes frames that were read already, as long as there is room in flight.
-    async fn read_frames(&mut self) -> Result<(), Broken> {
-        let Some(connection) = &mut self.connection else { return Ok(()) };
-        // Taken out while its frames are looked at, so that none has to be copied.
-        let mut inbound = std::mem::take(&mut connection.inbound);
-        let done = self.take_frames(&mut inbound).await;
-        if let Some(connection) = &mut self.connection {
-            connection.inbound = inbound;
-        }
-        done
-    }
-
-    async fn take_frames(&mut self, inbound: &mut Inbound) -> Result<(), Broken> {
-        while self.may_take_more() {
-            let Some(connection) = &self.connection else { return Ok(()) };
-            match inbound.next(connection.frame_max) {
-                Ok(Some(frame)) => self.frame(frame).await?,
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    warn!(session = self.name, %error, "connection given up");
-                    return Err(Broken::Connection(CloseReason::FrameTooLong));
-                }
-            }
-            self.encode_ready();
-            if self.out.len() >= OUT_MAX {
-                self.write_out().await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn frame(&mut self, frame: Result<MessageRef<'_>, Garbled>) -> Result<(), Broken> {
-        match frame {
-            Ok(message) => {
-                let now = clock::now();
-                if self.is_cut_off && message.msg_type() != b"5" {
-                    return Ok(());
-                }
-                if !self.limiter.count(message.msg_type(), now.mono) {
-                    return self.cut_off(now).await;
-                }
-                self.session.handle_message(now, message);
-                self.drain(Some(message)).await
-            }
-            Err(error) => {
-                debug!(session = self.name, %error, "garbled message ignored");
-                self.session.handle_garbled(clock::now());
-                self.drain(None).await
-            }
-        }
+        self.out.gives_up_at(self.slow_consumer).is_some_and(|at| at <= self.now.mono)
     }
 
     async fn attached(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
@@ -360,7 +273,9 @@ impl<A: Application> Driver<A> {
         debug!(session = self.name, peer = %connection.peer, "logon");
         self.generation += 1;
         self.connection = Some(connection);
-        let now = clock::now();
+        // The one before it may have been waited for.
+        self.read_clocks();
+        let now = self.now;
         self.limiter = Limiter::new(pass.admission.limits, now.mono);
         self.pass = Some(pass);
         (self.is_admitted, self.is_cut_off) = (true, false);
@@ -369,297 +284,5 @@ impl<A: Application> Driver<A> {
         let done = self.drain(Some(logon.view())).await;
         self.is_admitted = false;
         done
-    }
-
-    /// Carries out the session's outputs, in order. `handed_in` is the message they are about.
-    async fn drain(&mut self, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
-        loop {
-            if let Some((from, to)) = self.fetch {
-                if self.out.len() >= OUT_MAX {
-                    // What comes next waits until the peer has taken what came before.
-                    break;
-                }
-                self.fetch = None;
-                let stored = self.app.stored(from, to).await?;
-                self.session.handle_stored(clock::now(), to, stored);
-            }
-            let Some(output) = self.session.poll_output() else { break };
-            self.carry_out(output, handed_in).await?;
-        }
-        self.flush_batch().await
-    }
-
-    async fn carry_out(&mut self, output: Output, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
-        match output {
-            Output::Authenticate(_) => {
-                let is_genuine = self.may_log_on(handed_in).await;
-                self.session.handle_authentication(clock::now(), is_genuine);
-            }
-            Output::Persist { .. } => self.dirty = true,
-            Output::Transmit(message) => self.batch.push(message),
-            Output::LoggedOn => {
-                if let Some(connection) = &mut self.connection {
-                    connection.trust();
-                }
-                info!(session = self.name, next_in = %self.session.next_in(), "logged on");
-                self.app.connected(true);
-            }
-            Output::Reset => {
-                self.settle().await?;
-                self.reset().await?;
-            }
-            Output::Epoch(epoch) => {
-                self.settle().await?;
-                self.app.begin_epoch(epoch).await?;
-            }
-            Output::Deliver { queued, .. } => {
-                if let Some(message) = queued.as_ref().map(|queued| queued.view()).or(handed_in) {
-                    self.deliver(message).await?;
-                }
-            }
-            Output::Fetch { from, to } => {
-                // What is in flight belongs to the range too: a gap fill over it would lose it for the peer.
-                self.settle().await?;
-                self.fetch = Some((from, to));
-            }
-            Output::Disconnect => {
-                self.flush_batch().await?;
-                self.pending.push_back(Pending::Close);
-            }
-        }
-        Ok(())
-    }
-
-    /// The first Logon of a connection was looked at by the gatekeeper before it came here; one inside a session (it
-    /// asks for a reset) is looked at now.
-    async fn may_log_on(&mut self, logon: Option<MessageRef<'_>>) -> bool {
-        let (Some(logon), Some(pass)) = (logon, &mut self.pass) else { return false };
-        if std::mem::replace(&mut self.is_admitted, false) {
-            return true;
-        }
-        match pass.admits(&logon.to_owned()).await {
-            Ok(_) => true,
-            Err(reason) => {
-                warn!(session = self.name, %reason, "logon inside the session refused");
-                false
-            }
-        }
-    }
-
-    async fn deliver(&mut self, message: MessageRef<'_>) -> Result<(), Broken> {
-        if self.app.is_about_earlier(message) {
-            self.settle().await?;
-        }
-        self.flush_batch().await?;
-        let may_act = self.limiter.may_act(|| clock::now().mono);
-        let (app, mut turn) = self.turn();
-        let commit = if may_act || is_refusal(message) {
-            app.deliver(message, &mut turn).await?
-        } else {
-            app.refuse(message, RATE_TEXT, &mut turn).await?
-        };
-        self.dirty = false;
-        self.push_commit(commit, self.session.next_in());
-        Ok(())
-    }
-
-    fn turn(&mut self) -> (&mut A, Turn<'_>) {
-        let Self { app, session, enqueued_out, ready, .. } = self;
-        (app, Turn::new(session, enqueued_out, ready, clock::now()))
-    }
-
-    /// Queues the commit of this turn's numbers, and behind it the session messages that need it.
-    async fn flush_batch(&mut self) -> Result<(), Broken> {
-        // A resend repeats numbers and needs no commit of its own.
-        let has_new = self.batch.iter().any(|message| message.orig_sending_time.is_none());
-        if self.dirty && (has_new || self.pending.is_empty()) {
-            let (app, mut turn) = self.turn();
-            let commit = app.persist(turn.numbers()).await?;
-            self.dirty = false;
-            self.push_commit(commit, self.session.next_in());
-        }
-        self.pending.extend(self.batch.drain(..).map(Pending::Message));
-        Ok(())
-    }
-
-    async fn reset(&mut self) -> Result<(), Broken> {
-        let first = SeqNum::FIRST;
-        let numbers =
-            Numbers { next_in: first, next_out_before: self.enqueued_out, next_out: first, reset: true };
-        let commit = self.app.persist(numbers).await?;
-        self.enqueued_out = first;
-        self.push_commit(commit, first);
-        Ok(())
-    }
-
-    fn push_commit(&mut self, commit: Commit, next_in: SeqNum) {
-        match commit {
-            Commit::Ready => {
-                self.session.note_durable(next_in);
-                self.pending.extend(self.ready.drain(..).map(Pending::Message));
-            }
-            Commit::UnderWay(commit) => {
-                let (generation, since) = (self.generation, clock::now().mono);
-                self.pending.push_back(Pending::Commit { commit, generation, next_in, since });
-            }
-        }
-    }
-
-    /// The commit at the front is durable: its messages take its place.
-    fn committed(&mut self, messages: Vec<Stored>) {
-        let Some(Pending::Commit { generation, next_in, since, .. }) = self.pending.pop_front() else {
-            return;
-        };
-        self.metrics.committed(clock::now().mono.saturating_duration_since(since));
-        self.session.note_durable(next_in);
-        if generation != self.generation || self.connection.is_none() {
-            // Nobody to tell, or somebody who will ask: numbers of a connection before this one.
-            return;
-        }
-        for message in messages.into_iter().rev() {
-            self.pending.push_front(Pending::Message(Transmit {
-                seq: message.seq,
-                msg_type: message.msg_type,
-                body: message.body,
-                sending_time: message.sending_time,
-                orig_sending_time: None,
-            }));
-        }
-    }
-
-    /// Waits for everything in flight, and writes it out.
-    async fn settle(&mut self) -> Result<(), Broken> {
-        self.flush_batch().await?;
-        loop {
-            self.encode_ready();
-            let Some(Pending::Commit { commit, .. }) = self.pending.front_mut() else { break };
-            let done = commit.await?;
-            self.committed(done);
-        }
-        self.write_out().await
-    }
-
-    /// Encodes messages from the front of `pending` up to the first commit in flight or the close.
-    fn encode_ready(&mut self) {
-        while let Some(Pending::Message(_)) = self.pending.front() {
-            let Some(Pending::Message(message)) = self.pending.pop_front() else { return };
-            if self.connection.is_some() {
-                self.metrics.sent(&message);
-                self.session.encode(clock::now(), &message, self.out.buffer());
-            }
-            self.session.recycle(message.body);
-        }
-    }
-
-    /// Writes what the peer takes at once, and closes when that is what comes next. The rest goes as it is taken.
-    async fn write_out(&mut self) -> Result<(), Broken> {
-        self.encode_ready();
-        if let Some(connection) = self.connection.as_mut().filter(|_| !self.out.is_done()) {
-            if let Err(error) = connection.write_now(&mut self.out).await {
-                info!(session = self.name, %error, "cannot write");
-                return Err(Broken::Connection(CloseReason::PeerClosed));
-            }
-            if self.out.len() > self.slow_consumer.bytes_max {
-                return Err(Broken::Connection(CloseReason::SlowConsumer));
-            }
-        }
-        if matches!(self.pending.front(), Some(Pending::Close)) && self.out.is_done() {
-            self.pending.pop_front();
-            let reason =
-                if self.draining.is_some() { CloseReason::Draining } else { CloseReason::SessionEnded };
-            self.hang_up(reason).await;
-        }
-        Ok(())
-    }
-
-    /// Ends the connection. Commits in flight go on; their messages stay in the store.
-    async fn hang_up(&mut self, reason: CloseReason) {
-        self.out.clear();
-        self.batch.clear();
-        self.ready.clear();
-        self.fetch = None;
-        self.pending.retain(|pending| matches!(pending, Pending::Commit { .. }));
-        self.session.disconnected();
-        self.app.connected(false);
-        self.pass = None;
-        if let Some(connection) = self.connection.take() {
-            info!(session = self.name, peer = %connection.peer, reason = reason.name(), "disconnected");
-            self.metrics.disconnected(reason);
-            connection.close().await;
-        }
-    }
-
-    async fn recover(&mut self, broken: Broken, shutdown: &CancellationToken) {
-        match broken {
-            Broken::Connection(reason) => self.hang_up(reason).await,
-            Broken::Store(error) => {
-                self.hang_up(CloseReason::StoreFailed).await;
-                warn!(session = self.name, %error, "commit failed; the session's numbers are loaded anew");
-                self.load(shutdown).await;
-            }
-        }
-    }
-
-    /// Loads the numbers, once nothing is in flight that could change them. `false` when told to stop before.
-    async fn load(&mut self, shutdown: &CancellationToken) -> bool {
-        while let Some(pending) = self.pending.pop_front() {
-            if let Pending::Commit { commit, .. } = pending {
-                // Whatever came of it is in the store.
-                let _ = commit.await;
-            }
-        }
-        self.dirty = false;
-        loop {
-            match self.load_session().await {
-                Ok((next_in, next_out, epoch)) => {
-                    let config = Arc::new(self.session.config().clone());
-                    self.session = Session::new(config, clock::now(), next_in, next_out).in_epoch(epoch);
-                    self.enqueued_out = next_out;
-                    return true;
-                }
-                Err(error) => warn!(session = self.name, %error, "cannot load the session's numbers"),
-            }
-            tokio::select! {
-                () = shutdown.cancelled() => return false,
-                () = tokio::time::sleep(RETRY) => {}
-            }
-        }
-    }
-
-    async fn load_session(&mut self) -> Result<(SeqNum, SeqNum, Option<Epoch>), Unavailable> {
-        let (next_in, next_out) = self.app.load().await?;
-        let has_schedule = self.session.config().schedule != Schedule::CONTINUOUS;
-        let epoch = if has_schedule { self.app.epoch().await? } else { None };
-        Ok((next_in, next_out, epoch))
-    }
-}
-
-/// A BusinessMessageReject is never answered with another.
-fn is_refusal(message: MessageRef<'_>) -> bool {
-    message.msg_type() == b"j"
-}
-
-async fn wait(commit: Option<&mut UnderWay>) -> Result<Vec<Stored>, Unavailable> {
-    match commit {
-        Some(commit) => Pin::new(commit).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn progress(
-    connection: Option<&mut Connection>,
-    out: &mut Outgoing,
-    may_read: bool,
-) -> std::io::Result<()> {
-    match connection {
-        Some(connection) => connection.progress(out, may_read).await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep_until(deadline: Option<Instant>) {
-    match deadline {
-        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -6,7 +6,7 @@ use dvp_fix::session::Now;
 use tracing::{info, warn};
 
 use super::{Broken, CloseReason, Driver, RATE_TEXT};
-use crate::{application::Application, clock, connection::Attach};
+use crate::{application::Application, connection::Attach};
 
 /// How long a connection that has been silent for too long has to answer, when another wants its place.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
@@ -18,7 +18,7 @@ const DRAIN_TEXT: &str = "server draining, please reconnect";
 impl<A: Application> Driver<A> {
     /// Asks the peer to go. Its answer is waited for, and so is what is in flight.
     pub(super) async fn begin_draining(&mut self) -> Result<(), Broken> {
-        let now = clock::now();
+        let now = self.now;
         self.draining = Some(now.mono + DRAIN_MAX);
         self.newcomer = None;
         if self.session.log_out(now, DRAIN_TEXT).is_ok() {
@@ -29,7 +29,7 @@ impl<A: Application> Driver<A> {
 
     /// The session that is up stays up, unless its peer has been silent for too long and does not answer now.
     pub(super) async fn second_connection(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
-        let now = clock::now();
+        let now = self.now;
         let peer = attach.connection.peer;
         // Silence counts only while we listen.
         if self.newcomer.is_none() && self.may_take_more() && self.session.probe(now) {
@@ -44,7 +44,7 @@ impl<A: Application> Driver<A> {
     /// Has the present connection shown that it is alive since another came?
     pub(super) fn judge_newcomer(&mut self) {
         let Some((attach, decided_at)) = &self.newcomer else { return };
-        let now = clock::now();
+        let now = self.now;
         let waited = PROBE_WAIT.saturating_sub(decided_at.saturating_duration_since(now.mono));
         if self.session.silence(now).is_some_and(|silence| silence < waited) {
             info!(session = self.name, peer = %attach.connection.peer, "second connection refused");

@@ -5,6 +5,7 @@
 mod admission;
 mod client;
 mod door;
+mod failing;
 mod house;
 mod killed;
 mod limits;

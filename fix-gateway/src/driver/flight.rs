@@ -1,0 +1,123 @@
+//! Commits in flight, what follows them, and the way out to the socket.
+
+use std::{future::poll_fn, task::Poll, time::Instant};
+
+use dvp_fix::{
+    SeqNum,
+    session::{Stored, Transmit},
+};
+use tracing::info;
+
+use super::{Broken, CloseReason, Driver};
+use crate::application::{Application, Commit, Unavailable, UnderWay};
+
+/// What has to leave, in order.
+pub(super) enum Pending {
+    /// `next_in` is durable with it.
+    Commit {
+        commit: UnderWay,
+        generation: u64,
+        next_in: SeqNum,
+        since: Instant,
+    },
+    Message(Transmit),
+    Close,
+}
+
+impl<A: Application> Driver<A> {
+    pub(super) fn push_commit(&mut self, commit: Commit, next_in: SeqNum) {
+        match commit {
+            Commit::Ready => {
+                self.session.note_durable(next_in);
+                self.pending.extend(self.ready.drain(..).map(Pending::Message));
+            }
+            Commit::UnderWay(commit) => {
+                // Queueing it may have taken its time.
+                self.read_clocks();
+                let (generation, since) = (self.generation, self.now.mono);
+                self.pending.push_back(Pending::Commit { commit, generation, next_in, since });
+            }
+        }
+    }
+
+    /// The commit at the front is done with. When it is durable, its messages take its place.
+    pub(super) fn committed(&mut self, done: Result<Vec<Stored>, Unavailable>) -> Result<(), Broken> {
+        // Gone in either case: a future that has ended is not asked again.
+        let front = self.pending.pop_front();
+        let messages = done?;
+        let Some(Pending::Commit { generation, next_in, since, .. }) = front else { return Ok(()) };
+        self.metrics.committed(self.now.mono.saturating_duration_since(since));
+        self.session.note_durable(next_in);
+        if generation != self.generation || self.connection.is_none() {
+            // Nobody to tell, or somebody who will ask: numbers of a connection before this one.
+            return Ok(());
+        }
+        for message in messages.into_iter().rev() {
+            self.pending.push_front(Pending::Message(Transmit {
+                seq: message.seq,
+                msg_type: message.msg_type,
+                body: message.body,
+                sending_time: message.sending_time,
+                orig_sending_time: None,
+            }));
+        }
+        Ok(())
+    }
+
+    /// The front commit's end, if that is in already. Commits end in groups: what a group lets out is written as one.
+    pub(super) async fn next_committed(&mut self) -> Option<Result<Vec<Stored>, Unavailable>> {
+        self.encode_ready();
+        let Some(Pending::Commit { commit, .. }) = self.pending.front_mut() else { return None };
+        poll_fn(|cx| match commit.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending => Poll::Ready(None),
+        })
+        .await
+    }
+
+    /// Waits for everything in flight, and writes it out.
+    pub(super) async fn settle(&mut self) -> Result<(), Broken> {
+        self.flush_batch().await?;
+        loop {
+            self.encode_ready();
+            let Some(Pending::Commit { commit, .. }) = self.pending.front_mut() else { break };
+            let done = commit.await;
+            self.read_clocks();
+            self.committed(done)?;
+        }
+        self.write_out().await
+    }
+
+    /// Encodes messages from the front of `pending` up to the first commit in flight or the close.
+    pub(super) fn encode_ready(&mut self) {
+        while let Some(Pending::Message(_)) = self.pending.front() {
+            let Some(Pending::Message(message)) = self.pending.pop_front() else { return };
+            if self.connection.is_some() {
+                self.metrics.sent(&message);
+                self.session.encode(self.now, &message, self.out.buffer());
+            }
+            self.session.recycle(message.body);
+        }
+    }
+
+    /// Writes what the peer takes at once, and closes when that is what comes next. The rest goes as it is taken.
+    pub(super) async fn write_out(&mut self) -> Result<(), Broken> {
+        self.encode_ready();
+        if let Some(connection) = self.connection.as_mut().filter(|_| !self.out.is_done()) {
+            if let Err(error) = connection.write_now(&mut self.out).await {
+                info!(session = self.name, %error, "cannot write");
+                return Err(Broken::Connection(CloseReason::PeerClosed));
+            }
+            if self.out.len() > self.slow_consumer.bytes_max {
+                return Err(Broken::Connection(CloseReason::SlowConsumer));
+            }
+        }
+        if matches!(self.pending.front(), Some(Pending::Close)) && self.out.is_done() {
+            self.pending.pop_front();
+            let reason =
+                if self.draining.is_some() { CloseReason::Draining } else { CloseReason::SessionEnded };
+            self.hang_up(reason).await;
+        }
+        Ok(())
+    }
+}

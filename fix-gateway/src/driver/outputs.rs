@@ -1,0 +1,137 @@
+//! What the session asks for, carried out in order.
+
+use dvp_fix::{SeqNum, codec::MessageRef, session::Output};
+use tracing::{info, warn};
+
+use super::{Broken, Driver, OUT_MAX, Pending, RATE_TEXT};
+use crate::application::{Application, Numbers, Turn};
+
+impl<A: Application> Driver<A> {
+    /// Carries out the session's outputs, in order. `handed_in` is the message they are about.
+    pub(super) async fn drain(&mut self, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
+        loop {
+            if let Some((from, to)) = self.fetch {
+                if self.out.len() >= OUT_MAX {
+                    // What comes next waits until the peer has taken what came before.
+                    break;
+                }
+                self.fetch = None;
+                let stored = self.app.stored(from, to).await?;
+                self.read_clocks();
+                self.session.handle_stored(self.now, to, stored);
+            }
+            let Some(output) = self.session.poll_output() else { break };
+            self.carry_out(output, handed_in).await?;
+        }
+        self.flush_batch().await
+    }
+
+    async fn carry_out(&mut self, output: Output, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
+        match output {
+            Output::Authenticate(_) => {
+                let is_genuine = self.may_log_on(handed_in).await;
+                self.read_clocks();
+                self.session.handle_authentication(self.now, is_genuine);
+            }
+            Output::Persist { .. } => self.dirty = true,
+            Output::Transmit(message) => self.batch.push(message),
+            Output::LoggedOn => {
+                if let Some(connection) = &mut self.connection {
+                    connection.trust();
+                }
+                info!(session = self.name, next_in = %self.session.next_in(), "logged on");
+                self.app.connected(true);
+            }
+            Output::Reset => {
+                self.settle().await?;
+                self.reset().await?;
+            }
+            Output::Epoch(epoch) => {
+                self.settle().await?;
+                self.app.begin_epoch(epoch).await?;
+            }
+            Output::Deliver { queued, .. } => {
+                if let Some(message) = queued.as_ref().map(|queued| queued.view()).or(handed_in) {
+                    self.deliver(message).await?;
+                }
+            }
+            Output::Fetch { from, to } => {
+                // What is in flight belongs to the range too: a gap fill over it would lose it for the peer.
+                self.settle().await?;
+                self.fetch = Some((from, to));
+            }
+            Output::Disconnect => {
+                self.flush_batch().await?;
+                self.pending.push_back(Pending::Close);
+            }
+        }
+        Ok(())
+    }
+
+    /// The first Logon of a connection was looked at by the gatekeeper before it came here; one inside a session (it
+    /// asks for a reset) is looked at now.
+    async fn may_log_on(&mut self, logon: Option<MessageRef<'_>>) -> bool {
+        let (Some(logon), Some(pass)) = (logon, &mut self.pass) else { return false };
+        if std::mem::replace(&mut self.is_admitted, false) {
+            return true;
+        }
+        match pass.admits(&logon.to_owned()).await {
+            Ok(_) => true,
+            Err(reason) => {
+                warn!(session = self.name, %reason, "logon inside the session refused");
+                false
+            }
+        }
+    }
+
+    async fn deliver(&mut self, message: MessageRef<'_>) -> Result<(), Broken> {
+        if self.app.is_about_earlier(message) {
+            self.settle().await?;
+        }
+        self.flush_batch().await?;
+        let may_act = self.limiter.may_act(|| self.now.mono);
+        let (app, mut turn) = self.turn();
+        let commit = if may_act || is_refusal(message) {
+            app.deliver(message, &mut turn).await?
+        } else {
+            app.refuse(message, RATE_TEXT, &mut turn).await?
+        };
+        self.dirty = false;
+        self.push_commit(commit, self.session.next_in());
+        Ok(())
+    }
+
+    pub(super) fn turn(&mut self) -> (&mut A, Turn<'_>) {
+        let Self { app, session, enqueued_out, ready, .. } = self;
+        (app, Turn::new(session, enqueued_out, ready, self.now))
+    }
+
+    /// Queues the commit of this turn's numbers, and behind it the session messages that need it.
+    pub(super) async fn flush_batch(&mut self) -> Result<(), Broken> {
+        // A resend repeats numbers and needs no commit of its own.
+        let has_new = self.batch.iter().any(|message| message.orig_sending_time.is_none());
+        if self.dirty && (has_new || self.pending.is_empty()) {
+            let (app, mut turn) = self.turn();
+            let commit = app.persist(turn.numbers()).await?;
+            self.dirty = false;
+            self.push_commit(commit, self.session.next_in());
+        }
+        self.pending.extend(self.batch.drain(..).map(Pending::Message));
+        Ok(())
+    }
+
+    async fn reset(&mut self) -> Result<(), Broken> {
+        let first = SeqNum::FIRST;
+        let numbers =
+            Numbers { next_in: first, next_out_before: self.enqueued_out, next_out: first, reset: true };
+        let commit = self.app.persist(numbers).await?;
+        self.enqueued_out = first;
+        self.push_commit(commit, first);
+        Ok(())
+    }
+}
+
+/// A BusinessMessageReject is never answered with another.
+fn is_refusal(message: MessageRef<'_>) -> bool {
+    message.msg_type() == b"j"
+}

@@ -1,0 +1,81 @@
+//! The end of a connection, and the way back when the store did not do what it was asked.
+
+use std::{sync::Arc, time::Duration};
+
+use dvp_fix::{
+    SeqNum,
+    schedule::{Epoch, Schedule},
+    session::Session,
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{Broken, CloseReason, Driver, Pending};
+use crate::application::{Application, Unavailable};
+
+/// Between attempts to load a session's numbers.
+const RETRY: Duration = Duration::from_millis(500);
+
+impl<A: Application> Driver<A> {
+    /// Ends the connection. Commits in flight go on; their messages stay in the store.
+    pub(super) async fn hang_up(&mut self, reason: CloseReason) {
+        self.out.clear();
+        self.batch.clear();
+        self.ready.clear();
+        self.fetch = None;
+        self.pending.retain(|pending| matches!(pending, Pending::Commit { .. }));
+        self.session.disconnected();
+        self.app.connected(false);
+        self.pass = None;
+        if let Some(connection) = self.connection.take() {
+            info!(session = self.name, peer = %connection.peer, reason = reason.name(), "disconnected");
+            self.metrics.disconnected(reason);
+            connection.close().await;
+        }
+    }
+
+    pub(super) async fn recover(&mut self, broken: Broken, shutdown: &CancellationToken) {
+        match broken {
+            Broken::Connection(reason) => self.hang_up(reason).await,
+            Broken::Store(error) => {
+                self.hang_up(CloseReason::StoreFailed).await;
+                warn!(session = self.name, %error, "commit failed; the session's numbers are loaded anew");
+                self.load(shutdown).await;
+            }
+        }
+    }
+
+    /// Loads the numbers, once nothing is in flight that could change them. `false` when told to stop before.
+    pub(super) async fn load(&mut self, shutdown: &CancellationToken) -> bool {
+        while let Some(pending) = self.pending.pop_front() {
+            if let Pending::Commit { commit, .. } = pending {
+                // Whatever came of it is in the store.
+                let _ = commit.await;
+            }
+        }
+        self.dirty = false;
+        loop {
+            match self.load_session().await {
+                Ok((next_in, next_out, epoch)) => {
+                    let config = Arc::new(self.session.config().clone());
+                    self.read_clocks();
+                    self.session = Session::new(config, self.now, next_in, next_out).in_epoch(epoch);
+                    self.enqueued_out = next_out;
+                    return true;
+                }
+                Err(error) => warn!(session = self.name, %error, "cannot load the session's numbers"),
+            }
+            tokio::select! {
+                () = shutdown.cancelled() => return false,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+        }
+    }
+
+    async fn load_session(&mut self) -> Result<(SeqNum, SeqNum, Option<Epoch>), Unavailable> {
+        let (next_in, next_out) = self.app.load().await?;
+        let has_schedule = self.session.config().schedule != Schedule::CONTINUOUS;
+        let epoch = if has_schedule { self.app.epoch().await? } else { None };
+        Ok((next_in, next_out, epoch))
+    }
+}

@@ -1,0 +1,173 @@
+//! What wakes a driver: told to stop, a deadline, a connection, a commit, the socket, reports.
+//!
+//! Whatever is rare is looked at first, so that a peer that never pauses keeps no timer and no order to stop waiting;
+//! socket and reports take turns. What is waited for stays registered from one turn to the next.
+
+use std::{
+    future::{Future as _, poll_fn},
+    io,
+    pin::{Pin, pin},
+    task::{Context, Poll, ready},
+    time::Instant,
+};
+
+use dvp_fix::session::Stored;
+use tokio::time::Sleep;
+use tokio_util::sync::WaitForCancellationFutureOwned;
+
+use super::{Driver, Pending};
+use crate::{
+    application::{Application, Unavailable},
+    connection::Attach,
+};
+
+/// What woke the driver.
+pub(super) enum Event {
+    Attached(Box<Attach>),
+    /// The socket took or gave bytes.
+    Progress(io::Result<()>),
+    Committed(Result<Vec<Stored>, Unavailable>),
+    Timer,
+    Reports,
+    /// The peer takes nothing.
+    Stalled,
+    /// The present connection did not answer.
+    TakeOver,
+    Shutdown,
+}
+
+impl<A: Application> Driver<A> {
+    pub(super) async fn next_event(&mut self, mut stop: Pin<&mut WaitForCancellationFutureOwned>) -> Event {
+        let may_take_more = self.may_take_more();
+        let is_draining = self.draining.is_some();
+        // What happens between two sessions is reported in the next: a number of this one would be forgotten with it.
+        let may_report = may_take_more && self.session.is_open() && !is_draining;
+        let due = self.first_due();
+        self.turns = self.turns.wrapping_add(1);
+        let reports_first = self.turns.is_multiple_of(2);
+        let Self { app, alarm, attach, connection, out, pending, .. } = self;
+        let mut reports = pin!(app.wait_for_reports());
+        poll_fn(|cx| {
+            if !is_draining && stop.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Event::Shutdown);
+            }
+            if alarm.poll(cx, due.map(|(deadline, _)| deadline)).is_ready()
+                && let Some((_, ring)) = due
+            {
+                return Poll::Ready(ring.event());
+            }
+            if !is_draining && let Poll::Ready(attached) = attach.poll_recv(cx) {
+                return Poll::Ready(
+                    attached.map_or(Event::Shutdown, |attach| Event::Attached(Box::new(attach))),
+                );
+            }
+            if let Some(Pending::Commit { commit, .. }) = pending.front_mut()
+                && let Poll::Ready(done) = commit.as_mut().poll(cx)
+            {
+                return Poll::Ready(Event::Committed(done));
+            }
+            if may_report && reports_first && reports.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Event::Reports);
+            }
+            if let Some(connection) = connection
+                && let Poll::Ready(done) = connection.poll_progress(cx, out, may_take_more)
+            {
+                return Poll::Ready(Event::Progress(done));
+            }
+            if may_report && !reports_first && reports.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Event::Reports);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn first_due(&self) -> Option<(Instant, Ring)> {
+        let deadlines = [
+            (self.draining, Ring::Shutdown),
+            (self.session.poll_timeout(), Ring::Timer),
+            (self.out.gives_up_at(self.slow_consumer), Ring::Stalled),
+            (self.newcomer.as_ref().map(|(_, at)| *at), Ring::TakeOver),
+        ];
+        let due = deadlines.into_iter().filter_map(|(at, ring)| at.map(|at| (at, ring)));
+        due.min_by_key(|(at, _)| *at)
+    }
+}
+
+/// What a deadline is about.
+#[derive(Debug, Clone, Copy)]
+enum Ring {
+    Shutdown,
+    Timer,
+    Stalled,
+    TakeOver,
+}
+
+impl Ring {
+    const fn event(self) -> Event {
+        match self {
+            Self::Shutdown => Event::Shutdown,
+            Self::Timer => Event::Timer,
+            Self::Stalled => Event::Stalled,
+            Self::TakeOver => Event::TakeOver,
+        }
+    }
+}
+
+/// A timer for a deadline that mostly moves away, as each message moves it: it stays set to where the deadline was, and
+/// is set anew when it rings too early, instead of for each message.
+#[derive(Default)]
+pub(super) struct Alarm {
+    set: Option<(Instant, Pin<Box<Sleep>>)>,
+}
+
+impl Alarm {
+    /// Is it `deadline`? Never when there is none.
+    fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> Poll<()> {
+        let Some(deadline) = deadline else { return Poll::Pending };
+        let (at, sleep) =
+            self.set.get_or_insert_with(|| (deadline, Box::pin(tokio::time::sleep_until(deadline.into()))));
+        if *at > deadline {
+            *at = deadline;
+            sleep.as_mut().reset(deadline.into());
+        }
+        loop {
+            ready!(sleep.as_mut().poll(cx));
+            if *at == deadline {
+                self.set = None;
+                return Poll::Ready(());
+            }
+            *at = deadline;
+            sleep.as_mut().reset(deadline.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn look(alarm: &mut Alarm, deadline: Option<Instant>) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        alarm.poll(&mut cx, deadline).is_ready()
+    }
+
+    #[tokio::test]
+    async fn an_alarm_rings_at_the_deadline_of_the_moment_and_not_at_an_earlier_one() {
+        let mut alarm = Alarm::default();
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert!(!look(&mut alarm, Some(soon)));
+        assert!(!look(&mut alarm, None), "what was due is not any more");
+        let later = soon + Duration::from_millis(20);
+        poll_fn(|cx| alarm.poll(cx, Some(later))).await;
+        assert!(Instant::now() >= later);
+        let never = later + Duration::from_secs(3600);
+        assert!(!look(&mut alarm, Some(never)));
+        let moved = later + Duration::from_millis(20);
+        let rang = tokio::time::timeout(Duration::from_secs(60), poll_fn(|cx| alarm.poll(cx, Some(moved))));
+        rang.await.expect("a deadline that moved to earlier");
+        assert!(Instant::now() >= moved);
+    }
+}

@@ -1,0 +1,132 @@
+//! A store that fails: the connection ends, the session does not.
+
+use std::time::Duration;
+
+use dvp_fix::{
+    SeqNum,
+    codec::{Body, MessageRef, MsgType},
+    dictionary::Rules,
+    session::{SessionConfig, Stored},
+};
+use dvp_fix_gateway::{
+    Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+
+/// Answers every order, and stores none until the numbers are loaded for the second time.
+struct Fickle {
+    numbers: (SeqNum, SeqNum),
+    loads: usize,
+}
+
+impl Fickle {
+    fn keep(&mut self, numbers: Numbers, messages: Vec<Stored>) -> Commit {
+        self.numbers = (numbers.next_in, numbers.next_out);
+        Commit::under_way(async move {
+            tokio::task::yield_now().await;
+            Ok(messages)
+        })
+    }
+}
+
+impl Application for Fickle {
+    async fn load(&mut self) -> Result<(SeqNum, SeqNum), Unavailable> {
+        self.loads += 1;
+        Ok(self.numbers)
+    }
+
+    async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
+        Ok(self.keep(numbers, Vec::new()))
+    }
+
+    async fn deliver(&mut self, _: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        let (seq, sending_time) = (turn.reserve(), turn.sending_time());
+        let numbers = turn.numbers();
+        if self.loads == 1 {
+            return Ok(Commit::under_way(async move {
+                tokio::task::yield_now().await;
+                Err(Unavailable("the store is away".to_owned()))
+            }));
+        }
+        let body = Body::new().field(58, "stored");
+        let message = Stored { seq, msg_type: MsgType::EXECUTION_REPORT, body, sending_time, resend: true };
+        Ok(self.keep(numbers, vec![message]))
+    }
+
+    async fn refuse(
+        &mut self,
+        message: MessageRef<'_>,
+        _: &str,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        self.deliver(message, turn).await
+    }
+
+    fn is_about_earlier(&self, _: MessageRef<'_>) -> bool {
+        false
+    }
+
+    async fn stored(&mut self, _: SeqNum, _: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+        Ok(Vec::new())
+    }
+
+    async fn wait_for_reports(&mut self) {
+        std::future::pending().await
+    }
+
+    async fn report(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
+        Ok(None)
+    }
+
+    fn connected(&mut self, _: bool) {}
+}
+
+#[tokio::test]
+async fn a_commit_that_fails_ends_the_connection_and_the_order_comes_again() {
+    let directory = Directory::default();
+    let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
+    let config = SessionConfig::new("FIX.4.4", "DVP", "ACME", rules);
+    let attach = directory.announce(SessionKey {
+        begin_string: "FIX.4.4".to_owned(),
+        peer_comp_id: "ACME".to_owned(),
+        our_comp_id: "DVP".to_owned(),
+    });
+    let stop = CancellationToken::new();
+    let app = Fickle { numbers: (SeqNum::FIRST, SeqNum::FIRST), loads: 0 };
+    let driver = tokio::spawn(Driver::new(app, config, attach).run(stop.clone()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let door = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
+
+    let order = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
+    let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
+    client.log_on("").await;
+    // Several at once, so that there is more in flight behind the one that fails.
+    for _ in 0..3 {
+        client.try_send("D", order).await;
+    }
+    assert!(client.next().await.is_none(), "nothing is told that was not stored");
+
+    // The numbers of the orders were not used up: they come again.
+    client.next_out = 2;
+    tokio::time::timeout(Duration::from_secs(20), async {
+        loop {
+            client.reconnect(addr).await;
+            client.send("A", "98=0|108=30").await;
+            if client.next().await.is_some() {
+                break;
+            }
+            client.next_out = 2;
+        }
+    })
+    .await
+    .expect("the session is there again");
+    client.send("D", order).await;
+    let answer = client.expect("8").await;
+    assert_eq!(answer.text(58), Some("stored"));
+    stop.cancel();
+    driver.await.unwrap();
+    door.await.unwrap();
+}
