@@ -3,23 +3,19 @@
 //!
 //! `cargo run -p dvp-fix-gateway --example echo_acceptor -- --config FILE` prints `listening HOST:PORT`.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    io::Write as _,
-    time::Duration,
-};
+use std::{collections::HashSet, io::Write as _, ops::Range, time::Duration};
 
 use dvp_core::store::{MIGRATOR, PgPool, pool::pool_options};
 use dvp_fix::{
     SeqNum,
-    codec::{Body, Field, MessageRef, MsgType},
+    codec::{Body, MessageRef, MsgType},
     dictionary::{Rules, Section},
     session::{SessionConfig, Stored, business_reject},
-    tag,
+    tag::{self, Tag},
 };
 use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
-    store::SessionStore,
+    store::{MemoryStore, SessionStore},
 };
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
@@ -141,45 +137,38 @@ fn session_config(config: &Config, section: &SessionSection) -> Result<SessionCo
 struct Echo {
     rules: Rules,
     appl_ver_id: Option<String>,
-    next_in: SeqNum,
-    next_out: SeqNum,
-    stored: BTreeMap<SeqNum, Stored>,
+    memory: MemoryStore,
     seen: HashSet<Vec<u8>>,
-    /// In PostgreSQL, instead of here.
+    /// Fields of the message under way that stay together.
+    runs: Vec<Run>,
+    /// In PostgreSQL, instead of in memory.
     store: Option<SessionStore>,
 }
 
 impl Echo {
     fn new(rules: Rules, appl_ver_id: Option<String>) -> Self {
-        let (next_in, next_out) = (SeqNum::FIRST, SeqNum::FIRST);
-        Self {
-            rules,
-            appl_ver_id,
-            next_in,
-            next_out,
-            stored: BTreeMap::new(),
-            seen: HashSet::new(),
-            store: None,
-        }
+        let (memory, seen, runs) = (MemoryStore::default(), HashSet::new(), Vec::new());
+        Self { rules, appl_ver_id, memory, seen, runs, store: None }
     }
 
     fn count(&mut self, numbers: Numbers) -> Commit {
-        if numbers.reset {
-            self.stored.clear();
-        }
-        (self.next_in, self.next_out) = (numbers.next_in, numbers.next_out);
+        self.memory.count(numbers);
         Commit::Ready
+    }
+
+    /// Notes an order. Was it new?
+    fn is_new(&mut self, cl_ord_id: &[u8]) -> bool {
+        !self.seen.contains(cl_ord_id) && self.seen.insert(cl_ord_id.to_vec())
     }
 
     fn answer(&mut self, message: MessageRef<'_>, body: Body) -> Option<(MsgType, Body)> {
         let msg_type = MsgType::from_bytes(message.msg_type());
         match message.msg_type() {
             b"D" => {
-                let is_new = self.seen.insert(message.get(11)?.to_vec());
-                let is_wanted = is_new || !message.is_yes(tag::POSS_RESEND);
-                is_wanted.then(|| (MsgType::NEW_ORDER_SINGLE, ascending(message, &self.rules, body)))
+                let is_wanted = self.is_new(message.get(11)?) || !message.is_yes(tag::POSS_RESEND);
+                is_wanted.then(|| (MsgType::NEW_ORDER_SINGLE, self.ascending(message, body)))
             }
-            b"d" | b"C" => Some((msg_type?, ascending(message, &self.rules, body))),
+            b"d" | b"C" => Some((msg_type?, self.ascending(message, body))),
             // A reject of a reject would go on for ever.
             b"j" => None,
             _ => {
@@ -190,6 +179,64 @@ impl Echo {
             }
         }
     }
+
+    /// The message's own fields again: routing fields, then the body by ascending tag, each group after its count.
+    /// What stands side by side already is copied in one piece.
+    fn ascending(&mut self, message: MessageRef<'_>, mut body: Body) -> Body {
+        self.find_runs(message);
+        if !self.runs.is_sorted_by_key(Run::place) {
+            self.runs.sort_by_key(Run::place);
+        }
+        let fields = message.fields();
+        let mut runs = self.runs.iter().map(|run| run.fields.clone());
+        let mut piece = runs.next().unwrap_or_default();
+        for run in runs {
+            if run.start == piece.end {
+                piece.end = run.end;
+            } else {
+                body.copy_run(message, fields.get(piece).unwrap_or_default());
+                piece = run;
+            }
+        }
+        body.copy_run(message, fields.get(piece).unwrap_or_default());
+        body
+    }
+
+    /// What goes into the echo, in the order of the message.
+    fn find_runs(&mut self, message: MessageRef<'_>) {
+        const STAMPED: [Tag; 9] = [8, 9, 34, 35, 43, 49, 52, 56, 122];
+        self.runs.clear();
+        let section = self.rules.application.message(message.msg_type());
+        let fields = message.fields();
+        let mut at = 0;
+        while let Some(field) = fields.get(at) {
+            let start = at;
+            at += 1;
+            let is_header = self.rules.is_header(field.tag);
+            if field.tag == tag::CHECK_SUM || is_header && STAMPED.contains(&field.tag) {
+                continue;
+            }
+            if let Some(group) = section.filter(|_| !is_header).and_then(|section| section.group(field.tag)) {
+                while fields.get(at).is_some_and(|next| Section::has_anywhere(group, next.tag)) {
+                    at += 1;
+                }
+            }
+            self.runs.push(Run { is_body: !is_header, tag: field.tag, fields: start..at });
+        }
+    }
+}
+
+/// Fields that stay together: one, or a group with its count. Where they are in their message.
+struct Run {
+    is_body: bool,
+    tag: Tag,
+    fields: Range<usize>,
+}
+
+impl Run {
+    const fn place(&self) -> (bool, Tag) {
+        (self.is_body, self.tag)
+    }
 }
 
 impl Application for Echo {
@@ -197,7 +244,7 @@ impl Application for Echo {
         if let Some(store) = &self.store {
             return store.load().await;
         }
-        Ok((self.next_in, self.next_out))
+        Ok(self.memory.numbers())
     }
 
     async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
@@ -215,7 +262,7 @@ impl Application for Echo {
         }
         if let Some((msg_type, body)) = answer {
             let (seq, sending_time) = (turn.reserve(), turn.sending_time());
-            self.stored.insert(seq, Stored { seq, msg_type, body: body.clone(), sending_time, resend: true });
+            self.memory.keep(seq, msg_type, sending_time, &body);
             turn.transmit(seq, msg_type, body);
         }
         Ok(self.count(turn.numbers()))
@@ -232,6 +279,7 @@ impl Application for Echo {
             return commit_answer(store, Some((MsgType::BUSINESS_MESSAGE_REJECT, refusal)), turn).await;
         }
         let seq = turn.reserve();
+        self.memory.keep(seq, MsgType::BUSINESS_MESSAGE_REJECT, turn.sending_time(), &refusal);
         turn.transmit(seq, MsgType::BUSINESS_MESSAGE_REJECT, refusal);
         Ok(self.count(turn.numbers()))
     }
@@ -244,7 +292,7 @@ impl Application for Echo {
         if let Some(store) = &self.store {
             return store.stored(from, to).await;
         }
-        Ok(self.stored.range(from..=to).map(|(_, message)| message.clone()).collect())
+        Ok(self.memory.stored(from, to))
     }
 
     async fn wait_for_reports(&mut self) {
@@ -274,37 +322,4 @@ async fn commit_answer(
         Stored { seq, msg_type, body, sending_time, resend: true }
     });
     store.commit(turn.numbers(), answer.into_iter().collect()).await
-}
-
-/// The message's own fields again: routing fields, then the body by ascending tag, each group after its count.
-fn ascending(message: MessageRef<'_>, rules: &Rules, mut body: Body) -> Body {
-    const STAMPED: [u32; 9] = [8, 9, 34, 35, 43, 49, 52, 56, 122];
-    let mut header: Vec<&Field> = Vec::new();
-    let mut runs: Vec<Vec<&Field>> = Vec::new();
-    let section = rules.application.message(message.msg_type());
-    let mut fields = message.fields().iter().peekable();
-    while let Some(field) = fields.next() {
-        if rules.is_header(field.tag) {
-            if !STAMPED.contains(&field.tag) {
-                header.push(field);
-            }
-            continue;
-        }
-        if field.tag == tag::CHECK_SUM {
-            continue;
-        }
-        let mut run = vec![field];
-        if let Some(group) = section.and_then(|section| section.group(field.tag)) {
-            while let Some(member) = fields.next_if(|next| Section::has_anywhere(group, next.tag)) {
-                run.push(member);
-            }
-        }
-        runs.push(run);
-    }
-    header.sort_by_key(|field| field.tag);
-    runs.sort_by_key(|run| run.first().map(|field| field.tag));
-    for field in header.into_iter().chain(runs.into_iter().flatten()) {
-        body.copy(message, field);
-    }
-    body
 }

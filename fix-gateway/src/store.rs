@@ -1,9 +1,11 @@
-//! Numbers and messages of one session in PostgreSQL, in the tables the gateway uses, for applications that have
-//! nothing else to commit with them.
+//! Numbers and messages of one session, for applications that have nothing else to commit with them: in memory, or in
+//! PostgreSQL, in the tables the gateway uses.
 //!
 //! One task writes, in the order of asking; what is asked for while a transaction is under way is written with the
 //! next. A session that somebody else writes, too, makes the commit fail, never the numbers wrong: every write names
 //! the number it goes on from.
+
+mod memory;
 
 use std::sync::Arc;
 
@@ -22,6 +24,8 @@ use dvp_fix::{
     session::Stored,
 };
 use tokio::sync::{mpsc, oneshot};
+
+pub use memory::MemoryStore;
 
 use crate::application::{Commit, Numbers, Unavailable};
 

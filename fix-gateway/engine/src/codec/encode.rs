@@ -65,6 +65,14 @@ impl Body {
         self.bytes.push(SOH);
     }
 
+    /// Appends fields that stand next to each other in a message, as they came and in one piece.
+    pub fn copy_run(&mut self, message: MessageRef<'_>, run: &[Field]) {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
+        text::push_tag(&mut self.bytes, first.tag);
+        self.bytes.extend_from_slice(message.between(first, last));
+        self.bytes.push(SOH);
+    }
+
     /// The fields in their wire form.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes

@@ -47,6 +47,11 @@ impl<'a> MessageRef<'a> {
         slice(self.bytes, field.value, field.end)
     }
 
+    /// Everything from the value of one field to the end of another behind it.
+    pub(super) fn between(self, first: &Field, last: &Field) -> &'a [u8] {
+        slice(self.bytes, first.value, last.end)
+    }
+
     /// A field's tag, as it came: what RefTagID(371) repeats when the tag is not a legal one.
     pub fn tag_text(self, field: &Field) -> &'a [u8] {
         let before = slice(self.bytes, 0, field.value.saturating_sub(1));

@@ -169,6 +169,16 @@ fn encoding_orders_the_header_and_keeps_the_body() {
 }
 
 #[test]
+fn fields_side_by_side_are_copied_as_they_came() {
+    let message = Message::parse(&wire("8=FIX.4.4|35=D|34=1|11=id|95=3|96=a\u{1}b|5000=x|")).unwrap();
+    let mut body = Body::new();
+    body.copy_run(message.view(), &message.fields()[4..8]);
+    body.copy_run(message.view(), &[]);
+    body.copy_run(message.view(), &message.fields()[7..8]);
+    assert_eq!(body.as_bytes(), b"11=id\x0195=3\x0196=a\x01b\x015000=x\x015000=x\x01");
+}
+
+#[test]
 fn secrets_are_not_shown() {
     let message =
         Message::parse(&wire("8=FIX.4.4|35=A|34=1|553=me|554=hush|925=hush|95=4|96=hush|1402=hush|"))
