@@ -103,10 +103,17 @@ fn versions_differ_where_the_standard_does() {
 }
 
 #[test]
-fn an_order_without_groups_is_proven_right_at_once() {
+fn a_proper_message_is_proven_right_at_once() {
     let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
     let extra: &[(&str, FieldDef)] = &[("D", FieldDef { tag: 20001, kind: Kind::Integer, values: &[] })];
-    for text in [format!("35=D|{HEAD}|{ORDER}|38=1.5|18=1 G 2|20001=7"), format!("35=0|{HEAD}|112=x")] {
+    for text in [
+        format!("35=D|{HEAD}|{ORDER}|38=1.5|18=1 G 2|20001=7"),
+        format!("35=0|{HEAD}|112=x"),
+        format!("35=D|{HEAD}|{ORDER}|386=2|336=A|336=B|625=x|58=text"),
+        format!("35=D|{HEAD}|{ORDER}|453=2|448=A|447=D|452=1|802=2|523=s|803=1|523=t|448=B|447=D|452=1|59=0"),
+        format!("35=D|{HEAD}|{ORDER}|386=0|58=text"),
+        format!("35=R|{HEAD}|131=q|146=1|55=USDC/USD|38=1"),
+    ] {
         let message = Message::parse(&wire(&format!("8=FIX.4.4|{text}|"))).unwrap();
         assert!(Rules { extra, ..rules }.is_plainly_right(message.view()), "{text}");
     }
@@ -125,9 +132,17 @@ proptest! {
             "38=1", "38=x", "54=9", "54=", "40=2", "18=1 G", "18=?", "5000=x", "20001=7", "20001=x", "453=1", "448=A", "0=x",
             "59=0", "43=Y", "97=Q", "627=1", "628=x", "89=s", "58=text", "999=x", "1128=9", "98=0", "108=30", "60=x",
         ]), 0..6),
+        groups in prop::collection::vec(prop::sample::select(vec![
+            "386=2", "386=1", "386=0", "336=A", "336=B", "625=x", "453=1", "453=2", "448=A", "447=D", "447=?", "452=1",
+            "802=1", "802=2", "523=s", "803=1", "78=1", "79=a", "80=1", "58=y", "555=1", "600=L", "11=in", "34=5", "89=s",
+        ]), 0..8),
+        proper in prop::sample::subsequence(vec!["386=2|336=A|336=B", "453=1|448=A|447=D|452=1", "78=1|79=a|80=1",
+            "453=2|448=A|447=D|452=1|802=1|523=s|803=1|448=B|447=D|452=1", "555=1|600=L"], 0..=2),
         shuffled in any::<bool>(),
     ) {
         body.extend(more);
+        body.extend(proper);
+        body.extend(groups);
         if shuffled {
             std::mem::swap(&mut head, &mut body);
         }
