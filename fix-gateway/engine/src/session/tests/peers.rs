@@ -58,11 +58,11 @@ struct World {
 }
 
 impl World {
-    fn new(chunk: Option<u64>) -> Self {
+    fn new(chunk: Option<u64>, says_next_expected: bool) -> Self {
         Self {
             link: Link::default(),
-            node: Node::new(chunk),
-            initiator: Initiator::new(),
+            node: Node::new(chunk, says_next_expected),
+            initiator: Initiator::new(says_next_expected),
             elapsed: Duration::ZERO,
         }
     }
@@ -206,8 +206,9 @@ proptest! {
     fn both_sides_end_with_the_same_messages_each_once_and_in_order(
         chunk in prop::option::of(1_u64..4),
         events in prop::collection::vec(event(), 1..150),
+        says_next_expected in any::<bool>(),
     ) {
-        let mut world = World::new(chunk);
+        let mut world = World::new(chunk, says_next_expected);
         for event in events {
             world.apply(event);
         }

@@ -26,6 +26,8 @@ struct Connection {
 
 #[derive(Debug)]
 pub(super) struct Initiator {
+    /// Does it say, and heed, NextExpectedMsgSeqNum(789)?
+    says_next_expected: bool,
     next_in: u64,
     next_out: u64,
     /// Orders sent since the latest reset, by number.
@@ -40,8 +42,9 @@ pub(super) struct Initiator {
 }
 
 impl Initiator {
-    pub(super) const fn new() -> Self {
+    pub(super) const fn new(says_next_expected: bool) -> Self {
         Self {
+            says_next_expected,
             next_in: 1,
             next_out: 1,
             sent: BTreeMap::new(),
@@ -99,6 +102,9 @@ impl Initiator {
             (self.next_in, self.next_out) = (1, 1);
             self.sent.clear();
             body = body.field(tag::RESET_SEQ_NUM_FLAG, "Y");
+        }
+        if self.says_next_expected {
+            body = body.number(tag::NEXT_EXPECTED_MSG_SEQ_NUM, self.next_in);
         }
         self.say(MsgType::LOGON, body, link);
     }
@@ -207,12 +213,19 @@ impl Initiator {
             _ if self.is_resetting => {}
             b"A" => {
                 connection.is_logged_on = true;
+                if self.says_next_expected && seq > self.next_in {
+                    // It comes without being asked for.
+                    connection.asked = Some((self.next_in, self.now));
+                }
                 self.in_turn(&message, seq, link);
+                if let Some(expected) = message.text(tag::NEXT_EXPECTED_MSG_SEQ_NUM) {
+                    self.resend(expected.parse().unwrap(), link);
+                }
             }
             // The answer to our Logon was lost.
             _ if !connection.is_logged_on => self.connection = None,
             b"2" => {
-                self.resend(&message, link);
+                self.resend(message.text(tag::BEGIN_SEQ_NO).unwrap().parse().unwrap(), link);
                 self.in_turn(&message, seq, link);
             }
             _ => self.in_turn(&message, seq, link),
@@ -270,8 +283,7 @@ impl Initiator {
         self.say(MsgType::RESEND_REQUEST, body, link);
     }
 
-    fn resend(&mut self, message: &Message, link: &mut Link) {
-        let begin: u64 = message.text(tag::BEGIN_SEQ_NO).unwrap().parse().unwrap();
+    fn resend(&mut self, begin: u64, link: &mut Link) {
         let end = self.next_out;
         let mut next = begin;
         for (seq, body) in

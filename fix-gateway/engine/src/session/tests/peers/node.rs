@@ -46,13 +46,19 @@ pub(super) struct Node {
 }
 
 /// Small bounds, so that they are reached. Gaps are asked for in chunks, or whole.
-fn agreed(resend_request_chunk: Option<u64>) -> SessionConfig {
-    SessionConfig { resend_slice: 3, queue_max: 6, resend_request_chunk, ..config() }
+fn agreed(resend_request_chunk: Option<u64>, next_expected_msg_seq_num: bool) -> SessionConfig {
+    SessionConfig {
+        resend_slice: 3,
+        queue_max: 6,
+        resend_request_chunk,
+        next_expected_msg_seq_num,
+        ..config()
+    }
 }
 
 impl Node {
-    pub(super) fn new(chunk: Option<u64>) -> Self {
-        let config = Arc::new(agreed(chunk));
+    pub(super) fn new(chunk: Option<u64>, says_next_expected: bool) -> Self {
+        let config = Arc::new(agreed(chunk, says_next_expected));
         let store = Store { next_in: 1, next_out: 1, ..Store::default() };
         let session = Session::new(Arc::clone(&config), at(Duration::ZERO), SeqNum::FIRST, SeqNum::FIRST);
         Self { config, store, session, fuse: None, has_crashed: false, said: BTreeMap::new() }
