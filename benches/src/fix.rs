@@ -17,6 +17,32 @@ use crate::figure::{Figure, per_second};
 const IDLE: usize = 1_000;
 const BUSY: usize = 100;
 
+/// So many sessions, each with so many orders unanswered; the names of the figures, beside the floor and the peer.
+struct Part {
+    sessions: usize,
+    window: usize,
+    names: [&'static str; 2],
+    peer_names: [&'static str; 2],
+}
+
+const PARTS: &[Part] = &[
+    Part {
+        sessions: 1,
+        window: 64,
+        names: ["fix, one session", "fix, one session, user CPU"],
+        peer_names: ["fix, one session, beside the peer", "fix, one session, user CPU beside the peer's"],
+    },
+    Part {
+        sessions: 8,
+        window: 32,
+        names: ["fix, eight sessions", "fix, eight sessions, user CPU"],
+        peer_names: [
+            "fix, eight sessions, beside the peer",
+            "fix, eight sessions, user CPU beside the peer's",
+        ],
+    },
+];
+
 /// What one server did in one part.
 #[derive(Debug, Clone, Copy, Default)]
 struct Measured {
@@ -29,39 +55,39 @@ struct Measured {
 pub fn measure(seconds: u64, peer: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     let time = Duration::from_secs(seconds);
     let mut figures = Vec::new();
-    for (name, cpu_name, sessions, window) in [
-        ("fix, one session", "fix, one session, user CPU", 1, 64),
-        ("fix, eight sessions", "fix, eight sessions, user CPU", 8, 32),
-    ] {
-        let ours = orders(Server::ours(sessions)?, time, sessions, window)?;
-        let floor = orders(Server::bare_echo()?, time, sessions, window)?;
-        figures.push(rate(name, ours, floor));
-        figures.push(cpu(cpu_name, ours, floor));
+    for part in PARTS {
+        let ours = orders(Server::ours(part.sessions)?, time, part)?;
+        let floor = orders(Server::bare_echo()?, time, part)?;
+        figures.extend(beside(part.names, ours, floor));
         if let Some(command) = peer {
-            let theirs = orders(Server::peer(command)?, time, sessions, window)?;
-            figures.push(rate("fix, beside the peer", ours, theirs));
-            figures.push(cpu("fix, user CPU beside the peer's", ours, theirs));
+            let theirs = orders(Server::peer(command)?, time, part)?;
+            figures.extend(beside(part.peer_names, ours, theirs));
         }
     }
     figures.push(memory(time)?);
     Ok(figures)
 }
 
-const fn rate(name: &'static str, ours: Measured, floor: Measured) -> Figure {
-    Figure { name, value: ours.orders_a_second, unit: "orders/s", floor: floor.orders_a_second }
+fn beside(names: [&'static str; 2], ours: Measured, floor: Measured) -> [Figure; 2] {
+    let [rate, cpu] = names;
+    [
+        Figure { name: rate, value: ours.orders_a_second, unit: "orders/s", floor: floor.orders_a_second },
+        Figure {
+            name: cpu,
+            value: ours.user_nanos_an_order,
+            unit: "ns/order",
+            floor: floor.user_nanos_an_order,
+        },
+    ]
 }
 
-const fn cpu(name: &'static str, ours: Measured, floor: Measured) -> Figure {
-    Figure { name, value: ours.user_nanos_an_order, unit: "ns/order", floor: floor.user_nanos_an_order }
-}
-
-/// Drives `sessions` at once, each by a thread of its own.
-fn orders(server: Server, time: Duration, sessions: usize, window: usize) -> anyhow::Result<Measured> {
-    let clients = (0..sessions)
+/// Drives all sessions at once, each by a thread of its own.
+fn orders(server: Server, time: Duration, part: &Part) -> anyhow::Result<Measured> {
+    let clients = (0..part.sessions)
         .map(|session| Client::log_on(server.addr(), session, server.is_fix()))
         .collect::<Result<Vec<_>, _>>()?;
     let before = server.user_nanos()?;
-    let (count, elapsed) = drive(clients, time, window)?;
+    let (count, elapsed) = drive(clients, time, part.window)?;
     let used = server.user_nanos()?.saturating_sub(before);
     server.stop()?;
     let user_nanos_an_order = used.checked_div(u64::try_from(count)?).unwrap_or(0);

@@ -53,7 +53,7 @@ impl Server {
         Self::start(command, false, None)
     }
 
-    /// Another engine's acceptor.
+    /// Another engine's acceptor. Its standard input ends when this process does.
     pub(super) fn peer(command: &str) -> anyhow::Result<Self> {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec {command}")]);
@@ -61,7 +61,7 @@ impl Server {
     }
 
     fn start(mut command: Command, is_fix: bool, dir: Option<tempfile::TempDir>) -> anyhow::Result<Self> {
-        let mut child = command.stdout(Stdio::piped()).spawn()?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("stdout is piped")?).read_line(&mut line)?;
         let addr = line.trim().strip_prefix("listening ").and_then(|addr| addr.parse().ok());
