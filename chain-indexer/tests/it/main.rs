@@ -4,5 +4,6 @@ mod contracts;
 mod flow;
 mod hardened;
 mod lanes;
+mod prices;
 mod sim;
 mod support;

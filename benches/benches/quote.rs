@@ -1,0 +1,152 @@
+//! An indicative quote over four sources as the engine makes it from memory, beside its floor: writing the same answer
+//! as JSON, which has to be done whatever the pricing takes.
+
+use std::hint::black_box;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use dvp_core::chain::{ChainUnavailable, PoolReader, PoolReserves};
+use dvp_core::context::now;
+use dvp_core::liquidity::{
+    AmmPool, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, PairAssets, PoolConfig,
+};
+use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::intent::{ActorType, SettlementType};
+use dvp_domain::liquidity::{
+    Curve, Deliverer, LiquidityProvider, Market, Offer, Policy, Reference, Rung, Unlimited, Venue,
+};
+use dvp_domain::money::Minor;
+use dvp_domain::pricing::FeeSchedule;
+use dvp_domain::quote::{IndicativeRequest, indicative};
+use dvp_domain::time::Timestamp;
+
+const WETH: &str = "0x00000000000000000000000000000000000000bb";
+const USDC: &str = "0x00000000000000000000000000000000000000aa";
+
+struct Reserves;
+
+impl PoolReader for Reserves {
+    fn reserves<'a>(
+        &'a self,
+        _pool: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<PoolReserves, ChainUnavailable>> + Send + 'a>> {
+        Box::pin(async {
+            Ok(PoolReserves {
+                token0: WETH.into(),
+                token1: USDC.into(),
+                reserve0: 1_000_000_000_000_000_000_000,
+                reserve1: 3_000_000_000_000,
+                fee_bps: 30,
+            })
+        })
+    }
+}
+
+/// Three levels, as the order book offers them.
+struct Levels;
+
+impl LiquiditySource for Levels {
+    fn id(&self) -> &str {
+        "book"
+    }
+
+    fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
+        let assets = (pair.input, pair.output);
+        let level = |rate: &str| {
+            let rate = rate.parse().ok()?;
+            Some(Rung {
+                level_id: Some(1),
+                ..Rung::new(deliverer("maker"), rate, Minor::new(2_000_000_000_000), assets)?
+            })
+        };
+        Some(Offer {
+            source: "book".into(),
+            venue: Venue::OrderBook,
+            curve: Curve::Ladder(["2990", "2985", "2980"].into_iter().map(level).collect::<Option<_>>()?),
+            policy: Policy::default(),
+            full_depth_bps: 0,
+            valid_until: Timestamp::from_millis(i64::MAX),
+            ttl_sec: 5,
+            firm_ttl_sec: None,
+            latency_ms: None,
+            metadata: serde_json::Map::new(),
+        })
+    }
+}
+
+fn deliverer(id: &str) -> Deliverer {
+    Deliverer { provider_id: id.into(), wallet: "0x1".into() }
+}
+
+fn registry() -> Registry {
+    let token = |symbol: &str, exponent, address: &str| Asset {
+        symbol: symbol.into(),
+        exponent,
+        kind: AssetKind::Erc20 { chain: "anvil".into(), address: address.into() },
+    };
+    Registry {
+        assets: vec![token("WETH", 18, WETH), token("USDC", 6, USDC)],
+        pairs: vec![Pair {
+            base: "WETH".into(),
+            quote: "USDC".into(),
+            reference_price: "3000".parse().ok(),
+            fees: FeeSchedule { protocol_fee_bps: 5, ..FeeSchedule::default() },
+        }],
+    }
+}
+
+fn four_sources(registry: &Registry) -> Liquidity {
+    let lp = |id, spread| -> Arc<dyn LiquiditySource> {
+        Arc::new(ConfiguredProvider::new(LiquidityProvider::new(id, "0x1", spread)))
+    };
+    let pool = PoolConfig {
+        id: "pool".into(),
+        address: "0x2".into(),
+        desk: deliverer("desk"),
+        policy: Policy::default(),
+        refresh_every: Duration::from_secs(1),
+        good_for: Duration::from_secs(1_000_000),
+        candidate_ttl_sec: 5,
+    };
+    let sources = vec![
+        lp("north", 10),
+        lp("south", 25),
+        Arc::new(AmmPool::new(pool, Arc::new(Reserves))),
+        Arc::new(Levels),
+    ];
+    let liquidity = Liquidity::new(registry.clone(), sources, vec![Arc::new(ConfiguredPrices::of(registry))]);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime without IO");
+    runtime.block_on(liquidity.refresh());
+    liquidity
+}
+
+fn quoting(criterion: &mut Criterion) {
+    let registry = registry();
+    let liquidity = four_sources(&registry);
+    let (input, output) = (registry.find("WETH").expect("listed"), registry.find("USDC").expect("listed"));
+    let asked = IndicativeRequest {
+        request_id: "6f1e2d3c-0000-4000-8000-000000000001",
+        input,
+        output,
+        amount: Minor::new(20_000_000_000_000_000_000),
+        actor: ActorType::Institution,
+        settlement_pref: SettlementType::Hybrid,
+        max_slippage_bps: Some(50),
+    };
+    let quote = || {
+        let snapshot = liquidity.snapshot();
+        let market = Market { registry: &registry, snapshot: &snapshot, holdings: &Unlimited, now: now() };
+        indicative(&market, black_box(&asked), 0)
+    };
+    let candidates = quote();
+    assert_eq!(candidates.len(), 4, "every source has a candidate");
+    criterion.bench_function("indicative quote over four sources", |bench| bench.iter(quote));
+    criterion.bench_function("floor: the same answer as JSON", |bench| {
+        bench.iter(|| serde_json::to_string(black_box(&candidates)));
+    });
+}
+
+criterion_group!(benches, quoting);
+criterion_main!(benches);

@@ -1,0 +1,92 @@
+//! Pools and feeds as the liquidity sources read them, against the contracts on a real node.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
+
+use crate::support::Scene;
+use alloy::primitives::{I256, U256};
+use dvp_chain_indexer::ChainPrices;
+use dvp_chain_indexer::contracts::{feed, pool, token};
+use dvp_chain_indexer::deploy::{self, DeployPlan, MarketPlan, TokenSpec};
+use dvp_core::chain::{FeedReader as _, FeedRound, PoolReader as _};
+use dvp_domain::liquidity::curve::Pool;
+use dvp_domain::money::Minor;
+
+async fn market(scene: &Scene) -> (deploy::MarketContracts, MarketPlan) {
+    let plan = DeployPlan {
+        tokens: vec![TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 }],
+        solvers: Vec::new(),
+        relayers: Vec::new(),
+    };
+    let url = scene.node.rpc_url();
+    let deployed = deploy::deploy(&url, &scene.admin, &plan, Some(scene.deployment.clone())).await.unwrap();
+    let weth = deployed.tokens.iter().find(|token| token.symbol == "WETH").unwrap().address;
+    let plan = MarketPlan {
+        reserves: [(weth, U256::from(1_000_000_007_u64)), (scene.token, U256::from(3_000_000_000_001_u64))],
+        pool_fee_bps: 30,
+        feed_description: "WETH / USDC".into(),
+        feed_decimals: 8,
+        price: I256::try_from(300_000_000_000_i64).unwrap(),
+    };
+    (deploy::deploy_market(&url, &scene.admin, &plan, None).await.unwrap(), plan)
+}
+
+#[tokio::test]
+async fn our_arithmetic_is_the_pools_to_the_unit() {
+    let scene = Scene::new().await;
+    let (market, _) = market(&scene).await;
+    let prices = ChainPrices::new(&scene.node.rpc_url()).unwrap();
+    let read = prices.reserves(&market.pool.to_string()).await.unwrap();
+    assert_eq!((read.reserve0, read.reserve1, read.fee_bps), (1_000_000_007, 3_000_000_000_001, 30));
+    assert_eq!(read.token1, format!("{:#x}", scene.token));
+    let (there, back) = (Minor::new(read.reserve0), Minor::new(read.reserve1));
+    let ours = Pool::new(back, there, read.fee_bps).unwrap();
+    for amount in [1_u64, 3_000, 3_019, 12_345_678, 999_999_999_999, u64::MAX] {
+        let call =
+            pool::ConstantProductPool::quoteCall { tokenIn: scene.token, amountIn: U256::from(amount) };
+        let theirs = scene.view(market.pool, call).await;
+        assert_eq!(U256::from(ours.forward(Minor::new(amount.into())).get()), theirs, "{amount}");
+    }
+}
+
+#[tokio::test]
+async fn a_swap_moves_the_reserves_by_what_was_quoted_and_the_smallest_input_suffices() {
+    let scene = Scene::new().await;
+    let (market, _) = market(&scene).await;
+    let prices = ChainPrices::new(&scene.node.rpc_url()).unwrap();
+    let before = prices.reserves(&market.pool.to_string()).await.unwrap();
+    let ours = Pool::new(Minor::new(before.reserve1), Minor::new(before.reserve0), before.fee_bps).unwrap();
+    let wanted = Minor::new(100_000);
+    let input = U256::from(ours.inverse(wanted).unwrap().get());
+    let approve = token::TestToken::approveCall { spender: market.pool, value: U256::MAX };
+    assert!(scene.succeeds(&scene.maker, scene.token, &approve).await);
+    let swap = |amount| pool::ConstantProductPool::swapCall {
+        tokenIn: scene.token,
+        amountIn: amount,
+        minOut: U256::from(wanted.get()),
+        to: scene.maker.address(),
+    };
+    let maker = scene.maker.address();
+    assert!(scene.revert_of(maker, market.pool, &swap(input - U256::from(1))).await.is_some());
+    assert!(scene.succeeds(&scene.maker, market.pool, &swap(input)).await);
+    let after = prices.reserves(&market.pool.to_string()).await.unwrap();
+    assert_eq!(before.reserve0 - after.reserve0, wanted.get());
+    assert_eq!(U256::from(after.reserve1 - before.reserve1), input);
+}
+
+#[tokio::test]
+async fn a_feed_is_read_as_it_was_said_and_said_again_at_each_start() {
+    let scene = Scene::new().await;
+    let (market, plan) = market(&scene).await;
+    let url = scene.node.rpc_url();
+    let prices = ChainPrices::new(&url).unwrap();
+    let said = prices.latest_round(&market.feed.to_string()).await.unwrap();
+    let updated_at = scene.now().await;
+    assert_eq!(said, FeedRound { answer: 300_000_000_000, decimals: 8, updated_at });
+    let lower = MarketPlan { price: I256::try_from(-1).unwrap(), ..plan };
+    let again = deploy::deploy_market(&url, &scene.admin, &lower, Some(market.clone())).await.unwrap();
+    assert_eq!(again, market, "what is there stays");
+    assert_eq!(prices.latest_round(&market.feed.to_string()).await.unwrap().answer, -1);
+    let by_another = feed::PriceFeed::submitCall { answer: I256::ONE };
+    assert!(scene.revert_of(scene.maker.address(), market.feed, &by_another).await.is_some());
+    assert!(prices.latest_round(&scene.token.to_string()).await.is_err(), "no feed at all");
+}
