@@ -5,7 +5,8 @@
 //! ```
 //!
 //! There is no timer: while one commit is in flight the next batch gathers. A full channel is [`WriteError::Busy`],
-//! which the doors answer with 503. When a batch fails, each of its units is tried alone, so that a poisoned one
+//! which the doors answer with 503. A batch trusts that what it brings is new; when one of the database's keys says
+//! otherwise, nothing was written, and it is decided again after looking for what was used before. When a batch fails, each of its units is tried alone, so that a poisoned one
 //! fails alone. A unit whose commit was not acknowledged is tried again and meets its own keys: idempotency record,
 //! intentId, version or MsgSeqNum tell that it was done.
 
@@ -24,6 +25,7 @@ use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument, Span, error, warn};
 
+use self::batch::Trust;
 pub use self::unit::{
     Accepted, Change, Consumed, Done, IdempotencyPart, Outcome, RenderResponse, Submission, Unit, Work,
 };
@@ -34,6 +36,8 @@ use crate::store::StoreError;
 const QUEUE_UNITS: usize = 4096;
 /// How many units one transaction takes at most.
 const BATCH_UNITS: usize = 512;
+/// How many batches look for repeats at once after one has run into one: they come in runs.
+const WARY_BATCHES: u32 = 64;
 
 /// The unit was not written.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +101,7 @@ impl Writer {
 }
 
 async fn run(pool: PgPool, context: Arc<Context>, mut units: mpsc::Receiver<Waiting>) {
-    let mut line = Line { pool: pool.clone(), open: None };
+    let mut line = Line { pool: pool.clone(), open: None, wary: 0 };
     let mut gathered = Vec::with_capacity(BATCH_UNITS);
     while units.recv_many(&mut gathered, BATCH_UNITS).await > 0 {
         let batch = std::mem::take(&mut gathered);
@@ -119,6 +123,8 @@ async fn run(pool: PgPool, context: Arc<Context>, mut units: mpsc::Receiver<Wait
 struct Line {
     pool: PgPool,
     open: Option<PgConnection>,
+    /// How many more batches trust nothing.
+    wary: u32,
 }
 
 impl Line {
@@ -132,7 +138,15 @@ impl Line {
             Some(conn) => conn,
             None => self.connect().await?,
         };
-        let done = batch::commit(&mut conn, context, units).await?;
+        let trust = if self.wary == 0 { Trust::New } else { Trust::Nothing };
+        self.wary = self.wary.saturating_sub(1);
+        let done = match batch::commit(&mut conn, context, units, trust).await {
+            Err(error) if trust == Trust::New && batch::is_repeat(&error) => {
+                self.wary = WARY_BATCHES;
+                batch::commit(&mut conn, context, units, Trust::Nothing).await?
+            }
+            done => done?,
+        };
         self.open = Some(conn);
         Ok(done)
     }
@@ -174,6 +188,6 @@ async fn one_by_one(pool: &PgPool, context: &Context, batch: Vec<Waiting>, faile
 
 async fn alone(pool: &PgPool, context: &Context, unit: &Unit) -> Result<Done, WriteError> {
     let mut conn = pool.acquire().await.map_err(StoreError::from)?;
-    let mut done = batch::commit(&mut conn, context, &[unit]).await?;
+    let mut done = batch::commit(&mut conn, context, &[unit], Trust::Nothing).await?;
     done.pop().ok_or(WriteError::Stopped)?
 }

@@ -74,19 +74,6 @@ pub struct EndedEffect {
     pub end: EffectEnd,
 }
 
-pub async fn insert(conn: &mut PgConnection, effects: &[NewEffect]) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into effect (reference, kind, run_at) \
-         select * from unnest($1::text[], $2::text[], $3::timestamptz[])",
-    )
-    .bind(effects.iter().map(|e| e.reference.as_str()).collect::<Vec<_>>())
-    .bind(effects.iter().map(|e| e.kind.as_str()).collect::<Vec<_>>())
-    .bind(effects.iter().map(|e| e.run_at).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
 /// Claims due work. The claim itself is committed before anything is called: rails are marked `called` by it. A call
 /// made less than `in_flight_secs` ago may still be on its way.
 pub async fn claim(

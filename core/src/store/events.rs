@@ -5,14 +5,13 @@ use dvp_domain::event::EventType;
 use dvp_domain::status::Recorded;
 use serde_json::Value;
 use sqlx::PgConnection;
-use sqlx::types::Json;
 
 use super::StoreError;
 use super::intents::Tenant;
 
-/// An event to append.
+/// An event to append, with its document: a tree, or the text it is written as.
 #[derive(Debug, Clone)]
-pub struct NewEvent {
+pub struct NewEvent<Document = Value> {
     pub event_id: String,
     pub tenant: Tenant,
     pub reference: String,
@@ -22,7 +21,7 @@ pub struct NewEvent {
     pub kind: EventType,
     pub occurred_at: DateTime<Utc>,
     pub observed_at: DateTime<Utc>,
-    pub object: Value,
+    pub object: Document,
 }
 
 /// An event as stored, at its position of the feed.
@@ -39,37 +38,6 @@ pub struct Filter {
     pub kind: Option<EventType>,
     pub intent_id: Option<String>,
     pub limit: i64,
-}
-
-/// Appends events in order and wakes those who follow the feed when the transaction commits. The counter is bumped in the same statement: call it last in the transaction, so that
-/// positions become visible in order and a reader never skips one.
-pub async fn append(conn: &mut PgConnection, events: &[NewEvent]) -> Result<(), StoreError> {
-    let text = |of: fn(&NewEvent) -> &str| events.iter().map(of).collect::<Vec<_>>();
-    sqlx::query(
-        "with bumped as (update feed_counter set position = position + cardinality($1::text[]) \
-                         returning position - cardinality($1::text[]) as base, pg_notify('dvp_feed', '') as told) \
-         insert into event (position, event_id, partner_id, livemode, reference, intent_id, client_reference, \
-                            sequence, type, occurred_at, observed_at, object) \
-         select bumped.base + u.n, u.id, u.partner, u.livemode, u.reference, u.intent, u.client, u.seq, u.type, \
-                u.occurred, u.observed, u.object \
-         from bumped, unnest($1::text[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::text[], $7::int8[], \
-                             $8::text[], $9::timestamptz[], $10::timestamptz[], $11::jsonb[]) with ordinality \
-              as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)",
-    )
-    .bind(text(|e| &e.event_id))
-    .bind(text(|e| &e.tenant.partner_id))
-    .bind(events.iter().map(|e| e.tenant.livemode).collect::<Vec<_>>())
-    .bind(text(|e| &e.reference))
-    .bind(text(|e| &e.intent_id))
-    .bind(events.iter().map(|e| e.client_reference.as_deref()).collect::<Vec<_>>())
-    .bind(events.iter().map(|e| e.sequence).collect::<Vec<_>>())
-    .bind(text(|e| e.kind.as_str()))
-    .bind(events.iter().map(|e| e.occurred_at).collect::<Vec<_>>())
-    .bind(events.iter().map(|e| e.observed_at).collect::<Vec<_>>())
-    .bind(events.iter().map(|e| Json(&e.object)).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
 }
 
 #[derive(sqlx::FromRow)]
@@ -116,9 +84,11 @@ impl Row {
 pub const RETENTION_DAYS: i32 = 15;
 
 macro_rules! page {
-    ($filter:literal) => {
+    ($events:expr, $filter:literal) => {
         concat!(
-            "select * from event where partner_id = $1 and livemode = $2 and position > $3 \
+            "select * from ",
+            $events,
+            " where partner_id = $1 and livemode = $2 and position > $3 \
                and observed_at > now() - make_interval(days => $4) and ($5::text is null or true) \
                and ($6::text is null or true) ",
             $filter,
@@ -127,13 +97,22 @@ macro_rules! page {
     };
 }
 
+/// An intent has few events: they are found by its reference, whatever the planner knows about the feed.
+macro_rules! of_intent {
+    () => {
+        "(select * from event \
+          where reference = (select reference from intent \
+                             where partner_id = $1 and livemode = $2 and intent_id = $6) offset 0) of_intent"
+    };
+}
+
 /// One text for each set of filters, so that each has a plan that reads its own index and nothing else.
 const fn page_query(filter: &Filter) -> &'static str {
     match (&filter.kind, &filter.intent_id) {
-        (None, None) => page!(""),
-        (Some(_), None) => page!("and type = $5"),
-        (None, Some(_)) => page!("and intent_id = $6"),
-        (Some(_), Some(_)) => page!("and type = $5 and intent_id = $6"),
+        (None, None) => page!("event", ""),
+        (Some(_), None) => page!("event", "and type = $5"),
+        (None, Some(_)) => page!(of_intent!(), ""),
+        (Some(_), Some(_)) => page!(of_intent!(), "and type = $5"),
     }
 }
 

@@ -41,35 +41,6 @@ pub(crate) fn bytes32(text: &str) -> Result<Vec<u8>, StoreError> {
     hex::decode(digits).map_err(|error| StoreError::corrupt("execution", error))
 }
 
-/// Inserts new executions at version 1.
-pub async fn insert(conn: &mut PgConnection, rows: &[(&Terms, &State, i64)]) -> Result<(), StoreError> {
-    let entities: Vec<Vec<u8>> =
-        rows.iter().map(|(terms, _, _)| bytes32(&terms.entity)).collect::<Result<_, _>>()?;
-    let text = |of: fn(&Terms) -> &str| rows.iter().map(|row| of(row.0)).collect::<Vec<_>>();
-    let client: Vec<Option<&str>> =
-        rows.iter().map(|row| row.0.request.client_reference.as_deref()).collect();
-    sqlx::query(
-        "insert into execution (reference, partner_id, livemode, intent_id, client_reference, entity, terms, \
-                                state_name, state, last_sequence, accepted_at, version) \
-         select u.*, 1 from unnest($1::text[], $2::text[], $3::bool[], $4::text[], $5::text[], $6::bytea[], \
-                                   $7::jsonb[], $8::text[], $9::jsonb[], $10::int8[], $11::timestamptz[]) as u",
-    )
-    .bind(text(|t| t.reference.as_str()))
-    .bind(text(|t| t.partner_id.as_str()))
-    .bind(rows.iter().map(|row| row.0.livemode).collect::<Vec<_>>())
-    .bind(text(|t| &t.request.intent_id))
-    .bind(client)
-    .bind(entities)
-    .bind(rows.iter().map(|row| Json(row.0)).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.1.name()).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| Json(row.1)).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.2).collect::<Vec<_>>())
-    .bind(rows.iter().map(|row| row.0.accepted_at.to_utc()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
 /// A change of an execution from a known version to the next.
 #[derive(Debug, Clone)]
 pub struct StateChange<'a> {
@@ -113,11 +84,12 @@ pub async fn find_by_reference(
     row.map(execution).transpose()
 }
 
-/// The execution a chain id belongs to: a settlement's own, or the one whose receipt has this content hash.
+/// The execution a chain id belongs to, a settlement's or a receipt's content hash: the one that commanded something
+/// about it.
 pub async fn find_by_entity(conn: &mut PgConnection, entity: &[u8]) -> Result<Option<Execution>, StoreError> {
     let row: Option<Row> = sqlx::query_as(
         "select terms, state, version, last_sequence from execution \
-         where entity = $1 or reference = (select reference from receipt where content_hash = $1)",
+         where reference = (select reference from chain_command where entity = $1 limit 1)",
     )
     .bind(entity)
     .fetch_optional(conn)
@@ -135,7 +107,8 @@ pub async fn find_for_tenant(
     let sql = match named {
         RefType::ClientReference => {
             "select terms, state, version, last_sequence from execution \
-             where partner_id = $1 and livemode = $2 and client_reference = $3"
+             where reference = (select reference from intent where partner_id = $1 and livemode = $2 \
+                                  and client_reference = $3 and reference is not null)"
         }
         RefType::ExecutionId => {
             "select terms, state, version, last_sequence from execution \

@@ -44,15 +44,15 @@ fn record(row: Row) -> Result<Record, StoreError> {
     })
 }
 
-struct Columns<'a> {
-    partner: Vec<&'a str>,
-    livemode: Vec<bool>,
-    method: Vec<&'a str>,
-    path: Vec<&'a str>,
-    key: Vec<Uuid>,
+pub(super) struct Columns<'a> {
+    pub(super) partner: Vec<&'a str>,
+    pub(super) livemode: Vec<bool>,
+    pub(super) method: Vec<&'a str>,
+    pub(super) path: Vec<&'a str>,
+    pub(super) key: Vec<Uuid>,
 }
 
-fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> Columns<'a> {
+pub(super) fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> Columns<'a> {
     let mut all = Columns { partner: vec![], livemode: vec![], method: vec![], path: vec![], key: vec![] };
     for id in ids {
         all.partner.push(&id.partner_id);
@@ -82,37 +82,4 @@ pub async fn list_live(conn: &mut PgConnection, ids: &[&RecordId]) -> Result<Vec
     .fetch_all(conn)
     .await?;
     rows.into_iter().map(record).collect()
-}
-
-/// Inserts records, taking the place of expired ones. [`StoreError::Stale`] when another process was faster.
-pub async fn insert(conn: &mut PgConnection, records: &[Record]) -> Result<(), StoreError> {
-    let at = columns(records.iter().map(|record| &record.id));
-    let fingerprints: Vec<&[u8]> = records.iter().map(|r| r.fingerprint.as_slice()).collect();
-    let statuses: Vec<i32> = records.iter().map(|r| i32::from(r.response.status)).collect();
-    let bodies: Vec<&str> = records.iter().map(|r| r.response.body.as_str()).collect();
-    let written = sqlx::query(
-        "insert into idempotency as i (partner_id, livemode, method, path, key, fingerprint, status, body) \
-         select * from unnest($1::text[], $2::bool[], $3::text[], $4::text[], $5::uuid[], $6::bytea[], \
-                              $7::int[], $8::text[]) \
-         on conflict on constraint idempotency_pkey do update \
-         set fingerprint = excluded.fingerprint, status = excluded.status, body = excluded.body, accepted_at = now() \
-         where i.accepted_at <= now() - make_interval(hours => $9)",
-    )
-    .bind(at.partner)
-    .bind(at.livemode)
-    .bind(at.method)
-    .bind(at.path)
-    .bind(at.key)
-    .bind(fingerprints)
-    .bind(statuses)
-    .bind(bodies)
-    .bind(RETENTION_HOURS)
-    .execute(conn)
-    .await?
-    .rows_affected();
-    if usize::try_from(written) == Ok(records.len()) {
-        Ok(())
-    } else {
-        Err(StoreError::Stale { what: "idempotency record" })
-    }
 }

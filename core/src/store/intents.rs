@@ -2,7 +2,6 @@
 
 use dvp_domain::intent::IntentRequest;
 use sqlx::PgConnection;
-use sqlx::types::Json;
 
 use super::StoreError;
 
@@ -30,7 +29,15 @@ pub struct PermitKey {
     pub nonce: String,
 }
 
-fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>, Vec<bool>) {
+impl PermitKey {
+    /// The nonce an intent spends, if it has a permit.
+    pub fn of(request: &IntentRequest) -> Option<Self> {
+        let permit = request.permit.as_ref()?;
+        Some(Self { owner: request.user.to_lowercase(), nonce: permit.nonce.to_string() })
+    }
+}
+
+pub(super) fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>, Vec<bool>) {
     of.map(|tenant| (tenant.partner_id.as_str(), tenant.livemode)).unzip()
 }
 
@@ -75,31 +82,6 @@ pub async fn list_used_client_references(
     Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
 }
 
-pub async fn insert(conn: &mut PgConnection, rows: &[IntentRow<'_>]) -> Result<(), StoreError> {
-    let (partners, modes) = tenants(rows.iter().map(|row| row.tenant));
-    // An accepted intent's request is in its execution's terms.
-    let requests: Vec<Option<Json<&IntentRequest>>> =
-        rows.iter().map(|row| row.reference.is_none().then_some(Json(row.request))).collect();
-    let ids: Vec<&str> = rows.iter().map(|row| row.request.intent_id.as_str()).collect();
-    let client: Vec<Option<&str>> = rows.iter().map(|row| row.request.client_reference.as_deref()).collect();
-    let references: Vec<Option<&str>> = rows.iter().map(|row| row.reference).collect();
-    let reasons: Vec<Option<&str>> = rows.iter().map(|row| row.reason).collect();
-    sqlx::query(
-        "insert into intent (partner_id, livemode, intent_id, client_reference, reference, reason, request) \
-         select * from unnest($1::text[], $2::bool[], $3::text[], $4::text[], $5::text[], $6::text[], $7::jsonb[])",
-    )
-    .bind(partners)
-    .bind(modes)
-    .bind(ids)
-    .bind(client)
-    .bind(references)
-    .bind(reasons)
-    .bind(requests)
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
 /// Which of the nonces are held by live settlements.
 pub async fn list_held_permits(
     conn: &mut PgConnection,
@@ -120,18 +102,18 @@ pub async fn list_held_permits(
     Ok(rows.into_iter().map(|(owner, nonce)| PermitKey { owner, nonce }).collect())
 }
 
-/// Holds nonces for settlements.
-pub async fn insert_permits(
+/// Lets go of the nonces of settlements whose lock is decided. What another settlement holds by now is left alone.
+pub async fn delete_permits(
     conn: &mut PgConnection,
     chain_id: i64,
-    held: &[(PermitKey, &str)],
+    held: &[(PermitKey, String)],
 ) -> Result<(), StoreError> {
     let owners: Vec<&str> = held.iter().map(|(key, _)| key.owner.as_str()).collect();
     let nonces: Vec<&str> = held.iter().map(|(key, _)| key.nonce.as_str()).collect();
-    let references: Vec<&str> = held.iter().map(|(_, reference)| *reference).collect();
+    let references: Vec<&str> = held.iter().map(|(_, reference)| reference.as_str()).collect();
     sqlx::query(
-        "insert into permit_use (chain_id, owner, nonce, reference) \
-         select $1, o, n::numeric, r from unnest($2::text[], $3::text[], $4::text[]) as u (o, n, r)",
+        "delete from permit_use p using unnest($2::text[], $3::text[], $4::text[]) as u (owner, nonce, reference) \
+         where p.chain_id = $1 and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
     )
     .bind(chain_id)
     .bind(owners)
@@ -139,14 +121,5 @@ pub async fn insert_permits(
     .bind(references)
     .execute(conn)
     .await?;
-    Ok(())
-}
-
-/// Lets go of the nonces of settlements whose lock is decided.
-pub async fn delete_permits(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
-    sqlx::query("delete from permit_use where reference = any($1::text[])")
-        .bind(references)
-        .execute(conn)
-        .await?;
     Ok(())
 }

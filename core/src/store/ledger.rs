@@ -29,20 +29,20 @@ pub enum Deposited {
 }
 
 #[derive(Default)]
-struct Columns<'a> {
-    reference: Vec<&'a str>,
-    step: Vec<i64>,
-    line: Vec<i32>,
-    reason: Vec<&'static str>,
-    kind: Vec<&'static str>,
-    owner: Vec<String>,
-    part: Vec<&'static str>,
-    asset: Vec<&'a str>,
-    amount: Vec<String>,
+pub(super) struct Columns<'a> {
+    pub(super) reference: Vec<&'a str>,
+    pub(super) step: Vec<i64>,
+    pub(super) line: Vec<i32>,
+    pub(super) reason: Vec<&'static str>,
+    pub(super) kind: Vec<&'static str>,
+    pub(super) owner: Vec<String>,
+    pub(super) part: Vec<&'static str>,
+    pub(super) asset: Vec<&'a str>,
+    pub(super) amount: Vec<String>,
 }
 
 impl<'a> Columns<'a> {
-    fn of(postings: &'a [NewPosting]) -> Self {
+    pub(super) fn of(postings: &'a [NewPosting]) -> Self {
         let mut all = Self::default();
         let mut lines: HashMap<(&str, i64), i32> = HashMap::new();
         for NewPosting { reference, step, posting } in postings {
@@ -77,29 +77,6 @@ impl<'a> Columns<'a> {
         self.asset.push(asset);
         self.amount.push(amount);
     }
-}
-
-/// Writes postings. A posting of the same reference and step again is an error: nothing is posted twice.
-pub async fn insert(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), StoreError> {
-    let all = Columns::of(postings);
-    sqlx::query(
-        "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
-         select r, s, l, w, k, o, p, a, m::numeric \
-         from unnest($1::text[], $2::int8[], $3::int4[], $4::text[], $5::text[], $6::text[], $7::text[], \
-                     $8::text[], $9::text[]) as u (r, s, l, w, k, o, p, a, m)",
-    )
-    .bind(all.reference)
-    .bind(all.step)
-    .bind(all.line)
-    .bind(all.reason)
-    .bind(all.kind)
-    .bind(all.owner)
-    .bind(all.part)
-    .bind(all.asset)
-    .bind(all.amount)
-    .execute(conn)
-    .await?;
-    Ok(())
 }
 
 /// Posts a deposit once per reference.

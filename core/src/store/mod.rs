@@ -3,6 +3,7 @@
 //! One statement takes a connection, several take a transaction, nothing here commits except where it says so. Rows
 //! become domain types here; a row that breaks a rule is [`StoreError::Corrupt`], not a panic.
 
+pub mod additions;
 pub mod balances;
 pub mod chain;
 pub mod commands;

@@ -38,8 +38,9 @@ pub async fn list_named(
 ) -> Result<Vec<Named>, StoreError> {
     let sql = match named {
         RefType::ClientReference => {
-            "select client_reference, terms, state from execution \
-             where partner_id = $1 and livemode = $2 and client_reference = any($3::text[])"
+            "select i.client_reference, e.terms, e.state from intent i join execution e on e.reference = i.reference \
+             where i.partner_id = $1 and i.livemode = $2 and i.client_reference = any($3::text[]) \
+               and i.reference is not null"
         }
         RefType::ExecutionId => {
             "select reference, terms, state from execution \
@@ -253,7 +254,7 @@ pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<C
              union all \
              select status, fee ->> 'collection', fee ->> 'currency', (fee ->> 'exponent')::int, \
                     (fee ->> 'amountMinor')::numeric \
-             from told, jsonb_array_elements(terms -> 'plan' -> 'priced' -> 'fees') fee \
+             from told, json_array_elements(terms -> 'plan' -> 'priced' -> 'fees') fee \
              where status = 'completed') \
          select currency, exponent, status, \
                 count(*) filter (where what = 'input') as inputs, \

@@ -12,20 +12,38 @@ use super::submit::{self, Decided, Known};
 use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
 use super::{WriteError, claims, plan};
 use crate::context::{Context, now};
+use crate::fix::{FixPart, FixRows};
 use crate::store::balances::{self, BalanceKey};
 use crate::store::executions::StateChange;
-use crate::store::idempotency::{self, Record};
-use crate::store::{StoreError, events, executions, fix, legacy, quotes};
+use crate::store::idempotency::Record;
+use crate::store::{StoreError, executions, fix, legacy, quotes};
+
+/// What is taken for granted about the units of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// That their ids, references, nonces and idempotency keys are new. The database's own keys say when one is not;
+    /// then nothing was written ([`is_repeat`]).
+    New,
+    /// Nothing: what was used before is looked up first.
+    Nothing,
+}
+
+/// Whether the batch has run into something that was used before.
+pub(super) fn is_repeat(error: &StoreError) -> bool {
+    let keys = ["intent_pkey", "intent_client_reference_key", "permit_use_pkey"];
+    matches!(error, StoreError::Stale { .. }) || error.constraint().is_some_and(|name| keys.contains(&name))
+}
 
 /// Writes the units and returns each one's outcome. An error means that nothing was written.
 pub(super) async fn commit(
     conn: &mut PgConnection,
     context: &Context,
     units: &[&Unit],
+    trust: Trust,
 ) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
     let now = now();
     let mut tx = conn.begin().await?;
-    let mut outcomes = claims::decide(&mut tx, units).await?;
+    let mut outcomes = claims::decide(&mut tx, units, trust).await?;
     let open = |outcomes: &[Option<Outcome>], n: usize| outcomes.get(n).is_some_and(Option::is_none);
     let submissions: Vec<(usize, &Submission)> = units
         .iter()
@@ -36,7 +54,7 @@ pub(super) async fn commit(
         })
         .collect();
     let asked: Vec<&Submission> = submissions.iter().map(|(_, submission)| *submission).collect();
-    let mut known = submit::load(&mut tx, context, &asked).await?;
+    let mut known = submit::load(&mut tx, context, &asked, trust).await?;
     let mut rows = Rows { chain_id: context.chain.chain_id, ..Rows::default() };
     let keys = balance_keys(&known, &asked, units);
     if !keys.is_empty() {
@@ -59,12 +77,12 @@ pub(super) async fn commit(
             *slot = work.gather(&mut tx, unit, &moved).await?;
         }
     }
-    submit::write(&mut tx, &known, &decided).await?;
-    rows.write(&mut tx).await?;
-    let done = finish(&mut tx, units, outcomes).await?;
-    if !rows.events.is_empty() {
-        events::append(&mut tx, &rows.events).await?;
+    let Finished { done, records, parts } = finish(units, outcomes);
+    submit::use_up(&mut tx, &known).await?;
+    if !parts.is_empty() {
+        fix::apply_parts(&mut tx, &parts).await?;
     }
+    rows.write(&mut tx, &submit::intent_rows(&decided), &records).await?;
     tx.commit().await?;
     let after = rows.balances.iter().map(|(key, balance)| (key, balance.available));
     context.liquidity.balances().moved(after);
@@ -167,18 +185,20 @@ impl<'u> Gathering<'_, 'u> {
     }
 }
 
-/// Writes the idempotency records and the FIX parts of the units that were carried out.
-async fn finish(
-    conn: &mut PgConnection,
-    units: &[&Unit],
-    outcomes: Vec<Option<Outcome>>,
-) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
-    let mut records = Vec::new();
-    let mut parts = Vec::new();
-    let mut done = Vec::with_capacity(units.len());
+/// The outcomes, and what is kept of them.
+struct Finished<'u> {
+    done: Vec<Result<Done, WriteError>>,
+    records: Vec<Record>,
+    parts: Vec<(&'u FixPart, FixRows)>,
+}
+
+/// Renders the idempotency records and the FIX parts of the units that were carried out.
+fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u> {
+    let mut finished =
+        Finished { done: Vec::with_capacity(units.len()), records: Vec::new(), parts: Vec::new() };
     for (unit, outcome) in units.iter().zip(outcomes) {
         let Some(outcome) = outcome else {
-            done.push(Err(WriteError::Stale { what: "the execution" }));
+            finished.done.push(Err(WriteError::Stale { what: "the execution" }));
             continue;
         };
         let response = match (&outcome, &unit.idempotency) {
@@ -187,20 +207,14 @@ async fn finish(
             (outcome, Some(part)) => {
                 let response = (part.render)(outcome);
                 let (id, fingerprint) = (part.id.clone(), part.fingerprint);
-                records.push(Record { id, fingerprint, response: response.clone() });
+                finished.records.push(Record { id, fingerprint, response: response.clone() });
                 Some(response)
             }
         };
         if let Some(part) = &unit.fix {
-            parts.push((part, (part.render)(&outcome)));
+            finished.parts.push((part, (part.render)(&outcome)));
         }
-        done.push(Ok(Done { outcome, response }));
+        finished.done.push(Ok(Done { outcome, response }));
     }
-    if !records.is_empty() {
-        idempotency::insert(conn, &records).await?;
-    }
-    if !parts.is_empty() {
-        fix::apply_parts(conn, &parts).await?;
-    }
-    Ok(done)
+    finished
 }

@@ -44,7 +44,7 @@ fn new_event(
     told: &Emitted,
     sequence: i64,
     now: Timestamp,
-) -> Result<NewEvent, StoreError> {
+) -> Result<NewEvent<String>, StoreError> {
     let account = terms.request.beneficiary.as_ref().and_then(|b| b.account());
     let account_hash = account.map(|account| context.vault.account_hash(account));
     let object = event::snapshot(terms, &told.state, told.kind, account_hash);
@@ -61,7 +61,7 @@ fn new_event(
         kind,
         occurred_at: occurred_at.to_utc(),
         observed_at: now.to_utc(),
-        object: serde_json::to_value(object).map_err(|error| StoreError::corrupt("event", error))?,
+        object: serde_json::to_string(&object).map_err(|error| StoreError::corrupt("event", error))?,
     })
 }
 
@@ -86,7 +86,7 @@ fn gather_effect(
         }
         Effect::FillAndSettle => fill_and_settle(context, rows, terms, next),
         Effect::IssueReceipt => issue_receipt(rows, terms, next, now),
-        Effect::DropTimers => rows.timers_dropped.push(reference),
+        Effect::DropTimers => rows.drop_timers(terms),
         Effect::TransferOnChain => {
             rows.command(terms, terms.entity.clone(), transfer_command(context, terms)?);
         }

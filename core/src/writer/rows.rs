@@ -10,24 +10,28 @@ use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
 use crate::chain::ChainCommand;
+use crate::store::additions::{self, Additions};
 use crate::store::balances::{Balance, BalanceKey};
 use crate::store::commands::{self, NewCommand};
 use crate::store::effects::{self, EndedEffect, NewEffect};
 use crate::store::events::NewEvent;
-use crate::store::intents::{self, PermitKey};
-use crate::store::ledger::{self, NewPosting};
-use crate::store::{StoreError, executions, receipts};
+use crate::store::idempotency::Record;
+use crate::store::intents::{self, IntentRow, PermitKey};
+use crate::store::ledger::NewPosting;
+use crate::store::{StoreError, receipts};
 
 /// Everything a batch writes beside the decided intents and the changed executions themselves.
 #[derive(Default)]
 pub(super) struct Rows {
     pub accepted: Vec<(Terms, State, i64)>,
     pub permits: Vec<(PermitKey, String)>,
-    pub events: Vec<NewEvent>,
+    pub events: Vec<NewEvent<String>>,
     pub effects: Vec<NewEffect>,
     pub ended: Vec<EndedEffect>,
     pub facts: Vec<i64>,
     pub timers_dropped: Vec<String>,
+    /// Nonces that are let go, and by which execution.
+    pub permits_dropped: Vec<(PermitKey, String)>,
     pub commands: Vec<NewCommand>,
     pub postings: Vec<NewPosting>,
     pub receipts: Vec<(String, Receipt, Timestamp)>,
@@ -36,6 +40,14 @@ pub(super) struct Rows {
 }
 
 impl Rows {
+    /// The settlement has left the accepted point: nothing is due any more, and its nonce is decided on the chain.
+    pub(super) fn drop_timers(&mut self, terms: &Terms) {
+        let reference = terms.reference.to_string();
+        let key = PermitKey::of(&terms.request);
+        self.permits_dropped.extend(key.map(|key| (key, reference.clone())));
+        self.timers_dropped.push(reference);
+    }
+
     pub(super) fn command(&mut self, terms: &Terms, entity: String, command: ChainCommand) {
         self.commands.push(NewCommand {
             chain_id: self.chain_id,
@@ -74,31 +86,23 @@ impl Rows {
         Ok(())
     }
 
-    /// Writes everything but the feed, which goes last.
-    pub(super) async fn write(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
-        if !self.accepted.is_empty() {
-            let rows: Vec<_> =
-                self.accepted.iter().map(|(terms, state, last)| (terms, state, *last)).collect();
-            executions::insert(conn, &rows).await?;
-        }
-        if !self.permits.is_empty() {
-            let chain = self.permits.iter().map(|(key, reference)| (key.clone(), reference.as_str()));
-            intents::insert_permits(conn, self.chain_id, &chain.collect::<Vec<_>>()).await?;
-        }
+    /// Writes everything, what is added last.
+    pub(super) async fn write(
+        &self,
+        conn: &mut PgConnection,
+        intents: &[IntentRow<'_>],
+        records: &[Record],
+    ) -> Result<(), StoreError> {
         if !self.timers_dropped.is_empty() {
             let references: Vec<&str> = self.timers_dropped.iter().map(String::as_str).collect();
             effects::delete_timers(conn, &references).await?;
-            intents::delete_permits(conn, &references).await?;
+        }
+        if !self.permits_dropped.is_empty() {
+            intents::delete_permits(conn, self.chain_id, &self.permits_dropped).await?;
         }
         effects::end(conn, &self.ended).await?;
-        if !self.effects.is_empty() {
-            effects::insert(conn, &self.effects).await?;
-        }
         if !self.facts.is_empty() {
             commands::consume_facts(conn, &self.facts).await?;
-        }
-        if !self.postings.is_empty() {
-            ledger::insert(conn, &self.postings).await?;
         }
         for (reference, receipt, issued_at) in &self.receipts {
             receipts::insert(conn, reference, receipt, issued_at.to_utc()).await?;
@@ -106,6 +110,16 @@ impl Rows {
         if !self.commands.is_empty() {
             commands::insert(conn, &self.commands).await?;
         }
-        Ok(())
+        let added = Additions {
+            postings: &self.postings,
+            intents,
+            executions: &self.accepted,
+            chain_id: self.chain_id,
+            permits: &self.permits,
+            effects: &self.effects,
+            records,
+            events: &self.events,
+        };
+        if added.is_empty() { Ok(()) } else { additions::insert(conn, &added).await }
     }
 }

@@ -8,7 +8,6 @@ use dvp_domain::asset::{Asset, AssetType};
 use dvp_domain::canonical::hex32;
 use dvp_domain::decision::{Decision, Plan, QuoteLookup, Reason, decide};
 use dvp_domain::ids::{PartnerId, Reference};
-use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::{Holdings, Market, Snapshot};
 use dvp_domain::money::Minor;
@@ -17,6 +16,7 @@ use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::batch::Trust;
 use super::plan;
 use super::rows::Rows;
 use super::unit::{Accepted, Outcome, Submission};
@@ -114,23 +114,14 @@ pub(super) async fn load(
     conn: &mut PgConnection,
     context: &Context,
     submissions: &[&Submission],
+    trust: Trust,
 ) -> Result<Known, StoreError> {
     let mut known = Known { snapshot: context.liquidity.snapshot(), ..Known::default() };
     if submissions.is_empty() {
         return Ok(known);
     }
-    let ids: Vec<_> = submissions.iter().map(|s| (&s.tenant, s.request.intent_id.as_str())).collect();
-    known.used_ids.extend(intents::list_used_ids(conn, &ids).await?);
-    let client: Vec<_> = submissions
-        .iter()
-        .filter_map(|s| s.request.client_reference.as_deref().map(|reference| (&s.tenant, reference)))
-        .collect();
-    if !client.is_empty() {
-        known.used_references.extend(intents::list_used_client_references(conn, &client).await?);
-    }
-    let permits: Vec<PermitKey> = submissions.iter().filter_map(|s| permit_key(&s.request)).collect();
-    if !permits.is_empty() {
-        known.held_permits.extend(intents::list_held_permits(conn, context.chain.chain_id, &permits).await?);
+    if trust == Trust::Nothing {
+        look_for_repeats(conn, context, submissions, &mut known).await?;
     }
     let quotes: Vec<&str> = submissions.iter().filter_map(|s| s.request.quote_id.as_deref()).collect();
     if !quotes.is_empty() {
@@ -145,6 +136,29 @@ pub(super) async fn load(
         known.levels = levels::lock(conn, &Vec::from_iter(resting)).await?;
     }
     Ok(known)
+}
+
+/// What of the submissions was used before. Whoever has not looked runs into a key, and looks then.
+async fn look_for_repeats(
+    conn: &mut PgConnection,
+    context: &Context,
+    submissions: &[&Submission],
+    known: &mut Known,
+) -> Result<(), StoreError> {
+    let ids: Vec<_> = submissions.iter().map(|s| (&s.tenant, s.request.intent_id.as_str())).collect();
+    known.used_ids.extend(intents::list_used_ids(conn, &ids).await?);
+    let client: Vec<_> = submissions
+        .iter()
+        .filter_map(|s| s.request.client_reference.as_deref().map(|reference| (&s.tenant, reference)))
+        .collect();
+    if !client.is_empty() {
+        known.used_references.extend(intents::list_used_client_references(conn, &client).await?);
+    }
+    let permits: Vec<PermitKey> = submissions.iter().filter_map(|s| PermitKey::of(&s.request)).collect();
+    if !permits.is_empty() {
+        known.held_permits.extend(intents::list_held_permits(conn, context.chain.chain_id, &permits).await?);
+    }
+    Ok(())
 }
 
 /// Decides one submission and gathers the rows of an accepted one.
@@ -163,7 +177,7 @@ pub(super) fn decide_one<'a>(
     if client_key.as_ref().is_some_and(|key| known.used_references.contains(key)) {
         return Ok((Outcome::DuplicateClientReference, None));
     }
-    let permit = permit_key(request);
+    let permit = PermitKey::of(request);
     if permit.as_ref().is_some_and(|key| known.held_permits.contains(key)) {
         return Ok((Outcome::InvalidPermit("permit.nonce is held by another live intent"), None));
     }
@@ -275,24 +289,21 @@ fn terms(
     })
 }
 
-/// Writes the decided intents and marks the quotes they consumed. Before the executions, which refer to them.
-pub(super) async fn write(
-    conn: &mut PgConnection,
-    known: &Known,
-    decided: &[Decided<'_>],
-) -> Result<(), StoreError> {
-    if !decided.is_empty() {
-        let rows: Vec<IntentRow<'_>> = decided
-            .iter()
-            .map(|one| IntentRow {
-                tenant: &one.submission.tenant,
-                request: &one.submission.request,
-                reference: one.reference.as_deref(),
-                reason: one.reason.map(Reason::as_str),
-            })
-            .collect();
-        intents::insert(conn, &rows).await?;
-    }
+/// The decided intents as rows.
+pub(super) fn intent_rows<'a>(decided: &'a [Decided<'a>]) -> Vec<IntentRow<'a>> {
+    decided
+        .iter()
+        .map(|one| IntentRow {
+            tenant: &one.submission.tenant,
+            request: &one.submission.request,
+            reference: one.reference.as_deref(),
+            reason: one.reason.map(Reason::as_str),
+        })
+        .collect()
+}
+
+/// Takes from the resting orders and marks the quotes that the decisions used up.
+pub(super) async fn use_up(conn: &mut PgConnection, known: &Known) -> Result<(), StoreError> {
     if !known.taken.is_empty() {
         levels::take(conn, &known.taken).await?;
     }
@@ -302,9 +313,4 @@ pub(super) async fn write(
         quotes::update_used(conn, &used).await?;
     }
     Ok(())
-}
-
-fn permit_key(request: &IntentRequest) -> Option<PermitKey> {
-    let permit = request.permit.as_ref()?;
-    Some(PermitKey { owner: request.user.to_lowercase(), nonce: permit.nonce.to_string() })
 }

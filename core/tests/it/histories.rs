@@ -148,7 +148,7 @@ async fn check(house: &House, seed: u64) {
         (
             "fees other than the locked ones",
             "select count(*) from execution e join receipt r using (reference) \
-             where (r.body::jsonb -> 'fees') <> (e.terms #> '{plan,priced,fees}')",
+             where (r.body::jsonb -> 'fees') <> (e.terms #> '{plan,priced,fees}')::jsonb",
         ),
     ] {
         assert_eq!(house.count(sql).await, 0, "seed {seed}: {what}");

@@ -1,7 +1,9 @@
 //! What the database itself holds true of the ledger.
 
+use dvp_core::store::additions::{self, Additions};
 use dvp_core::store::balances::{self, Balance};
 use dvp_core::store::ledger::{self, Deposited, NewPosting};
+use dvp_core::store::{PgConnection, StoreError};
 use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, Reason, deposited};
 use dvp_domain::money::Minor;
 
@@ -9,6 +11,10 @@ use crate::house::House;
 
 fn partner(house: &House) -> Owner {
     Owner::Partner { id: house.tenant.partner_id.clone(), livemode: house.tenant.livemode }
+}
+
+async fn add(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), StoreError> {
+    additions::insert(conn, &Additions { postings, ..Additions::default() }).await
 }
 
 /// Runs a statement by hand and gives the constraint that refused it.
@@ -58,12 +64,12 @@ async fn a_balance_that_would_go_below_zero_is_refused_by_the_database() {
     let mut conn = house.pool().acquire().await.unwrap();
     let post =
         |reference: &str, amount| NewPosting { reference: reference.into(), step: 1, posting: spend(amount) };
-    let error = ledger::insert(&mut conn, &[post("a", 60), post("b", 41)]).await.unwrap_err();
+    let error = add(&mut conn, &[post("a", 60), post("b", 41)]).await.unwrap_err();
     assert_eq!(error.constraint(), Some("account_balance_not_negative"));
-    ledger::insert(&mut conn, &[post("a", 60), post("b", 40)]).await.unwrap();
+    add(&mut conn, &[post("a", 60), post("b", 40)]).await.unwrap();
     let left = balances::find(&mut conn, &provider, "USD").await.unwrap();
     assert_eq!(left, Balance::default());
-    let again = ledger::insert(&mut conn, &[post("a", 60)]).await.unwrap_err();
+    let again = add(&mut conn, &[post("a", 60)]).await.unwrap_err();
     assert_eq!(again.constraint(), Some("ledger_entry_pkey"));
     assert!(ledger::list_disagreements(&mut conn).await.unwrap().is_empty());
 }
@@ -110,7 +116,7 @@ async fn thousands_of_postings_in_one_statement_are_checked_as_one() {
         posting: deposited(Owner::Provider(format!("lp{}", n % 7)), "USD", Minor::new(u128::from(n))),
     };
     let postings: Vec<NewPosting> = (0..5_000).map(posting).collect();
-    ledger::insert(&mut conn, &postings).await.unwrap();
+    add(&mut conn, &postings).await.unwrap();
     assert!(ledger::list_disagreements(&mut conn).await.unwrap().is_empty());
     let sum: (String,) =
         sqlx::query_as("select sum(available)::text from account_balance where owner like 'lp%'")

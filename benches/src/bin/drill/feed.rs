@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use dvp_benches::house::House;
+use dvp_core::store::additions::{self, Additions};
 use dvp_core::store::events::{self, Filter, NewEvent};
 use dvp_core::store::intents::Tenant;
 use dvp_core::store::{PgPool, StoreError};
@@ -122,7 +123,8 @@ async fn write(pool: &PgPool, tenant: &Tenant, seed: u64, writer: u64) -> Result
                 sqlx::query("select 1").execute(&mut *tx).await?;
                 tokio::time::sleep(Duration::from_millis(dice.roll(20))).await;
             }
-            events::append(&mut tx, &[event(tenant, writer, commit)]).await?;
+            let events = [event(tenant, writer, commit)];
+            additions::insert(&mut tx, &Additions { events: &events, ..Additions::default() }).await?;
             if dice.roll(16) == 0 {
                 tokio::time::sleep(Duration::from_millis(dice.roll(10))).await;
             }
@@ -137,7 +139,7 @@ async fn write(pool: &PgPool, tenant: &Tenant, seed: u64, writer: u64) -> Result
     Ok(())
 }
 
-fn event(tenant: &Tenant, writer: u64, commit: u64) -> NewEvent {
+fn event(tenant: &Tenant, writer: u64, commit: u64) -> NewEvent<String> {
     let at = dvp_core::context::now().to_utc();
     NewEvent {
         event_id: format!("evt_{}", uuid::Uuid::new_v4()),
@@ -149,7 +151,7 @@ fn event(tenant: &Tenant, writer: u64, commit: u64) -> NewEvent {
         kind: EventType::IntentAccepted,
         occurred_at: at,
         observed_at: at,
-        object: json!({}),
+        object: "{}".into(),
     }
 }
 
