@@ -3,7 +3,13 @@
 //!
 //! `cargo run -p dvp-fix-gateway --example echo_acceptor -- --config FILE` prints `listening HOST:PORT`.
 
-use std::{collections::HashSet, io::Write as _, ops::Range, time::Duration};
+use std::{
+    collections::HashSet,
+    hash::{BuildHasher as _, RandomState},
+    io::Write as _,
+    ops::Range,
+    time::Duration,
+};
 
 use dvp_core::store::{MIGRATOR, PgPool, pool::pool_options};
 use dvp_fix::{
@@ -15,13 +21,15 @@ use dvp_fix::{
 };
 use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
-    store::{MemoryStore, SessionStore},
+    store::{Allowance, MemoryStore, SessionStore},
 };
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 /// More than one writes at once only when there are more sessions than this.
 const POOL_CONNECTIONS: u32 = 16;
+/// What all sessions together keep in memory to be sent again.
+const MEMORY_BYTES: usize = 64 * 1024 * 1024;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -73,6 +81,7 @@ async fn main() -> Result<(), Failure> {
         return Err("only profile = \"quickfix\"".into());
     }
     let directory = Directory::default();
+    let memory = Allowance::of_bytes(MEMORY_BYTES);
     for section in &config.session {
         let session = session_config(&config, section)?;
         let key = SessionKey {
@@ -85,7 +94,7 @@ async fn main() -> Result<(), Failure> {
             None => None,
             Some(pool) => Some(open_store(pool, &session).await?),
         };
-        let echo = Echo { store, ..Echo::new(session.rules, session.default_appl_ver_id.clone()) };
+        let echo = Echo { store, ..Echo::new(&session, memory.clone()) };
         tokio::spawn(Driver::new(echo, session, attach).run(CancellationToken::new()));
     }
     let listener = tokio::net::TcpListener::bind(&config.listen).await?;
@@ -138,7 +147,9 @@ struct Echo {
     rules: Rules,
     appl_ver_id: Option<String>,
     memory: MemoryStore,
-    seen: HashSet<Vec<u8>>,
+    /// Hashes of the orders' ids: a day's orders are many, and two of a session are not the same by chance.
+    seen: HashSet<u64>,
+    hasher: RandomState,
     /// Fields of the message under way that stay together.
     runs: Vec<Run>,
     /// In PostgreSQL, instead of in memory.
@@ -146,9 +157,16 @@ struct Echo {
 }
 
 impl Echo {
-    fn new(rules: Rules, appl_ver_id: Option<String>) -> Self {
-        let (memory, seen, runs) = (MemoryStore::default(), HashSet::new(), Vec::new());
-        Self { rules, appl_ver_id, memory, seen, runs, store: None }
+    fn new(session: &SessionConfig, memory: Allowance) -> Self {
+        Self {
+            rules: session.rules,
+            appl_ver_id: session.default_appl_ver_id.clone(),
+            memory: MemoryStore::new(memory),
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
+            runs: Vec::new(),
+            store: None,
+        }
     }
 
     fn count(&mut self, numbers: Numbers) -> Commit {
@@ -158,7 +176,7 @@ impl Echo {
 
     /// Notes an order. Was it new?
     fn is_new(&mut self, cl_ord_id: &[u8]) -> bool {
-        !self.seen.contains(cl_ord_id) && self.seen.insert(cl_ord_id.to_vec())
+        self.seen.insert(self.hasher.hash_one(cl_ord_id))
     }
 
     fn answer(&mut self, message: MessageRef<'_>, body: Body) -> Option<(MsgType, Body)> {
@@ -305,7 +323,7 @@ impl Application for Echo {
 
     fn connected(&mut self, is_connected: bool) {
         if !is_connected {
-            self.seen.clear();
+            self.seen = HashSet::new();
         }
     }
 }

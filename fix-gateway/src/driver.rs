@@ -17,6 +17,7 @@ mod outputs;
 mod presence;
 mod reason;
 mod recovery;
+mod resends;
 mod wake;
 
 use std::{collections::VecDeque, pin::pin, sync::Arc, time::Instant};
@@ -41,6 +42,8 @@ use limiter::Limiter;
 pub(crate) use outgoing::Outgoing;
 pub use outgoing::SlowConsumer;
 use reason::CloseReason;
+pub use resends::ResendPace;
+use resends::Resent;
 use wake::{Alarm, Event};
 
 /// Commits in flight at most; beyond that the socket is not read.
@@ -75,8 +78,10 @@ pub struct Driver<A> {
     /// What may be written, in the form of the wire.
     out: Outgoing,
     slow_consumer: SlowConsumer,
-    /// A slice of a resend that waits until the peer has taken what is before it.
+    /// A slice of a resend that waits until the peer has taken what is before it, and until it is time.
     fetch: Option<(SeqNum, SeqNum)>,
+    resend_pace: ResendPace,
+    resent: Resent,
     /// A connection that gets the session if the present one turns out to be dead, and when that is decided.
     newcomer: Option<(Box<Attach>, Instant)>,
     /// Told to stop: when patience with the peer's Logout ends.
@@ -131,6 +136,8 @@ impl<A: Application> Driver<A> {
             out: Outgoing::default(),
             slow_consumer: SlowConsumer::default(),
             fetch: None,
+            resend_pace: ResendPace::default(),
+            resent: Resent::new(now.mono),
             newcomer: None,
             draining: None,
             ready: Vec::new(),
@@ -146,6 +153,13 @@ impl<A: Application> Driver<A> {
     #[must_use]
     pub const fn with_slow_consumer(mut self, slow_consumer: SlowConsumer) -> Self {
         self.slow_consumer = slow_consumer;
+        self
+    }
+
+    /// Changes how fast a peer is sent again what it had already.
+    #[must_use]
+    pub const fn with_resend_pace(mut self, resend_pace: ResendPace) -> Self {
+        self.resend_pace = resend_pace;
         self
     }
 
@@ -239,7 +253,7 @@ impl<A: Application> Driver<A> {
             // It took something meanwhile.
             Event::Stalled => {}
             Event::TakeOver => return Err(Broken::Connection(CloseReason::TakenOver)),
-            Event::Shutdown => {}
+            Event::Resend | Event::Shutdown => {}
         }
         loop {
             if self.fetch.is_some() {
@@ -257,8 +271,14 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    const fn may_fetch(&self) -> bool {
-        self.fetch.is_some() && self.out.len() < OUT_MAX
+    /// Is there a slice of a resend whose turn it is?
+    fn may_fetch(&self) -> bool {
+        self.resend_goes_on_at().is_some_and(|at| at <= self.now.mono)
+    }
+
+    /// When the next slice of a resend is due; `None` when there is none, or the peer has to take something first.
+    fn resend_goes_on_at(&self) -> Option<Instant> {
+        self.fetch.filter(|_| self.out.len() < OUT_MAX).map(|_| self.resent.goes_on_at(self.resend_pace))
     }
 
     fn has_stalled(&self) -> bool {
@@ -277,6 +297,7 @@ impl<A: Application> Driver<A> {
         self.read_clocks();
         let now = self.now;
         self.limiter = Limiter::new(pass.admission.limits, now.mono);
+        self.resent = Resent::new(now.mono);
         self.pass = Some(pass);
         (self.is_admitted, self.is_cut_off) = (true, false);
         self.session.connect(now);

@@ -23,7 +23,7 @@ pub mod store;
 pub use acceptor::{Directory, DoorConfig, SessionKey};
 pub use application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay};
 pub use connection::Attach;
-pub use driver::{Driver, SlowConsumer};
+pub use driver::{Driver, ResendPace, SlowConsumer};
 pub use gate::{Admission, Anyone, Gatekeeper, NotAdmitted, Origin};
 pub use gateway::{FixGateway, GatewayConfig};
 pub use limits::{MessageLimits, Pace};

@@ -25,7 +25,7 @@ use dvp_fix::{
 };
 use tokio::sync::{mpsc, oneshot};
 
-pub use memory::MemoryStore;
+pub use memory::{Allowance, MemoryStore};
 
 use crate::application::{Commit, Numbers, Unavailable};
 

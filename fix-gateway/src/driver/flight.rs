@@ -94,7 +94,11 @@ impl<A: Application> Driver<A> {
             let Some(Pending::Message(message)) = self.pending.pop_front() else { return };
             if self.connection.is_some() {
                 self.metrics.sent(&message);
+                let before = self.out.len();
                 self.session.encode(self.now, &message, self.out.buffer());
+                if message.orig_sending_time.is_some() {
+                    self.resent.spend(self.resend_pace, self.now.mono, self.out.len() - before);
+                }
             }
             self.session.recycle(message.body);
         }

@@ -3,7 +3,7 @@
 use dvp_fix::{SeqNum, codec::MessageRef, session::Output};
 use tracing::{info, warn};
 
-use super::{Broken, Driver, OUT_MAX, Pending, RATE_TEXT};
+use super::{Broken, Driver, Pending, RATE_TEXT};
 use crate::application::{Application, Numbers, Turn};
 
 impl<A: Application> Driver<A> {
@@ -11,8 +11,8 @@ impl<A: Application> Driver<A> {
     pub(super) async fn drain(&mut self, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
         loop {
             if let Some((from, to)) = self.fetch {
-                if self.out.len() >= OUT_MAX {
-                    // What comes next waits until the peer has taken what came before.
+                if !self.may_fetch() {
+                    // What comes next waits until the peer has taken what came before, and until it is time.
                     break;
                 }
                 self.fetch = None;

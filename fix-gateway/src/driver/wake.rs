@@ -29,6 +29,8 @@ pub(super) enum Event {
     Committed(Result<Vec<Stored>, Unavailable>),
     Timer,
     Reports,
+    /// A resend may go on.
+    Resend,
     /// The peer takes nothing.
     Stalled,
     /// The present connection did not answer.
@@ -88,6 +90,7 @@ impl<A: Application> Driver<A> {
             (self.session.poll_timeout(), Ring::Timer),
             (self.out.gives_up_at(self.slow_consumer), Ring::Stalled),
             (self.newcomer.as_ref().map(|(_, at)| *at), Ring::TakeOver),
+            (self.resend_goes_on_at(), Ring::Resend),
         ];
         let due = deadlines.into_iter().filter_map(|(at, ring)| at.map(|at| (at, ring)));
         due.min_by_key(|(at, _)| *at)
@@ -101,6 +104,7 @@ enum Ring {
     Timer,
     Stalled,
     TakeOver,
+    Resend,
 }
 
 impl Ring {
@@ -110,6 +114,7 @@ impl Ring {
             Self::Timer => Event::Timer,
             Self::Stalled => Event::Stalled,
             Self::TakeOver => Event::TakeOver,
+            Self::Resend => Event::Resend,
         }
     }
 }

@@ -1,6 +1,16 @@
 //! Numbers and messages of one session in memory, for as long as the process lives.
 //!
-//! What was sent lies end to end in large pieces: keeping one more message costs no allocation of its own.
+//! What was sent lies end to end in large pieces, so keeping one more message costs no allocation of its own. All
+//! sessions share one allowance: when it is used up, a session that needs another piece forgets its own oldest, and a
+//! resend passes over what is forgotten with a gap fill.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 use dvp_fix::{
     SeqNum, UtcNanos,
@@ -10,8 +20,29 @@ use dvp_fix::{
 
 use crate::application::Numbers;
 
-/// Bytes taken from the system at once.
-const PIECE: usize = 256 * 1024;
+/// Bytes of messages in one piece, and in none of the pieces a message more than that.
+const PIECE: usize = 64 * 1024;
+
+/// How many pieces of 64 KiB all stores of a process may have together, in use or not.
+#[derive(Debug, Clone)]
+pub struct Allowance {
+    left: Arc<AtomicUsize>,
+}
+
+impl Allowance {
+    /// Room for about so many bytes of messages.
+    pub fn of_bytes(bytes: usize) -> Self {
+        Self { left: Arc::new(AtomicUsize::new(bytes / PIECE)) }
+    }
+
+    fn take(&self) -> bool {
+        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn give_back(&self, pieces: usize) {
+        self.left.fetch_add(pieces, Ordering::Relaxed);
+    }
+}
 
 /// The store of one session.
 #[derive(Debug)]
@@ -19,28 +50,36 @@ pub struct MemoryStore {
     next_in: SeqNum,
     next_out: SeqNum,
     /// By ascending number.
-    kept: Vec<Kept>,
-    pieces: Vec<Vec<u8>>,
+    pieces: VecDeque<Piece>,
+    /// Pieces that were taken from the allowance.
+    taken: usize,
+    allowance: Allowance,
 }
 
-/// A message that was sent, and where its body is.
+/// Messages end to end, and where each is.
+#[derive(Debug, Default)]
+struct Piece {
+    bytes: Vec<u8>,
+    kept: Vec<Kept>,
+}
+
+/// A message that was sent.
 #[derive(Debug, Clone, Copy)]
 struct Kept {
     seq: SeqNum,
     msg_type: MsgType,
     sending_time: UtcNanos,
-    piece: usize,
-    from: usize,
-    to: usize,
-}
-
-impl Default for MemoryStore {
-    fn default() -> Self {
-        Self { next_in: SeqNum::FIRST, next_out: SeqNum::FIRST, kept: Vec::new(), pieces: Vec::new() }
-    }
+    /// Where its body ends in the piece; it begins where the one before ends.
+    end: u32,
 }
 
 impl MemoryStore {
+    /// An empty store that shares an allowance with others.
+    pub fn new(allowance: Allowance) -> Self {
+        let (next_in, next_out) = (SeqNum::FIRST, SeqNum::FIRST);
+        Self { next_in, next_out, pieces: VecDeque::new(), taken: 0, allowance }
+    }
+
     /// Next inbound and next outbound number.
     pub const fn numbers(&self) -> (SeqNum, SeqNum) {
         (self.next_in, self.next_out)
@@ -49,42 +88,76 @@ impl MemoryStore {
     /// Takes over numbers; with a reset, everything kept is forgotten.
     pub fn count(&mut self, numbers: Numbers) {
         if numbers.reset {
-            self.kept.clear();
             self.pieces.clear();
+            self.allowance.give_back(std::mem::take(&mut self.taken));
         }
         (self.next_in, self.next_out) = (numbers.next_in, numbers.next_out);
     }
 
-    /// Keeps a message. Its number is above all that are kept already.
+    /// Keeps a message. Its number is above all that are kept already. One longer than a piece is not kept.
     pub fn keep(&mut self, seq: SeqNum, msg_type: MsgType, sending_time: UtcNanos, body: &Body) {
         let bytes = body.as_bytes();
-        let has_room = |piece: &Vec<u8>| piece.capacity() - piece.len() >= bytes.len();
-        if !self.pieces.last().is_some_and(has_room) {
-            self.pieces.push(Vec::with_capacity(PIECE.max(bytes.len())));
+        if bytes.len() > PIECE {
+            return;
         }
-        let place = self.pieces.len() - 1;
-        let Some(piece) = self.pieces.last_mut() else { return };
-        let from = piece.len();
-        piece.extend_from_slice(bytes);
-        self.kept.push(Kept { seq, msg_type, sending_time, piece: place, from, to: piece.len() });
+        let has_room = |piece: &Piece| PIECE - piece.bytes.len() >= bytes.len();
+        if !self.pieces.back().is_some_and(has_room) {
+            let piece = self.empty_piece();
+            self.pieces.push_back(piece);
+        }
+        let Some(piece) = self.pieces.back_mut() else { return };
+        piece.bytes.extend_from_slice(bytes);
+        // A piece is far shorter than this.
+        let end = u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX);
+        piece.kept.push(Kept { seq, msg_type, sending_time, end });
+    }
+
+    /// A new piece, or the oldest again. The first is given in any case.
+    fn empty_piece(&mut self) -> Piece {
+        if self.allowance.take() {
+            self.taken += 1;
+            return Piece { bytes: Vec::with_capacity(PIECE), kept: Vec::new() };
+        }
+        let mut oldest = self.pieces.pop_front().unwrap_or_default();
+        oldest.bytes.clear();
+        oldest.kept.clear();
+        oldest
     }
 
     /// Kept messages of a range, ascending.
     pub fn stored(&self, from: SeqNum, to: SeqNum) -> Vec<Stored> {
-        let first = self.kept.partition_point(|kept| kept.seq < from);
-        let range = self.kept.iter().skip(first).take_while(|kept| kept.seq <= to);
-        range.map(|kept| self.read(kept)).collect()
+        let is_before = |piece: &Piece| piece.kept.last().is_some_and(|kept| kept.seq < from);
+        let first = self.pieces.partition_point(is_before);
+        let pieces = self.pieces.iter().skip(first);
+        pieces
+            .take_while(|piece| piece.kept.first().is_some_and(|kept| kept.seq <= to))
+            .flat_map(|piece| piece.stored(from, to))
+            .collect()
     }
+}
 
-    fn read(&self, kept: &Kept) -> Stored {
-        let bytes = self.pieces.get(kept.piece).and_then(|piece| piece.get(kept.from..kept.to));
-        Stored {
-            seq: kept.seq,
-            msg_type: kept.msg_type,
-            body: Body::from_bytes(bytes.unwrap_or_default().to_vec()),
-            sending_time: kept.sending_time,
-            resend: true,
-        }
+impl Drop for MemoryStore {
+    fn drop(&mut self) {
+        self.allowance.give_back(self.taken);
+    }
+}
+
+impl Piece {
+    fn stored(&self, from: SeqNum, to: SeqNum) -> impl Iterator<Item = Stored> {
+        let first = self.kept.partition_point(|kept| kept.seq < from);
+        let range = (first..self.kept.len()).map_while(move |at| self.kept.get(at).map(|kept| (at, kept)));
+        range.take_while(move |(_, kept)| kept.seq <= to).map(|(at, kept)| {
+            let begin = at.checked_sub(1).and_then(|before| self.kept.get(before)).map_or(0, |kept| kept.end);
+            let place = |at: u32| usize::try_from(at).unwrap_or(usize::MAX);
+            let bytes = self.bytes.get(place(begin)..place(kept.end)).unwrap_or_default();
+            Stored {
+                seq: kept.seq,
+                msg_type: kept.msg_type,
+                body: Body::from_bytes(bytes.to_vec()),
+                sending_time: kept.sending_time,
+                resend: true,
+            }
+        })
     }
 }
 
@@ -92,30 +165,47 @@ impl MemoryStore {
 mod tests {
     use super::*;
 
-    fn text(store: &MemoryStore, from: u64, to: u64) -> Vec<(u64, String)> {
+    /// As long as half a piece.
+    fn body(seq: u64) -> Body {
+        Body::new().field(58, format!("{seq:04}{}", "x".repeat(PIECE / 2 - 10)))
+    }
+
+    fn filled(allowance: &Allowance, seqs: impl IntoIterator<Item = u64>) -> MemoryStore {
+        let mut store = MemoryStore::new(allowance.clone());
+        for seq in seqs {
+            store.keep(SeqNum(seq), MsgType::EXECUTION_REPORT, UtcNanos(seq), &body(seq));
+        }
+        store
+    }
+
+    fn seqs(store: &MemoryStore, from: u64, to: u64) -> Vec<u64> {
         let stored = store.stored(SeqNum(from), SeqNum(to));
-        stored
-            .into_iter()
-            .map(|message| (message.seq.0, String::from_utf8(message.body.into_bytes()).unwrap()))
-            .collect()
+        assert!(stored.iter().all(|message| message.body == body(message.seq.0)));
+        stored.into_iter().map(|message| message.seq.0).collect()
     }
 
     #[test]
-    fn messages_come_back_by_range_also_from_other_pieces_and_a_reset_forgets_them() {
-        let mut store = MemoryStore::default();
-        let long = "x".repeat(PIECE / 2);
-        for seq in [2, 3, 5, 8] {
-            let body = Body::new().field(58, format!("{seq}{long}"));
-            store.keep(SeqNum(seq), MsgType::EXECUTION_REPORT, UtcNanos(seq), &body);
-        }
-        let expected = |seq: u64| (seq, format!("58={seq}{long}\u{1}"));
-        assert_eq!(text(&store, 3, 7), [expected(3), expected(5)]);
-        assert_eq!(text(&store, 6, 100), [expected(8)]);
-        assert_eq!(text(&store, 9, 100), []);
-        let (first, next) = (SeqNum::FIRST, SeqNum(9));
+    fn messages_come_back_by_range_and_a_reset_forgets_them() {
+        let mut store = filled(&Allowance::of_bytes(8 * PIECE), [2, 3, 5, 8, 9]);
+        assert_eq!(seqs(&store, 1, 100), [2, 3, 5, 8, 9]);
+        assert_eq!(seqs(&store, 3, 7), [3, 5]);
+        assert_eq!(seqs(&store, 6, 8), [8]);
+        assert_eq!(seqs(&store, 10, 100), [0; 0]);
+        let (first, next) = (SeqNum::FIRST, SeqNum(10));
         store.count(Numbers { next_in: next, next_out_before: first, next_out: next, reset: false });
-        assert_eq!((store.numbers(), text(&store, 1, 9).len()), ((next, next), 4));
+        assert_eq!((store.numbers(), seqs(&store, 1, 9).len()), ((next, next), 5));
         store.count(Numbers { next_in: first, next_out_before: next, next_out: first, reset: true });
-        assert_eq!((store.numbers(), text(&store, 1, 9).len()), ((first, first), 0));
+        assert_eq!((store.numbers(), seqs(&store, 1, 9).len()), ((first, first), 0));
+    }
+
+    #[test]
+    fn who_needs_more_than_is_left_forgets_its_own_oldest() {
+        let allowance = Allowance::of_bytes(3 * PIECE);
+        let early = filled(&allowance, 1..=4);
+        let late = filled(&allowance, 1..=6);
+        assert_eq!(seqs(&early, 1, 100), [1, 2, 3, 4]);
+        assert_eq!(seqs(&late, 1, 100), [5, 6]);
+        drop(early);
+        assert_eq!(seqs(&filled(&allowance, 1..=4), 1, 100), [1, 2, 3, 4], "what is free again can be used");
     }
 }

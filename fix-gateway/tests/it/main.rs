@@ -11,6 +11,7 @@ mod killed;
 mod limits;
 mod liveness;
 mod orders;
+mod paced;
 mod schedule;
 mod secrecy;
 mod sessions;

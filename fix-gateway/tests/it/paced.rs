@@ -1,0 +1,107 @@
+//! Resends at a pace: slower, and whole all the same.
+
+use dvp_fix::{
+    SeqNum,
+    codec::{Body, MessageRef, MsgType},
+    dictionary::Rules,
+    session::{SessionConfig, Stored},
+};
+use dvp_fix_gateway::{
+    Application, Commit, Directory, Driver, Numbers, ResendPace, SessionKey, Turn, Unavailable, acceptor,
+    store::{Allowance, MemoryStore},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Client;
+
+/// Answers every order with a long report.
+struct Talker {
+    memory: MemoryStore,
+}
+
+impl Application for Talker {
+    async fn load(&mut self) -> Result<(SeqNum, SeqNum), Unavailable> {
+        Ok(self.memory.numbers())
+    }
+
+    async fn persist(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
+        self.memory.count(numbers);
+        Ok(Commit::Ready)
+    }
+
+    async fn deliver(&mut self, _: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        let (seq, sending_time) = (turn.reserve(), turn.sending_time());
+        let body = Body::new().field(58, "x".repeat(2_000));
+        self.memory.keep(seq, MsgType::EXECUTION_REPORT, sending_time, &body);
+        turn.transmit(seq, MsgType::EXECUTION_REPORT, body);
+        self.memory.count(turn.numbers());
+        Ok(Commit::Ready)
+    }
+
+    async fn refuse(
+        &mut self,
+        message: MessageRef<'_>,
+        _: &str,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        self.deliver(message, turn).await
+    }
+
+    fn is_about_earlier(&self, _: MessageRef<'_>) -> bool {
+        false
+    }
+
+    async fn stored(&mut self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
+        Ok(self.memory.stored(from, to))
+    }
+
+    async fn wait_for_reports(&mut self) {
+        std::future::pending().await
+    }
+
+    async fn report(&mut self, _: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
+        Ok(None)
+    }
+
+    fn connected(&mut self, _: bool) {}
+}
+
+#[tokio::test]
+async fn a_resend_beyond_its_pace_waits_and_is_whole_and_nothing_comes_in_between() {
+    let directory = Directory::default();
+    let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
+    let config = SessionConfig { resend_slice: 5, ..SessionConfig::new("FIX.4.4", "DVP", "ACME", rules) };
+    let attach = directory.announce(SessionKey {
+        begin_string: "FIX.4.4".to_owned(),
+        peer_comp_id: "ACME".to_owned(),
+        our_comp_id: "DVP".to_owned(),
+    });
+    let stop = CancellationToken::new();
+    let app = Talker { memory: MemoryStore::new(Allowance::of_bytes(1 << 20)) };
+    // Two slices at once; the others some milliseconds apart.
+    let pace = ResendPace { bytes_per_second: 400_000, burst_bytes: 20_000 };
+    let driver = tokio::spawn(Driver::new(app, config, attach).with_resend_pace(pace).run(stop.clone()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let door = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
+
+    let order = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
+    let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
+    client.log_on("").await;
+    for seq in 2..=40 {
+        client.send("D", order).await;
+        assert_eq!(client.expect("8").await.seq(), Some(SeqNum(seq)));
+    }
+    client.send("2", "7=2|16=0").await;
+    // Read while the resend waits for its time, or after it: answered after it in any case.
+    client.send("D", order).await;
+    for seq in 2..=40 {
+        let again = client.expect("8").await;
+        assert_eq!((again.seq(), again.text(43)), (Some(SeqNum(seq)), Some("Y")));
+    }
+    let answer = client.expect("8").await;
+    assert_eq!((answer.seq(), answer.text(43)), (Some(SeqNum(41)), None));
+    stop.cancel();
+    driver.await.unwrap();
+    door.await.unwrap();
+}
