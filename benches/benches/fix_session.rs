@@ -1,4 +1,5 @@
-//! An order's way through an established session: dictionary, session rules, the echo under its number, encoding.
+//! An order's way through an established session: dictionary, session rules, the echo under its number, encoding;
+//! beside the codec's part of it alone, which is the floor.
 
 use std::{
     hint::black_box,
@@ -102,6 +103,27 @@ fn steps(criterion: &mut Criterion) {
     criterion.bench_function("session step: order in, checked, echo encoded", |bench| {
         bench.iter_custom(|rounds| {
             run(rounds, now, |session, out, at| step(session, now, messages[at].view(), out))
+        });
+    });
+    let (mut parser, mut out, mut echo) = (Parser::new(), Vec::new(), Body::new());
+    criterion.bench_function("floor: an order decoded and its echo encoded, without any session", |bench| {
+        bench.iter(|| {
+            let order = parser.parse(black_box(&frames[0])).expect("a proper frame");
+            echo.clear();
+            echo = body_of(order, std::mem::take(&mut echo));
+            out.clear();
+            let head = Head {
+                begin_string: "FIX.4.4",
+                msg_type: MsgType::NEW_ORDER_SINGLE,
+                seq: SeqNum(2),
+                sender_comp_id: "DVP",
+                target_comp_id: "CLNT",
+                sending_time: now.utc,
+                orig_sending_time: None,
+                last_processed: None,
+            };
+            encode(&head, &echo, &mut out);
+            out.len()
         });
     });
     let mut parser = Parser::new();
