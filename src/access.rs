@@ -39,7 +39,7 @@ impl Place {
     pub(crate) fn database_url(&self) -> anyhow::Result<String> {
         match self {
             Self::Sandbox { ready, .. } => text(ready, "/databaseUrl").map(str::to_owned),
-            Self::Configured(config) => config.database.url.read(),
+            Self::Configured(config) => config.database_url(),
         }
     }
 

@@ -3,6 +3,7 @@
 mod fix_session;
 mod key;
 mod partner;
+mod provider;
 mod receipt;
 mod webhook;
 
@@ -11,9 +12,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Role;
+
 pub(crate) use self::fix_session::{FixSessionAdd, FixSessionCommand, SessionId};
 pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
 pub(crate) use self::partner::{PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct};
+pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposit};
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 pub(crate) use self::webhook::{
     WebhookCommand, WebhookDeliveries, WebhookListen, WebhookMove, WebhookTrigger, WebhookVerify,
@@ -35,12 +39,21 @@ pub(crate) enum Command {
     /// in the same DIR it goes on with the same data.
     #[command(after_help = "Example:\n  dvp sandbox --dir /tmp/dvp --http 127.0.0.1:0 --fix 127.0.0.1:0")]
     Sandbox(SandboxArgs),
+    /// Run the service as configured, or the parts of it that are named.
+    ///
+    /// Over a database that `dvp migrate` has prepared and chains with our contracts. Ends on SIGTERM or Ctrl-C after
+    /// the work in hand; several may run at once, each with the roles it is given.
+    #[command(after_help = "Example:\n  dvp serve --config dvp.toml --roles api,worker")]
+    Serve(ServeArgs),
     /// Bring the database's schema up to this program's.
     #[command(after_help = "Example:\n  dvp migrate --config dvp.toml")]
     Migrate(PlaceArgs),
     /// Partners: who may call.
     #[command(subcommand)]
     Partner(PartnerCommand),
+    /// Liquidity providers: what they hold with the service.
+    #[command(subcommand)]
+    Provider(ProviderCommand),
     /// API keys and their signing secrets.
     #[command(subcommand)]
     Key(KeyCommand),
@@ -83,6 +96,16 @@ pub(crate) struct SandboxArgs {
     /// Certificate authorities (PEM) that webhook endpoints may have, beside the system's.
     #[arg(long, value_name = "FILE")]
     pub webhook_ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// The service's configuration.
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// What this process does, in place of what the configuration says.
+    #[arg(long, value_name = "ROLES", value_delimiter = ',')]
+    pub roles: Vec<Role>,
 }
 
 /// Which service is meant, and how its answer is printed.

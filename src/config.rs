@@ -1,62 +1,90 @@
 //! The service's configuration: one TOML file.
 //!
-//! Unknown keys are refused. A secret is never in the file: `env:NAME` says which environment variable holds it.
+//! Unknown keys are refused, and what is wrong is told with the key's name. A secret is never in the file: it is
+//! `env:NAME` or `file:PATH`. [`Config::parse`] is the last place that checks what a key alone cannot.
 
+pub(crate) mod chain;
+pub(crate) mod doors;
+pub(crate) mod market;
+pub(crate) mod value;
+
+use std::collections::HashSet;
 use std::path::Path;
 
-use anyhow::Context as _;
-use serde::{Deserialize, Deserializer};
+use anyhow::{Context as _, ensure};
+use serde::Deserialize;
+
+use self::chain::ChainSection;
+use self::doors::{ApiSection, FixSection, MetricsSection, RailsSection, SettlementSection, WebhooksSection};
+use self::market::{AssetSection, LiquiditySection, PairSection};
+use self::value::Secret;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
-    pub database: DatabaseConfig,
-    pub secrets: SecretsConfig,
+    /// What this process does of the service.
+    #[serde(default = "every_role")]
+    pub roles: Vec<Role>,
+    pub database: DatabaseSection,
+    pub secrets: SecretsSection,
+    pub api: Option<ApiSection>,
+    pub fix: Option<FixSection>,
+    pub metrics: Option<MetricsSection>,
+    #[serde(default)]
+    pub webhooks: WebhooksSection,
+    pub settlement: Option<SettlementSection>,
+    pub rails: Option<RailsSection>,
+    #[serde(default)]
+    pub chains: Vec<ChainSection>,
+    #[serde(default)]
+    pub assets: Vec<AssetSection>,
+    #[serde(default)]
+    pub pairs: Vec<PairSection>,
+    #[serde(default)]
+    pub liquidity: LiquiditySection,
+}
+
+/// A part of the service. Several processes may have the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Role {
+    /// REST.
+    Api,
+    /// FIX.
+    Fix,
+    /// Follows the chains and sends transactions.
+    Indexer,
+    /// Settles, delivers webhooks, works the older surface's orders.
+    Worker,
+}
+
+impl Role {
+    pub(crate) const ALL: [Self; 4] = [Self::Api, Self::Fix, Self::Indexer, Self::Worker];
+}
+
+fn every_role() -> Vec<Role> {
+    Role::ALL.to_vec()
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DatabaseConfig {
+pub(crate) struct DatabaseSection {
     /// `postgres://…`
     pub url: Secret,
+    /// Connections of this process.
+    #[serde(default = "connections")]
+    pub max_connections: u32,
+}
+
+const fn connections() -> u32 {
+    40
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct SecretsConfig {
+pub(crate) struct SecretsSection {
     /// 64 hex digits. Everything derived and sealed hangs on it.
     pub master_key: Secret,
-}
-
-/// The name of an environment variable whose value is never shown.
-#[derive(Clone)]
-pub(crate) struct Secret {
-    name: String,
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("<secret>")
-    }
-}
-
-impl Secret {
-    /// The value, read when it is needed.
-    pub(crate) fn read(&self) -> anyhow::Result<String> {
-        std::env::var(&self.name)
-            .with_context(|| format!("the environment variable {} cannot be read", self.name))
-    }
-}
-
-impl<'de> Deserialize<'de> for Secret {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        use serde::de::Error as _;
-        let text = String::deserialize(deserializer)?;
-        text.strip_prefix("env:")
-            .filter(|name| !name.is_empty())
-            .map(|name| Self { name: name.to_owned() })
-            .ok_or_else(|| D::Error::custom("a secret is given as \"env:NAME\", never in the file"))
-    }
 }
 
 impl Config {
@@ -65,13 +93,38 @@ impl Config {
         Self::parse(&text).with_context(|| path.display().to_string())
     }
 
-    /// The last place that checks what a key alone cannot.
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
-        Ok(toml::from_str(text)?)
+        let config: Self = toml::from_str(text).map_err(|error| told(text, &error))?;
+        ensure!(!config.roles.is_empty(), "roles names none");
+        chain::check_all(&config.chains)?;
+        let chains: HashSet<&str> = config.chains.iter().map(|chain| chain.name.as_str()).collect();
+        market::check(&config.assets, &config.pairs, &config.liquidity, &chains)?;
+        if let Some(settlement) = &config.settlement {
+            let (fill, refund) = (settlement.fill_window.0, settlement.timelock.0);
+            ensure!(fill < refund, "settlement.fill_window must be shorter than settlement.timelock");
+        }
+        Ok(config)
+    }
+
+    pub(crate) fn database_url(&self) -> anyhow::Result<String> {
+        self.database.url.read().context("database.url")
     }
 
     pub(crate) fn master_key(&self) -> anyhow::Result<[u8; 32]> {
-        let bytes = hex::decode(self.secrets.master_key.read()?).context("secrets.master_key")?;
-        bytes.try_into().map_err(|_| anyhow::anyhow!("secrets.master_key is not 64 hex digits"))
+        let text = self.secrets.master_key.read().context("secrets.master_key")?;
+        let bytes = hex::decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.context("secrets.master_key is not 64 hex digits")
     }
 }
+
+/// Line and key of a mistake, without the value: it may be a secret that should not be there.
+fn told(text: &str, error: &toml::de::Error) -> anyhow::Error {
+    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+    let number = before.lines().count().max(1) + usize::from(before.ends_with('\n'));
+    let line = text.lines().nth(number - 1).unwrap_or_default();
+    let key = line.split_once('=').map_or(line, |(key, _)| key).trim();
+    anyhow::anyhow!("line {number}, {key}: {}", error.message())
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,17 +8,28 @@ mod logging;
 mod metrics;
 mod output;
 mod sandbox;
+mod serve;
 mod service;
+mod stop;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let cli = cli::Cli::parse();
+    run(cli.command).unwrap_or_else(|error| {
+        // One line: what was tried, and what stood in the way.
+        let _ = writeln!(std::io::stderr(), "error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(command: cli::Command) -> anyhow::Result<ExitCode> {
     logging::start()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(carry_out(cli.command))
+    runtime.block_on(carry_out(command))
 }
 
 /// A check that was carried out and failed is an exit code, not an error.
@@ -26,8 +37,10 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
     use cli::Command;
     match command {
         Command::Sandbox(args) => sandbox::run(args).await?,
+        Command::Serve(args) => serve::run(args).await?,
         Command::Migrate(args) => commands::migrate::run(args).await?,
         Command::Partner(command) => commands::partner::run(command).await?,
+        Command::Provider(command) => commands::provider::run(command).await?,
         Command::Key(command) => commands::key::run(command).await?,
         Command::FixSession(command) => commands::fix_session::run(command).await?,
         Command::Receipt(command) => return commands::receipt::run(command).await,

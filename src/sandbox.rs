@@ -12,15 +12,17 @@ mod seed;
 mod tls;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use dvp_api::Limits;
 use dvp_chain_indexer::anvil::Anvil;
 use dvp_core::embedded::{Options, Postgres};
+use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::secrets::Vault;
 use dvp_core::store::pool::pool_options;
 use dvp_core::store::{MIGRATOR, PgPool, effects, lease, webhook_deliveries};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -29,7 +31,8 @@ use self::files::{Files, Secrets};
 use self::hooks::Hooks;
 use crate::cli::SandboxArgs;
 use crate::metrics;
-use crate::service::{Service, ServiceConfig};
+use crate::service::{FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts};
+use crate::stop::Stop;
 
 const POOL_CONNECTIONS: u32 = 40;
 /// How often the programs we started are looked at.
@@ -76,19 +79,21 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     let context = market::context(&chain, &anvil.rpc_url(), &pool, vault)?;
     // Ready means that there are prices.
     context.liquidity.refresh().await;
+    let rails = Arc::new(SimulatedRails::new(pool.clone()));
     let config = ServiceConfig {
         context,
-        chain: chain.config(&anvil),
-        relayer: chain.relayer.clone(),
-        http: args.http,
-        fix: args.fix,
-        fix_gateway: Default::default(),
-        fix_tls,
-        webhook_rules: hooks.rules(),
-        delivery: hooks.delivery(),
+        chains: vec![chain.parts(&anvil)],
+        rest: Some(RestParts { addr: args.http, limits: Limits::default(), webhook_rules: hooks.rules() }),
+        fix: Some(FixParts { addr: args.fix, gateway: Default::default(), tls: fix_tls }),
+        indexer: true,
+        worker: Some(WorkerParts {
+            rails: Rails { offramp: rails.clone(), payout: rails },
+            delivery: hooks.delivery(),
+        }),
     };
     let service = Service::start(pool.clone(), config).await?;
-    let mut ready = ready::document(&service, &postgres, &anvil, &chain, &secrets);
+    let (http, fix) = service.http.zip(service.fix).context("both doors are open")?;
+    let mut ready = ready::document((http, fix), &postgres, &anvil, &chain, &secrets);
     if let (Some(addr), Some(ca)) = (service.fix_tls, fix_ca) {
         ready["fix"]["tlsPort"] = addr.port().into();
         ready["fix"]["ca"] = ca.display().to_string().into();
@@ -99,7 +104,7 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     });
     ready["webhooks"] = hooks.ready();
     files.write_ready(&ready)?;
-    info!(http = %service.http, fix = %service.fix, file = %files.ready().display(), "ready");
+    info!(%http, %fix, file = %files.ready().display(), "ready");
     Ok(Running { service, pool, anvil, postgres, _metrics: metrics })
 }
 
@@ -147,24 +152,5 @@ impl Running {
             }
         }
         ended
-    }
-}
-
-/// Ctrl-C, or a polite kill.
-struct Stop {
-    interrupt: tokio::signal::unix::Signal,
-    terminate: tokio::signal::unix::Signal,
-}
-
-impl Stop {
-    fn listen() -> anyhow::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }

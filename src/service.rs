@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use alloy::signers::local::PrivateKeySigner;
 use anyhow::Context as _;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
-use dvp_api::{Api, WebhookRules};
+use dvp_api::{Api, Limits, WebhookRules};
+use dvp_chain_indexer::signing::Account;
 use dvp_chain_indexer::{ChainConfig, ChainPermitNonces};
 use dvp_core::context::Context;
 use dvp_core::engine::Engine;
-use dvp_core::rails::simulated::SimulatedRails;
+use dvp_core::rails::Rail;
 use dvp_core::store::PgPool;
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
@@ -21,78 +21,98 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-/// What a process of the service needs.
+/// What a process of the service needs, and which parts of it run here.
 pub(crate) struct ServiceConfig {
     pub context: Context,
-    pub chain: ChainConfig,
-    pub relayer: PrivateKeySigner,
-    pub http: SocketAddr,
-    pub fix: SocketAddr,
-    pub fix_gateway: GatewayConfig,
-    /// Where FIX listens besides, with TLS.
-    pub fix_tls: Option<(SocketAddr, DoorConfig)>,
+    /// Every chain of the context, whether or not it is followed here.
+    pub chains: Vec<ChainParts>,
+    pub rest: Option<RestParts>,
+    pub fix: Option<FixParts>,
+    /// Follow the chains and send transactions.
+    pub indexer: bool,
+    pub worker: Option<WorkerParts>,
+}
+
+/// A chain, and the accounts that send its transactions.
+pub(crate) struct ChainParts {
+    pub config: ChainConfig,
+    pub accounts: Vec<Account>,
+}
+
+/// Where REST listens and what it allows.
+pub(crate) struct RestParts {
+    pub addr: SocketAddr,
+    pub limits: Limits,
     pub webhook_rules: WebhookRules,
+}
+
+/// Where FIX listens.
+pub(crate) struct FixParts {
+    pub addr: SocketAddr,
+    pub gateway: GatewayConfig,
+    /// With TLS besides.
+    pub tls: Option<(SocketAddr, DoorConfig)>,
+}
+
+/// Who settles, and how events are sent.
+pub(crate) struct WorkerParts {
+    pub rails: Rails,
     pub delivery: DeliveryConfig,
+}
+
+/// Who converts and who pays.
+pub(crate) struct Rails {
+    pub offramp: Arc<dyn Rail>,
+    pub payout: Arc<dyn Rail>,
 }
 
 /// A running service. It serves until [`stop`](Service::stop).
 pub(crate) struct Service {
-    pub http: SocketAddr,
-    pub fix: SocketAddr,
+    /// Where it listens, as far as it does.
+    pub http: Option<SocketAddr>,
+    pub fix: Option<SocketAddr>,
     pub fix_tls: Option<SocketAddr>,
-    tasks: JoinSet<&'static str>,
-    shutdown: CancellationToken,
-    workers: watch::Sender<bool>,
+    parts: Parts,
 }
 
 impl Service {
-    /// Binds both doors and starts every role.
+    /// Binds the doors and starts every part.
     pub(crate) async fn start(pool: PgPool, config: ServiceConfig) -> anyhow::Result<Self> {
-        let context = Arc::new(config.context);
-        let permits = ChainPermitNonces::new(&config.chain.rpc_url, config.chain.deployment.permit)?;
-        let (writer, writing) = Writer::start(pool.clone(), Arc::clone(&context));
-        let engine = Engine::new(pool.clone(), writer, context, Arc::new(permits));
-        let listener =
-            TcpListener::bind(config.http).await.with_context(|| format!("REST on {}", config.http))?;
-        let http = listener.local_addr()?;
-        let (mut gateway, fix) =
-            FixGateway::bind(config.fix, engine.clone(), pool.clone(), config.fix_gateway)
-                .await
-                .with_context(|| format!("FIX on {}", config.fix))?;
-        let fix_tls = match config.fix_tls {
-            Some((addr, door)) => {
-                Some(gateway.listen(addr, door).await.with_context(|| format!("FIX with TLS on {addr}"))?)
+        let ServiceConfig { context, chains, rest, fix, indexer, worker } = config;
+        let mut parts = Parts::default();
+        let engine = parts.engine(&pool, context, &chains)?;
+        // Nobody is let in before every door is open.
+        let rest = match rest {
+            Some(rest) => {
+                let bound = TcpListener::bind(rest.addr).await;
+                Some((bound.with_context(|| format!("REST on {}", rest.addr))?, rest))
             }
             None => None,
         };
-
-        let shutdown = CancellationToken::new();
-        let workers = watch::Sender::new(false);
-        let mut tasks = JoinSet::new();
-        tasks.spawn(named("writer", async { writing.await.unwrap_or(()) }));
-        let rails = Arc::new(SimulatedRails::new(pool.clone()));
-        let settling = workflow::run(engine.clone(), rails.clone(), rails, workers.subscribe());
-        tasks.spawn(named("settlement workflow", settling));
-        let liquidity = Arc::clone(&engine.context().liquidity);
-        tasks.spawn(named("liquidity", liquidity.run(pool.clone(), workers.subscribe())));
-        let older = dvp_core::legacy::run(engine.clone(), workers.subscribe());
-        tasks.spawn(named("older orders", older));
-        let indexing = dvp_chain_indexer::run_indexer(pool.clone(), config.chain.clone(), shutdown.clone());
-        tasks.spawn(named("indexer", logged("indexer", indexing)));
-        let relaying = dvp_chain_indexer::run_relayer(pool, config.chain, config.relayer, shutdown.clone());
-        tasks.spawn(named("relayer", logged("relayer", relaying)));
-        tasks.spawn(named("FIX", gateway.run(shutdown.clone())));
-        let delivery = Delivery::new(engine.clone(), config.delivery).context("webhook delivery")?;
-        tasks.spawn(named("webhook delivery", delivery.run(shutdown.clone())));
-        let api = Api::new(engine).with_webhook_rules(config.webhook_rules);
-        let api = dvp_api::serve(listener, api, shutdown.clone());
-        tasks.spawn(named("REST", logged("REST", api)));
-        Ok(Self { http, fix, fix_tls, tasks, shutdown, workers })
+        let http = rest.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
+        let (fix, fix_tls) = match fix {
+            Some(fix) => parts.fix(&engine, &pool, fix).await?,
+            None => (None, None),
+        };
+        if indexer {
+            for chain in chains {
+                parts.chain(&pool, chain);
+            }
+        }
+        if let Some(worker) = worker {
+            parts.worker(&engine, worker)?;
+        }
+        if let Some((listener, rest)) = rest {
+            let api = Api::new(engine).with_webhook_rules(rest.webhook_rules).with_limits(rest.limits);
+            let serving = dvp_api::serve(listener, api, parts.shutdown.clone());
+            parts.tasks.spawn(named("REST", logged("REST", serving)));
+        }
+        Ok(Self { http, fix, fix_tls, parts })
     }
 
     /// Waits for a part to end, which none does by itself. Returns its name.
     pub(crate) async fn part_ended(&mut self) -> &'static str {
-        match self.tasks.join_next().await {
+        match self.parts.tasks.join_next().await {
             Some(Ok(name)) => name,
             Some(Err(error)) => {
                 error!(%error, "a part of the service failed");
@@ -104,10 +124,75 @@ impl Service {
 
     /// Closes the doors, finishes the work in hand, ends every part.
     pub(crate) async fn stop(mut self) {
-        self.shutdown.cancel();
-        self.workers.send_replace(true);
-        while self.tasks.join_next().await.is_some() {}
+        self.parts.shutdown.cancel();
+        self.parts.workers.send_replace(true);
+        while self.parts.tasks.join_next().await.is_some() {}
         info!("service stopped");
+    }
+}
+
+/// What runs, and how it is told to end.
+struct Parts {
+    tasks: JoinSet<&'static str>,
+    shutdown: CancellationToken,
+    workers: watch::Sender<bool>,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self { tasks: JoinSet::new(), shutdown: CancellationToken::new(), workers: watch::Sender::new(false) }
+    }
+}
+
+impl Parts {
+    /// The core, with its writer and what keeps its prices fresh.
+    fn engine(&mut self, pool: &PgPool, context: Context, chains: &[ChainParts]) -> anyhow::Result<Engine> {
+        let context = Arc::new(context);
+        let home = &chains.first().context("no chain")?.config;
+        let endpoints = std::iter::once(&home.rpc_url).chain(&home.further_rpc_urls).map(String::as_str);
+        let permits = ChainPermitNonces::over(endpoints, home.deployment.permit)?;
+        let (writer, writing) = Writer::start(pool.clone(), Arc::clone(&context));
+        self.tasks.spawn(named("writer", async { writing.await.unwrap_or(()) }));
+        let liquidity = Arc::clone(&context.liquidity);
+        self.tasks.spawn(named("liquidity", liquidity.run(pool.clone(), self.workers.subscribe())));
+        Ok(Engine::new(pool.clone(), writer, context, Arc::new(permits)))
+    }
+
+    async fn fix(
+        &mut self,
+        engine: &Engine,
+        pool: &PgPool,
+        fix: FixParts,
+    ) -> anyhow::Result<(Option<SocketAddr>, Option<SocketAddr>)> {
+        let bound = FixGateway::bind(fix.addr, engine.clone(), pool.clone(), fix.gateway).await;
+        let (mut gateway, plain) = bound.with_context(|| format!("FIX on {}", fix.addr))?;
+        let tls = match fix.tls {
+            Some((addr, door)) => {
+                Some(gateway.listen(addr, door).await.with_context(|| format!("FIX with TLS on {addr}"))?)
+            }
+            None => None,
+        };
+        self.tasks.spawn(named("FIX", gateway.run(self.shutdown.clone())));
+        Ok((Some(plain), tls))
+    }
+
+    fn chain(&mut self, pool: &PgPool, chain: ChainParts) {
+        let ChainParts { config, accounts } = chain;
+        let indexing = dvp_chain_indexer::run_indexer(pool.clone(), config.clone(), self.shutdown.clone());
+        self.tasks.spawn(named("indexer", logged("indexer", indexing)));
+        let relaying = dvp_chain_indexer::run_relayers(pool.clone(), config, accounts, self.shutdown.clone());
+        self.tasks.spawn(named("relayer", logged("relayer", relaying)));
+    }
+
+    fn worker(&mut self, engine: &Engine, worker: WorkerParts) -> anyhow::Result<()> {
+        let WorkerParts { rails, delivery } = worker;
+        let settling = workflow::run(engine.clone(), rails.offramp, rails.payout, self.workers.subscribe());
+        self.tasks.spawn(named("settlement workflow", settling));
+        let older = dvp_core::legacy::run(engine.clone(), self.workers.subscribe());
+        self.tasks.spawn(named("older orders", older));
+        let delivery = Delivery::new(engine.clone(), delivery).context("webhook delivery")?;
+        self.tasks.spawn(named("webhook delivery", delivery.run(self.shutdown.clone())));
+        Ok(())
     }
 }
 

@@ -89,7 +89,7 @@ fn account(text: &str) -> Result<String, String> {
     }
 }
 
-fn amount(text: &str) -> Result<Minor, String> {
+pub(super) fn amount(text: &str) -> Result<Minor, String> {
     match Minor::parse(text) {
         Ok(amount) if amount.is_zero() => Err("must be above zero".to_owned()),
         Ok(amount) => Ok(amount),

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 
 use crate::access::{Place, text};
 use crate::cli::DoctorArgs;
+use crate::config::chain::ChainSection;
 use crate::output::print;
 
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -65,9 +66,16 @@ async fn service(place: &Place) -> Vec<Check> {
         Check { name: "schema", found: schema(place).await },
         Check { name: "master key", found: master_key(place).await },
     ];
-    if let Place::Sandbox { ready, .. } = place {
-        checks.push(Check { name: "chain", found: chain(ready).await });
-        checks.push(Check { name: "REST", found: rest(ready).await });
+    match place {
+        Place::Sandbox { ready, .. } => {
+            checks.push(Check { name: "chain", found: chain(ready).await });
+            checks.push(Check { name: "REST", found: rest(ready).await });
+        }
+        Place::Configured(config) => {
+            for section in &config.chains {
+                checks.push(Check { name: "chain", found: configured_chain(section).await });
+            }
+        }
     }
     checks
 }
@@ -101,6 +109,21 @@ async fn chain(ready: &Value) -> anyhow::Result<String> {
     let provider = rpc::connect(text(ready, "/chain/rpcUrl")?)?;
     let head = within(async { Ok(rpc::head(&provider).await?) }).await?;
     Ok(format!("at block {}", head.number))
+}
+
+/// Every endpoint answers, and there is a record of the contracts.
+async fn configured_chain(section: &ChainSection) -> anyhow::Result<String> {
+    section.deployment()?;
+    let mut newest = 0;
+    let urls = section.rpc_urls()?;
+    for (n, url) in urls.iter().enumerate() {
+        // A URL may hold a secret, and so may an error that quotes it.
+        let silent = || format!("rpc_urls[{n}] of {} does not answer", section.name);
+        let provider = rpc::connect(url).ok().with_context(silent)?;
+        let head = within(async { Ok(rpc::head(&provider).await?) }).await.ok().with_context(silent)?;
+        newest = newest.max(head.number);
+    }
+    Ok(format!("{} at block {newest}, endpoints: {}", section.name, urls.len()))
 }
 
 async fn rest(ready: &Value) -> anyhow::Result<String> {

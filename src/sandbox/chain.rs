@@ -1,6 +1,7 @@
 //! The sandbox's chain: a private node with the contracts, tokens and wallets on it.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use alloy::primitives::{I256, U256};
@@ -14,6 +15,7 @@ use dvp_chain_indexer::deploy::{
 };
 
 use super::files::Files;
+use crate::service::ChainParts;
 
 /// The name assets and the ready file call the chain by.
 pub(super) const NAME: &str = "anvil";
@@ -106,11 +108,12 @@ impl SandboxChain {
         })
     }
 
-    pub(super) fn config(&self, anvil: &Anvil) -> ChainConfig {
-        ChainConfig {
+    pub(super) fn parts(&self, anvil: &Anvil) -> ChainParts {
+        let config = ChainConfig {
             name: NAME.into(),
             ..ChainConfig::development(&anvil.rpc_url(), self.deployment.clone())
-        }
+        };
+        ChainParts { config, accounts: vec![Arc::new(self.relayer.clone())] }
     }
 }
 

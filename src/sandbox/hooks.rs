@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use dvp_api::WebhookRules;
 use dvp_api::delivery::DeliveryConfig;
 use dvp_api::delivery::address::Reach;
@@ -14,10 +13,10 @@ use dvp_api::delivery::names::SystemNames;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tokio_rustls::rustls::pki_types::CertificateDer;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use super::files::Files;
 use crate::cli::SandboxArgs;
+use crate::serve::authorities;
 
 /// A certificate for listeners of this machine, and its key, in one file.
 pub(crate) const LISTENER: &str = "webhook-listener.pem";
@@ -34,7 +33,7 @@ impl Hooks {
     pub(super) fn prepare(args: &SandboxArgs, files: &Files) -> anyhow::Result<Self> {
         let mut hooks = Self { reach: Reach::Public, authorities: Vec::new(), own: None };
         if let Some(path) = &args.webhook_ca {
-            hooks.authorities.extend(read_authorities(path)?);
+            hooks.authorities.extend(authorities(path)?);
         }
         if args.webhook_allow_private {
             hooks.reach = Reach::Everything;
@@ -66,13 +65,6 @@ impl Hooks {
             }
         }
     }
-}
-
-fn read_authorities(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
-    let read = CertificateDer::pem_file_iter(path).with_context(|| path.display().to_string())?;
-    let found: Vec<_> = read.collect::<Result<_, _>>().with_context(|| path.display().to_string())?;
-    anyhow::ensure!(!found.is_empty(), "{} holds no certificate", path.display());
-    Ok(found)
 }
 
 fn issue(files: &Files, authority: &Path, listener: &Path) -> anyhow::Result<CertificateDer<'static>> {

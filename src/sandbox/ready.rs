@@ -1,5 +1,7 @@
 //! The ready file: other programs rely on its fields, so they are only ever added to.
 
+use std::net::SocketAddr;
+
 use dvp_chain_indexer::anvil::Anvil;
 use dvp_core::embedded::Postgres;
 use serde_json::{Value, json};
@@ -7,7 +9,6 @@ use serde_json::{Value, json};
 use super::chain::{NAME, SandboxChain};
 use super::files::{PartnerSecrets, Secrets};
 use super::seed::{SERVICE_COMP_ID, SESSIONS};
-use crate::service::Service;
 
 /// Recipients the simulated bank knows; the last four characters choose how it behaves.
 const BENEFICIARIES: [&str; 9] = [
@@ -23,7 +24,7 @@ const BENEFICIARIES: [&str; 9] = [
 ];
 
 pub(super) fn document(
-    service: &Service,
+    (http, fix): (SocketAddr, SocketAddr),
     postgres: &Postgres,
     anvil: &Anvil,
     chain: &SandboxChain,
@@ -44,13 +45,13 @@ pub(super) fn document(
         })
         .collect();
     json!({
-        "http": format!("http://{}", service.http),
+        "http": format!("http://{http}"),
         "databaseUrl": postgres.url(),
         "partner": partner(&secrets.partner),
         "otherPartner": partner(&secrets.other_partner),
         "fix": {
-            "host": service.fix.ip().to_string(),
-            "port": service.fix.port(),
+            "host": fix.ip().to_string(),
+            "port": fix.port(),
             "sessions": SESSIONS.map(|session| fix_session(session, secrets)),
         },
         "chain": {

@@ -3,11 +3,14 @@
 
 mod cli;
 mod fix;
+mod guide;
+mod older;
 mod partner;
 #[path = "../../benches/src/receiver.rs"]
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
 mod receiver;
 mod sandbox;
+mod serve;
 mod webhooks;
 
 use std::time::Duration;

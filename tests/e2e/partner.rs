@@ -12,8 +12,6 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::sandbox::Sandbox;
-
 alloy::sol! {
     struct PermitSingle { address token; uint256 amount; address spender; uint256 nonce; uint256 deadline; }
     function nonces(address owner) returns (uint256);
@@ -27,24 +25,29 @@ pub(crate) struct Partner {
     client: reqwest::Client,
 }
 
+fn text(service: &impl AsRef<Value>, pointer: &str) -> String {
+    service.as_ref().pointer(pointer).unwrap().as_str().unwrap().to_owned()
+}
+
 fn unix_secs() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
 impl Partner {
-    pub(crate) fn of(sandbox: &Sandbox) -> Self {
+    /// The partner of a running service, by what its ready file says or would say.
+    pub(crate) fn of(service: &impl AsRef<Value>) -> Self {
         Self {
-            base: sandbox.text("/http"),
-            key: sandbox.text("/partner/apiKey"),
-            secret: sandbox.text("/partner/signingSecret"),
-            token: sandbox.text("/chain/tokens/0/address"),
+            base: text(service, "/http"),
+            key: text(service, "/partner/apiKey"),
+            secret: text(service, "/partner/signingSecret"),
+            token: text(service, "/chain/tokens/0/address"),
             client: reqwest::Client::new(),
         }
     }
 
     /// Somebody with these credentials.
-    pub(crate) fn with_keys(sandbox: &Sandbox, key: &str, secret: &str) -> Self {
-        Self { key: key.into(), secret: secret.into(), ..Self::of(sandbox) }
+    pub(crate) fn with_keys(service: &impl AsRef<Value>, key: &str, secret: &str) -> Self {
+        Self { key: key.into(), secret: secret.into(), ..Self::of(service) }
     }
 
     async fn answer(request: reqwest::RequestBuilder) -> (u16, Value) {
@@ -101,13 +104,13 @@ impl Partner {
         Self::answer(request).await
     }
 
-    /// An order of 100 USDC for USD by one of the sandbox's wallets, with its permit signed.
-    pub(crate) async fn order(&self, sandbox: &Sandbox, wallet: usize, account: &str) -> Value {
-        let key = sandbox.text(&format!("/chain/wallets/{wallet}/privateKey"));
+    /// An order of 100 USDC for USD by one of the service's wallets, with its permit signed.
+    pub(crate) async fn order(&self, service: &impl AsRef<Value>, wallet: usize, account: &str) -> Value {
+        let key = text(service, &format!("/chain/wallets/{wallet}/privateKey"));
         let wallet: PrivateKeySigner = key.parse().unwrap();
-        let address = |pointer: &str| -> Address { sandbox.text(pointer).parse().unwrap() };
+        let address = |pointer: &str| -> Address { text(service, pointer).parse().unwrap() };
         let contract = address("/chain/contracts/permit");
-        let provider = ProviderBuilder::new().connect_http(sandbox.text("/chain/rpcUrl").parse().unwrap());
+        let provider = ProviderBuilder::new().connect_http(text(service, "/chain/rpcUrl").parse().unwrap());
         let call = noncesCall { owner: wallet.address() }.abi_encode();
         let asked = TransactionRequest::default().to(contract).input(call.into());
         let nonce = U256::from_be_slice(&provider.call(asked).await.unwrap());
@@ -119,7 +122,7 @@ impl Partner {
             nonce,
             deadline: U256::from(deadline),
         };
-        let chain_id = sandbox.value("/chain/chainId").as_u64().unwrap();
+        let chain_id = service.as_ref().pointer("/chain/chainId").unwrap().as_u64().unwrap();
         let domain = eip712_domain! { name: "Permit", version: "1", chain_id: chain_id, verifying_contract: contract, };
         let signature = wallet.sign_typed_data_sync(&permit, &domain).unwrap();
         let (input, output) = self.assets();
@@ -132,21 +135,31 @@ impl Partner {
             "beneficiary": {"account": account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
             "permit": {
                 "token": self.token, "amountMinor": "100000000",
-                "spender": sandbox.text("/chain/contracts/escrow"), "nonce": nonce.to_string(),
+                "spender": text(service, "/chain/contracts/escrow"), "nonce": nonce.to_string(),
                 "deadline": deadline, "signature": format!("0x{}", hex::encode(signature.as_bytes())),
             },
         })
     }
 
+    pub(crate) async fn delete(&self, path: &str) -> (u16, Value) {
+        let request = self.client.delete(format!("{}{path}", self.base)).header("X-API-Key", &self.key);
+        Self::answer(request).await
+    }
+
     /// Polls an execution until it looks as wanted.
     pub(crate) async fn wait_until(&self, reference: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.wait_for(&format!("/v1/executions/{reference}"), wanted).await
+    }
+
+    /// Polls a read until its answer looks as wanted.
+    pub(crate) async fn wait_for(&self, path: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
-            let (_, execution) = self.get(&format!("/v1/executions/{reference}")).await;
-            if wanted(&execution) {
-                return execution;
+            let (_, answer) = self.get(path).await;
+            if wanted(&answer) {
+                return answer;
             }
-            assert!(Instant::now() < deadline, "waited too long: {execution}");
+            assert!(Instant::now() < deadline, "waited too long: {answer}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }

@@ -15,6 +15,12 @@ pub(crate) struct Sandbox {
     ready: Value,
 }
 
+impl AsRef<Value> for Sandbox {
+    fn as_ref(&self) -> &Value {
+        &self.ready
+    }
+}
+
 const READY_WITHIN: Duration = Duration::from_secs(90);
 
 impl Sandbox {

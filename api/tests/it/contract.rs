@@ -64,12 +64,30 @@ pub(crate) fn hold(method: &str, path: &str, answer: &Answer) {
     let status = answer.status.as_u16().to_string();
     let response = &operation["responses"][&status];
     assert!(!response.is_null(), "{method} {template}: {status} is not documented: {}", answer.text);
+    hold_headers(response, answer);
     let kind = answer.header("content-type").unwrap().split(';').next().unwrap();
     let schema = &response["content"][kind]["schema"];
     assert!(!schema.is_null(), "{method} {template} {status}: {kind} is not documented");
     if kind == "application/json" {
         validate(&format!("{method} {template} {status}"), schema, document, &answer.json());
     }
+}
+
+/// Every answer has a request id, and every answer to a known key tells where its partner stands.
+fn hold_headers(response: &Value, answer: &Answer) {
+    assert!(answer.header("x-request-id").is_some(), "no request id: {}", answer.text);
+    let error = serde_json::from_str::<Value>(&answer.text).unwrap_or_default()["error"]["code"].clone();
+    let unknown = ["MISSING_API_KEY", "INVALID_API_KEY", "API_KEY_DISABLED", "SERVICE_UNAVAILABLE"];
+    if response["headers"]["RateLimit"].is_null() || unknown.iter().any(|code| error == *code) {
+        return;
+    }
+    let number = |text: Option<&str>| text.is_some_and(|text| text.parse::<u64>().is_ok());
+    let policy = answer.header("ratelimit-policy").unwrap_or_default();
+    let quota = policy.strip_prefix("\"minute\";q=").and_then(|rest| rest.strip_suffix(";w=60"));
+    assert!(number(quota), "RateLimit-Policy {policy}");
+    let standing = answer.header("ratelimit").unwrap_or_default();
+    let parts = standing.strip_prefix("\"minute\";r=").and_then(|rest| rest.split_once(";t="));
+    assert!(number(parts.map(|parts| parts.0)) && number(parts.map(|parts| parts.1)), "RateLimit {standing}");
 }
 
 fn validate(what: &str, schema: &Value, document: &Value, body: &Value) {

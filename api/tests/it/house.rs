@@ -303,6 +303,16 @@ impl House {
         legacy::upsert_instruction(&mut conn, &tenant, "EUR", "bene_acme:dest_eur").await.unwrap();
     }
 
+    /// Another process of the service on the same database, its door.
+    pub(crate) fn another_process(&self) -> Router {
+        let context = Arc::new(context());
+        let (writer, _) = Writer::start(self.pool().clone(), Arc::clone(&context));
+        let engine = Engine::new(self.pool().clone(), writer, context, self.next_nonce.clone());
+        let read = self.clock.clone();
+        let clock = Arc::new(move || Timestamp::from_millis(read.load(Ordering::Relaxed)));
+        router(Api::with_clock(engine, clock))
+    }
+
     pub(crate) fn pool(&self) -> &PgPool {
         self.database.pool()
     }
@@ -327,12 +337,16 @@ impl House {
     }
 
     pub(crate) async fn send(&self, call: &Call) -> Answer {
+        self.send_to(self.router(), call).await
+    }
+
+    /// Through another process's door.
+    pub(crate) async fn send_to(&self, door: Router, call: &Call) -> Answer {
         let mut request = Request::builder().method(call.method).uri(&call.path);
         for (name, value) in &call.headers {
             request = request.header(name, value);
         }
-        let response =
-            self.router().oneshot(request.body(Body::from(call.body.clone())).unwrap()).await.unwrap();
+        let response = door.oneshot(request.body(Body::from(call.body.clone())).unwrap()).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
         let text = String::from_utf8(bytes.to_vec()).unwrap();

@@ -2,13 +2,14 @@
 //! same, byte for byte.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::house::{Answer, Call, House, order};
+use crate::webhooks::{manage, register};
 
 /// How a read names a thing: `{}` is where the name goes.
-const READS: [(&str, Thing); 7] = [
+const READS: [(&str, Thing); 9] = [
     ("/v1/executions/{}", Thing::ClientReference),
     ("/v1/executions/{}?refType=executionId", Thing::Reference),
     ("/v1/executions/{}/receipt", Thing::ClientReference),
@@ -16,6 +17,22 @@ const READS: [(&str, Thing); 7] = [
     ("/v1/intents/{}/status", Thing::IntentId),
     ("/v1/events?intentId={}", Thing::IntentId),
     ("/v1/executions?reference={}", Thing::ClientReference),
+    ("/v1/events/{}", Thing::EventId),
+    ("/v1/intents/{}", Thing::OlderIntentId),
+];
+
+/// Reads that name nothing of anybody's, or only a page of the caller's own.
+const UNNAMED: [&str; 10] = [
+    "/v1/executions",
+    "/v1/intents",
+    "/v1/rates/{base}/{target}",
+    "/v1/pairs",
+    "/v1/reconciliation",
+    "/v1/reports/reconciliation/daily",
+    "/v1/events",
+    "/v1/webhook_endpoints",
+    "/v1/webhook_endpoints/deliveries",
+    "/v1/openapi.json",
 ];
 
 #[derive(Clone, Copy)]
@@ -23,6 +40,8 @@ enum Thing {
     ClientReference,
     Reference,
     IntentId,
+    EventId,
+    OlderIntentId,
 }
 
 /// Status, headers and body, without the request id and what counts requests, and with the name itself blotted out.
@@ -39,11 +58,30 @@ fn face(answer: &Answer, name: &str) -> (u16, Vec<(String, String)>, String) {
 
 /// A name of the same form that nobody uses.
 fn absent(name: &str) -> String {
-    match name.strip_prefix("exe_") {
-        Some(_) => format!("exe_{}", Uuid::new_v4().simple()),
-        None => name
-            .strip_prefix("ref-")
-            .map_or_else(|| Uuid::new_v4().to_string(), |_| format!("ref-{}", Uuid::new_v4())),
+    let fresh = Uuid::new_v4();
+    [fresh.to_string(), fresh.simple().to_string()]
+        .into_iter()
+        .find_map(|fresh| {
+            let at = name.len().checked_sub(fresh.len())?;
+            let (prefix, own) = (name.get(..at)?, name.get(at..)?);
+            own.parse::<Uuid>().ok().map(|_| format!("{prefix}{fresh}"))
+        })
+        .unwrap()
+}
+
+#[test]
+fn every_documented_read_is_held_against_a_stranger() {
+    let document = dvp_api::document();
+    let covered = |path: &str| {
+        let as_template = |read: &str| read.split('?').next().unwrap().replace("{}", "");
+        let plain = path.split('/').map(|part| if part.starts_with('{') { "" } else { part });
+        let plain: Vec<&str> = plain.collect();
+        READS.iter().any(|(read, _)| as_template(read) == plain.join("/")) || UNNAMED.contains(&path)
+    };
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        if operations["get"]["security"].as_array().is_some_and(|security| !security.is_empty()) {
+            assert!(covered(path), "{path}");
+        }
     }
 }
 
@@ -52,12 +90,19 @@ async fn every_read_tells_a_foreign_name_and_an_unknown_one_apart_by_nothing() {
     let house = House::new().await;
     let body = order();
     let accepted = house.submit(&house.acme, &body).await.ok(202);
+    house.prefund().await;
+    let older = json!({"pair": {"source": "USD", "target": "EUR"}, "side": "sell", "amount": "1.00",
+                       "strategy": "scheduled"});
+    let older = house.submit(&house.acme, &older).await.ok(201);
+    let events = house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     for (read, thing) in READS {
         let name = match thing {
             Thing::ClientReference => text(&body["clientReference"]),
             Thing::Reference => text(&accepted["reference"]),
             Thing::IntentId => text(&body["intentId"]),
+            Thing::EventId => text(&events["data"][0]["id"]),
+            Thing::OlderIntentId => text(&older["data"]["intentId"]),
         };
         let unknown = absent(&name);
         assert_eq!(unknown.len(), name.len());
@@ -68,6 +113,27 @@ async fn every_read_tells_a_foreign_name_and_an_unknown_one_apart_by_nothing() {
             assert_eq!(face(&foreign, &name), face(&none, &unknown), "{read}");
             assert_ne!(foreign.text.replace(&name, ""), mine.text.replace(&name, ""), "{read} shows nothing");
         }
+    }
+}
+
+#[tokio::test]
+async fn lists_of_a_partner_hold_nothing_of_another() {
+    let house = House::new().await;
+    house.submit(&house.acme, &order()).await.ok(202);
+    register(&house, &house.acme, "https://8.8.8.8/hooks").await;
+    let test = manage(&house.acme, "POST", "/v1/webhook_endpoints/test", &Value::Null);
+    house.send(&test).await.ok(202);
+    let deliveries = "/v1/webhook_endpoints/deliveries";
+    for path in ["/v1/events", deliveries] {
+        let mine = house.send(&Call::get(&house.acme, path)).await.ok(200);
+        assert_eq!(mine["data"].as_array().unwrap().len(), 1, "{path}");
+    }
+    for keys in [&house.globex, &house.acme_live] {
+        assert_eq!(house.send(&Call::get(keys, "/v1/events")).await.ok(200)["data"], json!([]));
+        house.send(&Call::get(keys, deliveries)).await.refused(404, "NOT_FOUND");
+        house.send(&Call::get(keys, "/v1/webhook_endpoints")).await.refused(404, "NOT_FOUND");
+        register(&house, keys, "https://8.8.8.8/theirs").await;
+        assert_eq!(house.send(&Call::get(keys, deliveries)).await.ok(200)["data"], json!([]));
     }
 }
 

@@ -1,6 +1,7 @@
 //! The REST API as a partner meets it: the router with a real database, writer and engine behind it.
 
 mod auth;
+mod claims;
 mod contract;
 mod delivery;
 mod documents;
@@ -9,6 +10,7 @@ mod executions;
 mod house;
 mod idempotency;
 mod intents;
+mod interleavings;
 mod isolation;
 mod legacy;
 mod lookups;

@@ -87,6 +87,23 @@ async fn a_change_of_any_signed_part_or_another_secret_breaks_the_signature() {
     house.send(&signed).await.refused(400, "INVALID_PARAMETER");
 }
 
+#[test]
+fn the_guides_worked_example_is_what_the_service_computes() {
+    let guide = include_str!("../../../docs/api.md");
+    let section = guide.split_once("\n## Signing\n").unwrap().1.split("\n## ").next().unwrap();
+    let blocks: Vec<&str> = section.split("```\n").skip(1).step_by(2).map(str::trim_end).collect();
+    let [message, signature] = blocks.as_slice() else { panic!("two blocks: {blocks:?}") };
+    let cell = |part: &str| {
+        let row = section.lines().find(|line| line.starts_with(&format!("| {part}"))).unwrap();
+        row.split('`').rev().nth(1).unwrap().to_owned()
+    };
+    let parts = ["the method", "the path", "`X-Timestamp`", "`X-Nonce`", "the body"].map(cell);
+    assert_eq!(parts.concat(), *message);
+    let secret = section.split_once("the secret `").unwrap().1.split('`').next().unwrap();
+    assert_eq!(hex::encode(dvp_core::secrets::mac(secret.as_bytes(), message.as_bytes())), *signature);
+    assert!(section.contains(&format!("these {} bytes", message.len())));
+}
+
 #[tokio::test]
 async fn the_query_is_signed_as_it_was_sent() {
     let house = House::new().await;

@@ -390,6 +390,11 @@ async fn permit_nonces_are_read_from_the_chain_or_said_to_be_unavailable() {
     let call = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
     assert_eq!(nonces.permit_nonce(&maker).await.unwrap(), 1);
+    let rpc_url = scene.node.rpc_url();
+    let spare = ChainPermitNonces::over(["http://127.0.0.1:1", &rpc_url], scene.deployment.permit).unwrap();
+    for _ in 0..2 {
+        assert_eq!(spare.permit_nonce(&maker).await.unwrap(), 1);
+    }
     let nowhere = ChainPermitNonces::new("http://127.0.0.1:1", key(1).address()).unwrap();
     assert!(nowhere.permit_nonce(&maker).await.is_err());
 }

@@ -1,0 +1,148 @@
+//! Rules of the contract that no other test is named for.
+
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::house::{Call, House, changed, order};
+
+fn firm() -> Value {
+    json!({"requestId": "r", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
+           "inputAsset": {"type": "erc20", "symbol": "USDC"}, "outputAsset": {"type": "fiat", "symbol": "USD"}})
+}
+
+/// Section 2.4, rule 5.
+#[tokio::test]
+async fn a_firm_quote_that_has_lapsed_or_is_for_something_else_is_rejected_and_never_priced_anew() {
+    let house = House::new().await;
+    let ask = async || house.send(&Call::post(&house.acme, "/v1/quotes/firm", &firm())).await.ok(201);
+    let quote = ask().await;
+    let lapsed = "update firm_quote set valid_until = now(), \
+                  terms = jsonb_set(terms, '{valid_until}', to_jsonb((extract(epoch from now()) * 1000)::bigint - 1))";
+    sqlx::query(lapsed).execute(house.pool()).await.unwrap();
+    let with = |quote: &Value| changed(order(), "/quoteId", Some(quote["quoteId"].clone()));
+    assert_eq!(house.submit(&house.acme, &with(&quote)).await.ok(422)["reason"], "quote_expired");
+    let quote = ask().await;
+    let euros = changed(with(&quote), "/outputAsset", Some(json!({"type": "fiat", "symbol": "EUR"})));
+    let bought = changed(with(&quote), "/side", Some(json!("buy")));
+    for other in [euros, bought] {
+        assert_eq!(house.submit(&house.acme, &other).await.ok(422)["reason"], "quote_mismatch");
+    }
+    assert_eq!(house.count("select count(*) from execution").await, 0);
+    house.submit(&house.acme, &with(&quote)).await.ok(202);
+}
+
+/// Section 2.4: "the required input is the target output plus locked deducted fees, rounded up".
+#[tokio::test]
+async fn a_quote_for_a_target_locks_exactly_it_and_an_exact_output_intent_takes_it() {
+    let house = House::new().await;
+    let ask =
+        changed(changed(firm(), "/amountType", Some(json!("target"))), "/amountMinor", Some(json!("5003")));
+    let quote = house.send(&Call::post(&house.acme, "/v1/quotes/firm", &ask)).await.ok(201);
+    assert_eq!(quote["output"]["amountMinor"], "5003");
+    let cap = quote["input"]["amountMinor"].clone();
+    let mut body = changed(changed(order(), "/inputAmountMinor", None), "/minOutputAmountMinor", None);
+    body["input"] = json!({"limitAmountMinor": cap});
+    body["output"] = json!({"targetAmountMinor": "5003", "limitAmountMinor": "5003"});
+    body["quoteId"] = quote["quoteId"].clone();
+    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    assert_eq!(
+        (&accepted["inputAmountMinor"], &accepted["path"]["outputAmountMinor"]),
+        (&cap, &json!("5003"))
+    );
+    assert_eq!(accepted["path"]["surplusAmountMinor"], "0");
+    assert_eq!(accepted["fees"], quote["fees"]);
+}
+
+/// Section 7, the reasons that other tests of this door do not show.
+#[tokio::test]
+async fn the_other_reasons_of_a_rejection_are_told_by_the_contracts_names() {
+    let house = House::new().await;
+    let stranger = changed(order(), "/outputRecipient", Some(json!("somebody else")));
+    let remittance = changed(stranger, "/beneficiary/name", None);
+    let wire = changed(order(), "/beneficiary/payoutMethod", Some(json!("wire")));
+    let partly = json!({"line1": "1 Main St", "city": "Springfield", "state": "IL"});
+    let partly = changed(wire.clone(), "/beneficiary/address", Some(partly));
+    let swift = changed(
+        changed(order(), "/beneficiary/payoutMethod", None),
+        "/beneficiary/swiftCode",
+        Some(json!("CHASUS33")),
+    );
+    let neither = changed(order(), "/beneficiary/payoutMethod", None);
+    let mut dear = changed(changed(order(), "/inputAmountMinor", None), "/minOutputAmountMinor", None);
+    dear["input"] = json!({"limitAmountMinor": "1000000"});
+    dear["output"] = json!({"targetAmountMinor": "9900", "limitAmountMinor": "9900"});
+    for (body, reason) in [
+        (remittance, "beneficiary_required_for_remittance"),
+        (dear, "above_maximum_input"),
+        (wire, "beneficiary_address_required_for_rail"),
+        (partly, "beneficiary_address_required_for_rail"),
+        (swift, "beneficiary_address_required_for_rail"),
+        (neither, "beneficiary_incomplete_for_jit_payout"),
+    ] {
+        let body = changed(body, "/intentId", Some(json!(Uuid::new_v4())));
+        assert_eq!(house.submit(&house.acme, &body).await.ok(422)["reason"], reason);
+    }
+    // With a reference to a recipient that is known, nothing more is asked for.
+    let known = json!({"account": "bene_1:dest_1", "payoutMethod": "wire"});
+    house.submit(&house.acme, &changed(order(), "/beneficiary", Some(known))).await.ok(202);
+}
+
+/// Section 4: every partner-facing POST; webhook management takes its own optional header (rule 6).
+#[test]
+fn every_post_asks_for_an_idempotency_key_but_those_of_webhook_management() {
+    let document = dvp_api::document();
+    let mut asked = Vec::new();
+    for (path, operations) in document["paths"].as_object().unwrap() {
+        let Some(post) = operations.get("post") else { continue };
+        let header = |name: &str| {
+            let parameters = post["parameters"].as_array().unwrap().iter();
+            parameters.filter(|one| one["name"] == name).map(|one| one["required"] == true).next()
+        };
+        if post["tags"][0] == "webhooks" {
+            assert_eq!(header("Idempotency-Key"), Some(false), "{path}");
+        } else {
+            assert_eq!(header("X-Idempotency-Key"), Some(true), "{path}");
+            asked.push(path.as_str());
+        }
+    }
+    asked.sort_unstable();
+    assert_eq!(asked, ["/v1/intents", "/v1/quotes", "/v1/quotes/firm"]);
+}
+
+/// Section 8, rule 5.
+#[tokio::test]
+async fn an_answer_that_is_never_stored_leaves_its_key_free() {
+    let house = House::new().await;
+    let key = Uuid::new_v4().to_string();
+    let narrow = house.issue("acme", 100_000, "test", &["quotes:write"]).await;
+    let small = house.issue("small", 1, "test", &["quotes:write"]).await;
+    let body = order();
+    let call = house.intent(&house.acme, &body).with("X-Idempotency-Key", &key);
+    let wrong = call.clone().with("X-Signature", &"0".repeat(64));
+    house.send(&wrong).await.refused(401, "INVALID_SIGNATURE");
+    house.send(&call.clone().with("X-API-Key", &narrow.api_key)).await.refused(403, "INSUFFICIENT_SCOPE");
+    house.send(&call.clone().with("X-API-Key", "svc_test_nobody")).await.refused(401, "INVALID_API_KEY");
+    for (status, code) in [(200, ""), (429, "RATE_LIMIT_EXCEEDED")] {
+        let quote = json!({"requestId": "r", "actorId": "a", "source": "USDC", "target": "USD", "amount": "1",
+                           "side": "sell"});
+        let answer = house.send(&Call::post(&small, "/v1/quotes", &quote)).await;
+        if status == 200 { drop(answer.ok(200)) } else { drop(answer.refused(status, code)) }
+    }
+    assert_eq!(house.count("select count(*) from idempotency").await, 1, "but for the quote");
+    let done = house.send(&call.signed(&house.acme, house.now.unix_secs())).await;
+    done.ok(202);
+    assert_eq!(done.header("x-idempotency-replayed"), None);
+}
+
+/// Section 8, rule 6: a replay reuses only status and body.
+#[tokio::test]
+async fn a_replay_has_headers_of_its_own() {
+    let house = House::new().await;
+    let keys = house.issue("counted", 10, "test", &["quotes:write"]).await;
+    let call = Call::post(&keys, "/v1/quotes/firm", &firm());
+    let standing = |answer: &crate::house::Answer| answer.header("ratelimit").unwrap().to_owned();
+    let (first, again) = (house.send(&call).await, house.send(&call).await);
+    assert_eq!((first.ok(201), again.header("x-idempotency-replayed")), (again.ok(201), Some("true")));
+    assert!(standing(&first).starts_with("\"minute\";r=9;"), "{}", standing(&first));
+    assert!(standing(&again).starts_with("\"minute\";r=8;"), "{}", standing(&again));
+}

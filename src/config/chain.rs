@@ -1,0 +1,175 @@
+//! Chains: their nodes, contracts and the keys that send transactions.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use dvp_chain_indexer::deploy::Deployment;
+use dvp_chain_indexer::signing::Account;
+use dvp_chain_indexer::{ChainConfig, KeySource};
+use serde::{Deserialize, Deserializer, de};
+
+use super::value::{Endpoint, Span};
+
+/// One chain.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ChainSection {
+    /// What assets call it by.
+    pub name: String,
+    /// Must be what the nodes say it is.
+    pub chain_id: u64,
+    /// HTTP endpoints, or where their URLs are. The first is the relayer's; with several, a final block counts once two agree on it.
+    pub rpc_urls: Vec<Endpoint>,
+    /// Websocket endpoint: ends waits early, nothing else depends on it.
+    pub ws_url: Option<Endpoint>,
+    /// The record of the contracts' deployment (JSON).
+    pub deployment: PathBuf,
+    /// The permit contract's EIP-712 name.
+    #[serde(default = "permit_name")]
+    pub permit_name: String,
+    /// The relayer's accounts: `env:NAME`, `file:PATH` or `keystore:PATH#PASSWORD_ENV`. Several share the work.
+    #[serde(default)]
+    pub relayer_keys: Vec<KeyPlace>,
+    /// Depth at which an event is told.
+    #[serde(default = "confirmations")]
+    pub confirmations: u64,
+    /// Blocks below `finalized` that may still change: none on a real chain.
+    #[serde(default)]
+    pub finality_margin: u64,
+    /// For nodes without a `finalized` tag: so far below the head a block is final.
+    pub finality_depth: Option<u64>,
+    /// By so many blocks the machines behind one endpoint may differ.
+    #[serde(default = "range_margin")]
+    pub range_margin: u64,
+    /// Some chains leave the logs bloom of a header empty.
+    #[serde(default = "yes")]
+    pub trust_bloom: bool,
+    /// Some chains have receipts that are not in a header's receipts root.
+    #[serde(default = "yes")]
+    pub trust_receipts: bool,
+    #[serde(default = "poll_interval")]
+    pub poll_interval: Span,
+    /// A transaction not mined for so long is sent again with higher fees.
+    #[serde(default = "bump_after")]
+    pub bump_after: Span,
+    /// A relayer's account that holds less is reported. In wei, as a decimal string.
+    #[serde(default = "balance_low_wei")]
+    pub balance_low_wei: String,
+}
+
+fn permit_name() -> String {
+    "Permit".into()
+}
+
+const fn confirmations() -> u64 {
+    2
+}
+
+const fn range_margin() -> u64 {
+    32
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn poll_interval() -> Span {
+    Span(std::time::Duration::from_secs(2))
+}
+
+const fn bump_after() -> Span {
+    Span(std::time::Duration::from_secs(30))
+}
+
+fn balance_low_wei() -> String {
+    "100000000000000000".into()
+}
+
+/// Where a signing key is.
+#[derive(Debug, Clone)]
+pub(crate) struct KeyPlace(pub KeySource);
+
+impl<'de> Deserialize<'de> for KeyPlace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl ChainSection {
+    pub(super) fn check(&self) -> anyhow::Result<()> {
+        ensure!(!self.name.is_empty(), "name is empty");
+        ensure!(!self.rpc_urls.is_empty(), "rpc_urls names no endpoint");
+        ensure!(self.confirmations > 0, "confirmations must be at least 1");
+        self.balance_low_wei.parse::<u128>().context("balance_low_wei is no whole number of wei")?;
+        Ok(())
+    }
+
+    /// Reads the record of the contracts.
+    pub(crate) fn deployment(&self) -> anyhow::Result<Deployment> {
+        let place = || format!("chains.deployment of {}: {}", self.name, self.deployment.display());
+        let text = std::fs::read(&self.deployment).with_context(place)?;
+        let deployment: Deployment = serde_json::from_slice(&text).with_context(place)?;
+        ensure!(
+            deployment.chain_id == self.chain_id,
+            "{} is of chain {}, not {}",
+            place(),
+            deployment.chain_id,
+            self.chain_id
+        );
+        Ok(deployment)
+    }
+
+    /// Never empty once it was checked.
+    pub(crate) fn rpc_urls(&self) -> anyhow::Result<Vec<String>> {
+        let read = |endpoint: &Endpoint| {
+            endpoint.read().with_context(|| format!("chains.rpc_urls of {}", self.name))
+        };
+        self.rpc_urls.iter().map(read).collect()
+    }
+
+    /// Reads the relayer's keys.
+    pub(crate) fn accounts(&self) -> anyhow::Result<Vec<Account>> {
+        ensure!(!self.relayer_keys.is_empty(), "chains.relayer_keys of {} names no key", self.name);
+        let load = |KeyPlace(source): &KeyPlace| -> anyhow::Result<Account> {
+            let key = source.load().with_context(|| format!("chains.relayer_keys of {}", self.name))?;
+            Ok(Arc::new(key))
+        };
+        self.relayer_keys.iter().map(load).collect()
+    }
+
+    /// For the indexer and the relayer.
+    pub(crate) fn config(&self, deployment: Deployment) -> anyhow::Result<ChainConfig> {
+        let mut urls = self.rpc_urls()?;
+        let further_rpc_urls = urls.split_off(urls.len().min(1));
+        let rpc_url = urls.pop().context("rpc_urls names no endpoint")?;
+        Ok(ChainConfig {
+            chain_id: self.chain_id,
+            name: self.name.clone(),
+            rpc_url,
+            further_rpc_urls,
+            ws_url: self.ws_url.as_ref().map(Endpoint::read).transpose()?,
+            confirmations: self.confirmations,
+            finality_margin: self.finality_margin,
+            finality_depth: self.finality_depth,
+            range_margin: self.range_margin,
+            trust_bloom: self.trust_bloom,
+            trust_receipts: self.trust_receipts,
+            poll_interval: self.poll_interval.0,
+            bump_after: self.bump_after.0,
+            balance_low_wei: self.balance_low_wei.parse().context("balance_low_wei")?,
+            deployment,
+        })
+    }
+}
+
+pub(super) fn check_all(chains: &[ChainSection]) -> anyhow::Result<()> {
+    let (mut names, mut ids) = (HashSet::new(), HashSet::new());
+    for (n, chain) in chains.iter().enumerate() {
+        chain.check().with_context(|| format!("chains[{n}]"))?;
+        ensure!(names.insert(&chain.name), "chains[{n}].name: {} is there twice", chain.name);
+        ensure!(ids.insert(chain.chain_id), "chains[{n}].chain_id: {} is there twice", chain.chain_id);
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Where the service listens, and what it sends to.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::value::Span;
+
+/// REST.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ApiSection {
+    pub listen: SocketAddr,
+    /// Connections served at once.
+    pub connections: Option<usize>,
+    /// Requests worked on at once; more are answered with 503.
+    pub in_flight: Option<usize>,
+}
+
+/// FIX.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FixSection {
+    pub listen: SocketAddr,
+    pub tls: Option<FixTlsSection>,
+}
+
+/// A second listener of FIX, with TLS.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FixTlsSection {
+    pub listen: SocketAddr,
+    /// PEM files.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Authorities of the clients' certificates, when clients shall show one.
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client without a certificate is turned away.
+    #[serde(default)]
+    pub client_certificate_required: bool,
+}
+
+/// Figures for Prometheus.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MetricsSection {
+    pub listen: SocketAddr,
+}
+
+/// Webhook delivery.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WebhooksSection {
+    /// Certificate authorities (PEM) that endpoints may have, beside the system's.
+    pub ca: Option<PathBuf>,
+    /// For tests: let webhooks lead to private addresses and any port.
+    #[serde(default)]
+    pub allow_private: bool,
+}
+
+/// How long funds stay claimable, counted from the lock.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SettlementSection {
+    /// After it anyone may cancel an unfilled settlement.
+    pub fill_window: Span,
+    /// After it the funds are refunded.
+    pub timelock: Span,
+}
+
+/// Who converts and who pays.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RailsSection {
+    pub offramp: RailKind,
+    pub payout: RailKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RailKind {
+    /// Moves no money: it keeps books of its own in the database and misbehaves on request.
+    Simulated,
+}

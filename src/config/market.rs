@@ -1,0 +1,249 @@
+//! What is dealt in, what it costs, and where prices come from.
+
+use std::collections::HashSet;
+
+use anyhow::{Context as _, ensure};
+use dvp_domain::money::Minor;
+use serde::Deserialize;
+
+use super::value::Span;
+
+/// An asset: a token of a chain, or a currency.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct AssetSection {
+    pub symbol: String,
+    /// Decimal places.
+    pub exponent: u8,
+    /// Of a token: the chain's name and the contract.
+    pub chain: Option<String>,
+    pub address: Option<String>,
+    /// Of a currency: its ISO 4217 code.
+    pub currency: Option<String>,
+}
+
+/// An input and an output, with what is charged for the exchange.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PairSection {
+    pub base: String,
+    pub quote: String,
+    /// A price that never ages; without one it comes from a feed or a price list.
+    pub reference_price: Option<String>,
+    /// Of the input, deducted.
+    #[serde(default)]
+    pub protocol_fee_bps: u32,
+    /// In the output's minor units, deducted.
+    #[serde(default)]
+    pub payout_fee_minor: Minor,
+    /// In the input's minor units: an estimate the service bears.
+    #[serde(default)]
+    pub network_fee_minor: Minor,
+}
+
+/// The sources of liquidity and of reference prices.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LiquiditySection {
+    #[serde(default)]
+    pub providers: Vec<ProviderSection>,
+    #[serde(default)]
+    pub external: Vec<ExternalSection>,
+    #[serde(default)]
+    pub pools: Vec<PoolSection>,
+    /// The internal order book.
+    #[serde(default)]
+    pub order_book: bool,
+    #[serde(default)]
+    pub feeds: Vec<FeedSection>,
+    #[serde(default)]
+    pub price_lists: Vec<PriceListSection>,
+}
+
+/// A provider with a spread around the reference price.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProviderSection {
+    pub id: String,
+    /// Funds are released to this wallet.
+    pub wallet: String,
+    pub spread_bps: u32,
+    /// How far the price gives way when an order takes the whole balance.
+    #[serde(default)]
+    pub full_depth_bps: u32,
+    /// `[input, output]`; all when there are none.
+    #[serde(default)]
+    pub pairs: Vec<(String, String)>,
+    pub candidate_ttl: Option<Span>,
+    pub firm_ttl: Option<Span>,
+}
+
+/// A provider asked for prices over HTTP.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExternalSection {
+    pub id: String,
+    pub url: String,
+    /// The account it keeps with the service, and its wallet.
+    pub provider_id: String,
+    pub wallet: String,
+    pub pairs: Vec<ExternalPair>,
+    #[serde(default = "external_timeout")]
+    pub timeout: Span,
+    #[serde(default = "external_refresh")]
+    pub refresh_every: Span,
+    #[serde(default = "external_good_for")]
+    pub good_for: Span,
+    /// How long it is left alone after failing.
+    #[serde(default = "external_pause")]
+    pub pause: Span,
+    #[serde(default = "external_good_for")]
+    pub candidate_ttl: Span,
+    #[serde(default = "external_good_for")]
+    pub firm_ttl: Span,
+}
+
+/// A pair an external provider is asked for, and the input that the background asks about.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ExternalPair {
+    pub base: String,
+    pub quote: String,
+    pub probe_minor: Minor,
+}
+
+/// A constant-product pool.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PoolSection {
+    pub id: String,
+    pub chain: String,
+    pub address: String,
+    /// The account that fills at the pool's price, and its wallet.
+    pub provider_id: String,
+    pub wallet: String,
+    #[serde(default = "pool_refresh")]
+    pub refresh_every: Span,
+    #[serde(default = "external_good_for")]
+    pub good_for: Span,
+    #[serde(default = "pool_refresh")]
+    pub candidate_ttl: Span,
+}
+
+/// A price feed contract.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FeedSection {
+    pub id: String,
+    pub chain: String,
+    pub address: String,
+    /// The answer is `quote` units per one `base`.
+    pub base: String,
+    pub quote: String,
+    #[serde(default = "pool_refresh")]
+    pub refresh_every: Span,
+    pub stale_after: Span,
+}
+
+/// A list of prices over HTTP.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PriceListSection {
+    pub id: String,
+    pub url: String,
+    #[serde(default = "pool_refresh")]
+    pub refresh_every: Span,
+    pub stale_after: Span,
+    #[serde(default = "external_timeout")]
+    pub timeout: Span,
+}
+
+const fn seconds(seconds: u64) -> Span {
+    Span(std::time::Duration::from_secs(seconds))
+}
+
+const fn external_timeout() -> Span {
+    Span(std::time::Duration::from_millis(500))
+}
+
+const fn external_refresh() -> Span {
+    seconds(2)
+}
+
+const fn external_good_for() -> Span {
+    seconds(15)
+}
+
+const fn external_pause() -> Span {
+    seconds(10)
+}
+
+const fn pool_refresh() -> Span {
+    seconds(5)
+}
+
+impl AssetSection {
+    fn check(&self, chains: &HashSet<&str>) -> anyhow::Result<()> {
+        match (&self.chain, &self.address, &self.currency) {
+            (Some(chain), Some(_), None) => {
+                ensure!(chains.contains(chain.as_str()), "chain: no [[chains]] is called {chain}");
+            }
+            (None, None, Some(_)) => {}
+            _ => anyhow::bail!("{} needs either chain and address, or currency", self.symbol),
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn check(
+    assets: &[AssetSection],
+    pairs: &[PairSection],
+    liquidity: &LiquiditySection,
+    chains: &HashSet<&str>,
+) -> anyhow::Result<()> {
+    let mut symbols = HashSet::new();
+    for (n, asset) in assets.iter().enumerate() {
+        asset.check(chains).with_context(|| format!("assets[{n}]"))?;
+        ensure!(symbols.insert(asset.symbol.as_str()), "assets[{n}].symbol: {} is there twice", asset.symbol);
+    }
+    let known = |place: &str, symbol: &str| -> anyhow::Result<()> {
+        ensure!(symbols.contains(symbol), "{place}: no [[assets]] has the symbol {symbol}");
+        Ok(())
+    };
+    for (n, pair) in pairs.iter().enumerate() {
+        known(&format!("pairs[{n}].base"), &pair.base)?;
+        known(&format!("pairs[{n}].quote"), &pair.quote)?;
+    }
+    for (n, provider) in liquidity.providers.iter().enumerate() {
+        for (base, quote) in &provider.pairs {
+            known(&format!("liquidity.providers[{n}].pairs"), base)?;
+            known(&format!("liquidity.providers[{n}].pairs"), quote)?;
+        }
+    }
+    for (n, external) in liquidity.external.iter().enumerate() {
+        for pair in &external.pairs {
+            known(&format!("liquidity.external[{n}].pairs"), &pair.base)?;
+            known(&format!("liquidity.external[{n}].pairs"), &pair.quote)?;
+        }
+    }
+    for (n, feed) in liquidity.feeds.iter().enumerate() {
+        known(&format!("liquidity.feeds[{n}].base"), &feed.base)?;
+        known(&format!("liquidity.feeds[{n}].quote"), &feed.quote)?;
+    }
+    let on_chains = liquidity.pools.iter().map(|pool| ("pools", &pool.chain));
+    for (kind, chain) in on_chains.chain(liquidity.feeds.iter().map(|feed| ("feeds", &feed.chain))) {
+        ensure!(chains.contains(chain.as_str()), "liquidity.{kind}: no [[chains]] is called {chain}");
+    }
+    check_ids(liquidity)
+}
+
+fn check_ids(liquidity: &LiquiditySection) -> anyhow::Result<()> {
+    let sources = (liquidity.providers.iter().map(|one| &one.id))
+        .chain(liquidity.external.iter().map(|one| &one.id))
+        .chain(liquidity.pools.iter().map(|one| &one.id));
+    let mut ids = HashSet::new();
+    for id in sources {
+        ensure!(ids.insert(id), "liquidity: two sources are called {id}");
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! What the configuration says about assets, pairs and prices, as the core takes it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::{Context as _, anyhow};
+use dvp_chain_indexer::ChainPrices;
+use dvp_core::context::{ChainFacts, Context, Windows};
+use dvp_core::liquidity::{
+    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider, FeedConfig,
+    HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, PoolConfig,
+    ReferenceSource,
+};
+use dvp_core::rails::simulated;
+use dvp_core::secrets::Vault;
+use dvp_core::store::PgPool;
+use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
+use dvp_domain::pricing::FeeSchedule;
+
+use crate::config::Config;
+use crate::config::doors::RailKind;
+use crate::config::market::{AssetSection, ExternalSection, PairSection, ProviderSection};
+use crate::config::value::Span;
+use crate::service::ChainParts;
+
+pub(super) fn context(
+    config: &Config,
+    chains: &[ChainParts],
+    pool: &PgPool,
+    vault: Vault,
+) -> anyhow::Result<Context> {
+    let settlement = config.settlement.as_ref().context("there is no section [settlement]")?;
+    let rails = config.rails.as_ref().context("there is no section [rails]")?;
+    let registry = registry(config)?;
+    let (payout_provider, rest_millis) = match rails.payout {
+        RailKind::Simulated => (simulated::PROVIDER, simulated::rest_millis),
+    };
+    Ok(Context {
+        liquidity: Arc::new(liquidity(config, &registry, chains, pool)?),
+        registry,
+        payout_provider: payout_provider.into(),
+        chain: facts(config, chains)?,
+        windows: Windows {
+            fill_secs: settlement.fill_window.0.as_secs(),
+            timelock_secs: settlement.timelock.0.as_secs(),
+        },
+        vault,
+        rest_millis,
+    })
+}
+
+fn facts(config: &Config, chains: &[ChainParts]) -> anyhow::Result<ChainFacts> {
+    let [section] = config.chains.as_slice() else {
+        anyhow::bail!("chains: tokens settle on one chain, but there are {}", config.chains.len());
+    };
+    let at = &chains.first().context("no chain")?.config.deployment;
+    let text = |address: &dyn std::fmt::Display| address.to_string();
+    ChainFacts::new(
+        at.chain_id,
+        &text(&at.escrow),
+        &text(&at.anchor),
+        &text(&at.permit),
+        &section.permit_name,
+    )
+    .context("the deployment's addresses")
+}
+
+fn registry(config: &Config) -> anyhow::Result<Registry> {
+    let assets = config.assets.iter().map(asset).collect::<anyhow::Result<_>>()?;
+    let pairs = config.pairs.iter().map(pair).collect::<anyhow::Result<_>>()?;
+    Ok(Registry { assets, pairs })
+}
+
+fn asset(section: &AssetSection) -> anyhow::Result<Asset> {
+    let AssetSection { symbol, exponent, chain, address, currency } = section;
+    let kind = match (chain, address, currency) {
+        (Some(chain), Some(address), _) => {
+            AssetKind::Erc20 { chain: chain.clone(), address: address.to_lowercase() }
+        }
+        (_, _, Some(currency)) => AssetKind::Fiat { currency: currency.clone() },
+        _ => anyhow::bail!("assets: {symbol} is neither token nor currency"),
+    };
+    Ok(Asset { symbol: symbol.clone(), exponent: *exponent, kind })
+}
+
+fn pair(section: &PairSection) -> anyhow::Result<Pair> {
+    let PairSection { base, quote, reference_price, protocol_fee_bps, payout_fee_minor, network_fee_minor } =
+        section;
+    let price = reference_price.as_ref().map(|price| price.parse()).transpose();
+    let wrong = |error| anyhow!("pairs: the reference_price of {base}/{quote}: {error}");
+    Ok(Pair {
+        base: base.clone(),
+        quote: quote.clone(),
+        reference_price: price.map_err(wrong)?,
+        fees: FeeSchedule {
+            protocol_fee_bps: *protocol_fee_bps,
+            payout_fee_minor: *payout_fee_minor,
+            network_fee_minor: *network_fee_minor,
+        },
+    })
+}
+
+fn liquidity(
+    config: &Config,
+    registry: &Registry,
+    chains: &[ChainParts],
+    pool: &PgPool,
+) -> anyhow::Result<Liquidity> {
+    let mut readers: HashMap<&str, Arc<ChainPrices>> = HashMap::new();
+    for chain in chains {
+        readers.insert(&chain.config.name, Arc::new(ChainPrices::new(&chain.config.rpc_url)?));
+    }
+    let reader = |chain: &str| readers.get(chain).cloned().with_context(|| format!("no chain {chain}"));
+    let sections = &config.liquidity;
+    let mut sources: Vec<Arc<dyn LiquiditySource>> = Vec::new();
+    for section in &sections.providers {
+        sources.push(Arc::new(ConfiguredProvider::new(provider(section)?)));
+    }
+    for section in &sections.external {
+        let external = ExternalProvider::new(external(section, registry)?);
+        sources.push(Arc::new(external.with_context(|| format!("liquidity.external {}", section.id))?));
+    }
+    for section in &sections.pools {
+        let config = PoolConfig {
+            id: section.id.clone(),
+            address: section.address.clone(),
+            desk: Deliverer { provider_id: section.provider_id.clone(), wallet: section.wallet.clone() },
+            policy: Policy::default(),
+            refresh_every: section.refresh_every.0,
+            good_for: section.good_for.0,
+            candidate_ttl_sec: secs(section.candidate_ttl)?,
+        };
+        sources.push(Arc::new(AmmPool::new(config, reader(&section.chain)?)));
+    }
+    if sections.order_book {
+        sources.push(Arc::new(OrderBook::new(BookConfig::default(), pool.clone())));
+    }
+    let mut references: Vec<Arc<dyn ReferenceSource>> = vec![Arc::new(ConfiguredPrices::of(registry))];
+    for section in &sections.feeds {
+        let config = FeedConfig {
+            id: section.id.clone(),
+            address: section.address.clone(),
+            base: section.base.clone(),
+            quote: section.quote.clone(),
+            refresh_every: section.refresh_every.0,
+            stale_after: section.stale_after.0,
+        };
+        references.push(Arc::new(OnChainFeed::new(config, reader(&section.chain)?)));
+    }
+    for section in &sections.price_lists {
+        let config = HttpPricesConfig {
+            id: section.id.clone(),
+            url: section.url.clone(),
+            refresh_every: section.refresh_every.0,
+            stale_after: section.stale_after.0,
+            timeout: section.timeout.0,
+        };
+        let list = HttpPrices::new(config);
+        references.push(Arc::new(list.with_context(|| format!("liquidity.price_lists {}", section.id))?));
+    }
+    Ok(Liquidity::new(registry.clone(), sources, references))
+}
+
+fn provider(section: &ProviderSection) -> anyhow::Result<LiquidityProvider> {
+    let usual = LiquidityProvider::new(&section.id, &section.wallet, section.spread_bps);
+    let or_usual = |span: Option<Span>, usual| span.map_or(Ok(usual), secs);
+    Ok(LiquidityProvider {
+        full_depth_bps: section.full_depth_bps,
+        pairs: section.pairs.clone(),
+        candidate_ttl_sec: or_usual(section.candidate_ttl, usual.candidate_ttl_sec)?,
+        firm_ttl_sec: or_usual(section.firm_ttl, usual.firm_ttl_sec)?,
+        ..usual
+    })
+}
+
+fn external(section: &ExternalSection, registry: &Registry) -> anyhow::Result<ExternalConfig> {
+    let find = |symbol: &str| registry.find(symbol).cloned().with_context(|| format!("no asset {symbol}"));
+    let pairs = section.pairs.iter();
+    Ok(ExternalConfig {
+        id: section.id.clone(),
+        url: section.url.clone(),
+        deliverer: Deliverer { provider_id: section.provider_id.clone(), wallet: section.wallet.clone() },
+        policy: Policy::default(),
+        pairs: pairs
+            .map(|pair| Ok((find(&pair.base)?, find(&pair.quote)?, pair.probe_minor)))
+            .collect::<anyhow::Result<_>>()?,
+        timeout: section.timeout.0,
+        refresh_every: section.refresh_every.0,
+        good_for: section.good_for.0,
+        pause: section.pause.0,
+        candidate_ttl_sec: secs(section.candidate_ttl)?,
+        firm_ttl_sec: secs(section.firm_ttl)?,
+    })
+}
+
+fn secs(span: Span) -> anyhow::Result<u32> {
+    u32::try_from(span.0.as_secs()).context("a time to live is beyond all sense")
+}

@@ -1,0 +1,320 @@
+//! `dvp serve` as configured, over a database and a chain that somebody else runs.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alloy::primitives::U256;
+use alloy::signers::local::PrivateKeySigner;
+use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
+use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
+use dvp_core::embedded::{TestDatabase, random_hex};
+use serde_json::{Value, json};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use uuid::Uuid;
+
+use crate::partner::Partner;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is there before the service: an empty database, a chain with the contracts, a configuration.
+struct Ground {
+    dir: tempfile::TempDir,
+    database: TestDatabase,
+    anvil: Anvil,
+    deployment: Deployment,
+    relayer: PrivateKeySigner,
+    wallet: PrivateKeySigner,
+}
+
+impl Ground {
+    async fn prepare() -> Self {
+        let options = AnvilOptions {
+            block_time: Some(Duration::from_secs(1)),
+            slots_in_an_epoch: 1,
+            ..Default::default()
+        };
+        let (database, anvil) = tokio::join!(TestDatabase::create(), Anvil::start(options));
+        let anvil = anvil.unwrap();
+        let mut conn = PgConnection::connect(database.url()).await.unwrap();
+        conn.execute("drop schema public cascade; create schema public").await.unwrap();
+        let keys: Vec<PrivateKeySigner> = anvil
+            .accounts()
+            .iter()
+            .map(|account| PrivateKeySigner::from_bytes(&account.private_key).unwrap())
+            .collect();
+        let [admin, relayer, second, solver, wallet, ..] = keys.as_slice() else {
+            panic!("too few accounts")
+        };
+        let plan = DeployPlan {
+            tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
+            solvers: vec![solver.address()],
+            relayers: vec![relayer.address(), second.address()],
+        };
+        let rpc = anvil.rpc_url();
+        let deployment = deploy(&rpc, admin, &plan, None).await.unwrap();
+        let grant = TokenGrant { token: deployment.tokens[0].address, amount: U256::from(1_000_000_000_u64) };
+        fund_wallets(&rpc, admin, &deployment, std::slice::from_ref(wallet), &[grant]).await.unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let ground =
+            Self { database, anvil, relayer: relayer.clone(), wallet: wallet.clone(), deployment, dir };
+        ground.write("contracts.json", &serde_json::to_string(&ground.deployment).unwrap());
+        ground.write("master", &random_hex(32));
+        ground.write("relayer", &hex::encode(second.to_bytes()));
+        ground.write("dvp.toml", &ground.config(&solver.address().to_string()));
+        ground
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
+    }
+
+    fn config(&self, solver: &str) -> String {
+        let (rpc, ws) = (self.anvil.rpc_url(), self.anvil.ws_url());
+        let (dir, token) = (self.dir.path().display(), self.deployment.tokens[0].address);
+        // Two endpoints, which happen to be one node.
+        format!(
+            r#"
+[database]
+url = "env:SERVED_DATABASE"
+max_connections = 20
+[secrets]
+master_key = "file:{dir}/master"
+[api]
+listen = "127.0.0.1:0"
+[fix]
+listen = "127.0.0.1:0"
+[metrics]
+listen = "127.0.0.1:0"
+[settlement]
+fill_window = "6h"
+timelock = "24h"
+[rails]
+offramp = "simulated"
+payout = "simulated"
+[[chains]]
+name = "anvil"
+chain_id = {chain}
+rpc_urls = ["{rpc}", "env:SERVED_NODE"]
+ws_url = "{ws}"
+deployment = "{dir}/contracts.json"
+relayer_keys = ["env:SERVED_RELAYER", "file:{dir}/relayer"]
+confirmations = 1
+poll_interval = "200ms"
+[[assets]]
+symbol = "USDC"
+exponent = 6
+chain = "anvil"
+address = "{token}"
+[[assets]]
+symbol = "USD"
+exponent = 2
+currency = "USD"
+[[pairs]]
+base = "USDC"
+quote = "USD"
+reference_price = "1"
+protocol_fee_bps = 5
+payout_fee_minor = "50"
+[[liquidity.providers]]
+id = "north"
+wallet = "{solver}"
+spread_bps = 10
+"#,
+            chain = self.deployment.chain_id
+        )
+    }
+
+    fn dvp(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
+        command.args(words).arg("--config").arg(self.path("dvp.toml"));
+        command.env("SERVED_DATABASE", self.database.url());
+        command.env("SERVED_NODE", self.anvil.rpc_url());
+        command.env("SERVED_RELAYER", hex::encode(self.relayer.to_bytes())).env("NO_COLOR", "1");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn said(&self, words: &[&str]) -> Value {
+        let output = self.dvp(words).arg("--json").output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn refused(&self, words: &[&str]) -> String {
+        let output = self.dvp(words).output().unwrap();
+        assert!(!output.status.success(), "{words:?} went well");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    fn serve(&self, roles: &str) -> Served {
+        let log = self.path(&format!("{roles}.log"));
+        let file = fs::File::create(&log).unwrap();
+        let mut command = self.dvp(&["serve", "--roles", roles]);
+        let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
+        Served { child, log }
+    }
+}
+
+/// A process of the service.
+struct Served {
+    child: Child,
+    log: PathBuf,
+}
+
+fn text(log: &Path) -> String {
+    fs::read_to_string(log).unwrap_or_default()
+}
+
+impl Served {
+    /// Waits until it says that it is ready; where REST listens, when it does.
+    async fn ready(&mut self) -> Option<SocketAddr> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let log = text(&self.log);
+            if let Some(line) = log.lines().find(|line| line.contains("dvp::serve: ready")) {
+                let rest = line.split_once("http=Some(")?.1;
+                return rest.split_once(')')?.0.parse().ok();
+            }
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended:\n{log}");
+            assert!(Instant::now() < deadline, "it is not ready:\n{log}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    async fn ended_well(mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert!(status.success(), "{status}\n{}", text(&self.log));
+                return;
+            }
+            assert!(Instant::now() < deadline, "it does not end:\n{}", text(&self.log));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            let _ = writeln!(std::io::stderr(), "{}", text(&self.log));
+        }
+    }
+}
+
+/// A request whose body the service is waiting for, so that it is in hand for certain.
+fn half_sent(address: SocketAddr, key: &str, body: &str) -> TcpStream {
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!(
+        "POST /v1/quotes HTTP/1.1\r\nhost: x\r\nx-api-key: {key}\r\nx-idempotency-key: {}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        Uuid::new_v4(),
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).unwrap();
+    let mut go_on = [0; 25];
+    socket.read_exact(&mut go_on).unwrap();
+    assert_eq!(&go_on, b"HTTP/1.1 100 Continue\r\n\r\n");
+    socket
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_processes_share_the_roles_an_order_completes_and_a_polite_kill_finishes_what_is_in_hand() {
+    let ground = Arc::new(Ground::prepare().await);
+    assert!(ground.refused(&["serve"]).contains("run dvp migrate"));
+    ground.said(&["migrate"]);
+    ground.said(&["partner", "create", "--name", "acme", "--tier", "enterprise"]);
+    let keys = ground.said(&["key", "issue", "--partner", "acme", "--env", "test"]);
+    let deposit = ["provider", "deposit", "--provider", "north", "--asset", "USD", "--id", "wire-1"];
+    let deposit = [&deposit[..], &["--amount-minor", "1000000"]].concat();
+    assert_eq!(ground.said(&deposit)["repeated"], false);
+    assert_eq!(ground.said(&deposit)["repeated"], true);
+
+    assert_eq!(ground.said(&["doctor"])["ok"], true);
+
+    let mut doors = ground.serve("api,fix");
+    let mut works = ground.serve("indexer,worker");
+    let http = doors.ready().await.unwrap();
+    assert_eq!(works.ready().await, None);
+    let (deployment, wallet) = (&ground.deployment, &ground.wallet);
+    let service = Box::new(json!({
+        "http": format!("http://{http}"),
+        "partner": {"apiKey": keys["apiKey"], "signingSecret": keys["signingSecret"]},
+        "chain": {
+            "rpcUrl": ground.anvil.rpc_url(), "chainId": deployment.chain_id,
+            "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
+            "tokens": [{"address": deployment.tokens[0].address}],
+            "wallets": [{"privateKey": format!("0x{}", hex::encode(wallet.to_bytes()))}],
+        },
+    }));
+    let partner = Partner::of(&service);
+    let order = partner.order(&service, 0, "000123456789").await;
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    let execution =
+        partner.wait_until(order["clientReference"].as_str().unwrap(), |e| !e["finality"].is_null());
+    assert_eq!(execution.await["status"], "completed");
+    let balance = ground.said(&["provider", "balance", "--provider", "north", "--asset", "USD"]);
+    assert_eq!(balance["reservedMinor"], "0");
+
+    let body = json!({"requestId": "r", "actorId": "a", "source": "USDC", "target": "USD", "amount": "1",
+                      "side": "sell"})
+    .to_string();
+    let mut held = half_sent(http, keys["apiKey"].as_str().unwrap(), &body);
+    doors.terminate();
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(http).is_ok() {
+        assert!(Instant::now() < deadline, "the door stays open");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    held.write_all(body.as_bytes()).unwrap();
+    let mut answer = String::new();
+    held.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("\"candidates\":[{"), "{answer}");
+    works.terminate();
+    doors.ended_well().await;
+    works.ended_well().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_or_wrong_is_told_by_the_name_of_its_key() {
+    let ground = Ground::prepare().await;
+    ground.said(&["migrate"]);
+    let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
+    let with = |piece: &str, by: &str| {
+        assert!(config.contains(piece), "{piece}");
+        ground.write("dvp.toml", &config.replacen(piece, by, 1));
+        ground.refused(&["serve"])
+    };
+    for (piece, by, said) in [
+        ("env:SERVED_DATABASE", "env:NOT_THERE", "database.url: the environment variable NOT_THERE"),
+        ("/master\"", "/no-master\"", "secrets.master_key: the file"),
+        ("[api]\nlisten = \"127.0.0.1:0\"\n", "", "the role api needs the section [api]"),
+        ("contracts.json", "no-contracts.json", "chains.deployment of anvil"),
+        ("chain_id = 31337", "chain_id = 1", "is of chain 31337, not 1"),
+        ("env:SERVED_RELAYER", "env:NO_RELAYER", "environment variable NO_RELAYER is not set"),
+        ("[settlement]", "[settlment]", "unknown field `settlment`"),
+    ] {
+        let complaint = with(piece, by);
+        assert!(complaint.contains(said), "{by}: {complaint}");
+    }
+}
