@@ -90,13 +90,15 @@ pub(crate) async fn list(
     let mut filter = parse(&params)?;
     filter.limit = limit.saturating_add(1);
     let endpoint = endpoint_of(&api, &caller).await?;
-    let mut conn = api.engine.pool().acquire().await?;
-    let mut found = deliveries::list_log(&mut conn, &endpoint.id, &filter).await?;
+    // Deliveries and their attempts as they are at one moment.
+    let mut tx = api.engine.pool().begin_with("begin isolation level repeatable read read only").await?;
+    let mut found = deliveries::list_log(&mut tx, &endpoint.id, &filter).await?;
     let limit = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > limit;
     found.truncate(limit);
     let ids: Vec<i64> = found.iter().map(|logged| logged.id).collect();
-    let attempts = deliveries::list_attempts(&mut conn, &ids).await?;
+    let attempts = deliveries::list_attempts(&mut tx, &ids).await?;
+    tx.commit().await?;
     let next_cursor = ids.last().filter(|_| has_more).map(|id| format!("{ID_PREFIX}{id}"));
     let data = found.into_iter().map(|logged| view(logged, &attempts)).collect();
     Ok(json(StatusCode::OK, text(&Page { data, has_more, next_cursor })))
