@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, in the words of its users.
 
+mod chain;
 mod fix_session;
 mod key;
 mod partner;
@@ -14,6 +15,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Role;
 
+pub(crate) use self::chain::{ChainCommand, ChainDeploy, ChainPlace, ChainResume, ReconcileArgs};
 pub(crate) use self::fix_session::{FixSessionAdd, FixSessionCommand, SessionId};
 pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
 pub(crate) use self::partner::{PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct};
@@ -66,6 +68,14 @@ pub(crate) enum Command {
     /// Webhooks: receive, trigger, verify, and look after endpoints.
     #[command(subcommand)]
     Webhook(WebhookCommand),
+    /// Chains: put the contracts there, read them, see how they are followed.
+    #[command(subcommand)]
+    Chain(ChainCommand),
+    /// Hold the service's books against the chain, at its final block.
+    ///
+    /// Proposes what to do about each break and does nothing. Exit code 1 when there are breaks.
+    #[command(after_help = "Example:\n  dvp reconcile --dir .dvp --json")]
+    Reconcile(ReconcileArgs),
     /// Look whether everything the service needs is there.
     ///
     /// Without DIR or FILE: whether this machine can run a sandbox. Exit code 1 when something is missing.
@@ -90,6 +100,9 @@ pub(crate) struct SandboxArgs {
     /// Where Prometheus finds the service's figures, if anywhere.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
+    /// For drills: put a node that fails, lags and loses between the service and the chain, with this seed.
+    #[arg(long, value_name = "SEED")]
+    pub chain_faults: Option<u64>,
     /// For tests: let webhooks lead to any address and port of this machine and its networks.
     #[arg(long)]
     pub webhook_allow_private: bool,

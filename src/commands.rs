@@ -1,5 +1,6 @@
 //! Commands that do one thing beside a running service and end.
 
+pub(crate) mod chain;
 pub(crate) mod doctor;
 pub(crate) mod fix_session;
 pub(crate) mod key;
@@ -7,6 +8,7 @@ pub(crate) mod migrate;
 pub(crate) mod partner;
 pub(crate) mod provider;
 pub(crate) mod receipt;
+pub(crate) mod reconcile;
 pub(crate) mod webhook;
 
 use anyhow::Context as _;

@@ -1,6 +1,7 @@
 //! The dvp binary: parses the command line, starts what was asked for, waits for a signal. It decides nothing.
 
 mod access;
+mod chains;
 mod cli;
 mod commands;
 mod config;
@@ -45,6 +46,8 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::FixSession(command) => commands::fix_session::run(command).await?,
         Command::Receipt(command) => return commands::receipt::run(command).await,
         Command::Webhook(command) => return commands::webhook::run(command).await,
+        Command::Chain(command) => return commands::chain::run(command).await,
+        Command::Reconcile(args) => return commands::reconcile::run(args).await,
         Command::Doctor(args) => return commands::doctor::run(args).await,
     }
     Ok(ExitCode::SUCCESS)

@@ -4,6 +4,7 @@
 //! one goes on with.
 
 mod chain;
+mod faults;
 pub(crate) mod files;
 mod hooks;
 mod market;
@@ -27,6 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
 use self::chain::SandboxChain;
+use self::faults::Faults;
 use self::files::{Files, Secrets};
 use self::hooks::Hooks;
 use crate::cli::SandboxArgs;
@@ -56,6 +58,7 @@ pub(crate) async fn run(args: SandboxArgs) -> anyhow::Result<()> {
 struct Running {
     service: Service,
     pool: PgPool,
+    _faults: Option<Faults>,
     anvil: Anvil,
     postgres: Postgres,
     _metrics: Option<AbortOnDropHandle<()>>,
@@ -74,6 +77,11 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     let (postgres, anvil) = tokio::try_join!(start_postgres(files.dir()), chain::start_anvil(files.dir()))?;
     let pool = open_pool(&postgres).await?;
     let chain = SandboxChain::prepare(files, &anvil).await?;
+    let faults = match args.chain_faults {
+        Some(seed) => Some(Faults::start(&anvil.rpc_url(), seed).await?),
+        None => None,
+    };
+    let rpc_url = faults.as_ref().map_or_else(|| anvil.rpc_url(), |faults| faults.url().to_owned());
     let vault = Vault::new(secrets.master_key()?);
     seed::seed(&pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
     let context = market::context(&chain, &anvil.rpc_url(), &pool, vault)?;
@@ -82,7 +90,7 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     let rails = Arc::new(SimulatedRails::new(pool.clone()));
     let config = ServiceConfig {
         context,
-        chains: vec![chain.parts(&anvil)],
+        chains: vec![chain.parts(&rpc_url)],
         rest: Some(RestParts { addr: args.http, limits: Limits::default(), webhook_rules: hooks.rules() }),
         fix: Some(FixParts { addr: args.fix, gateway: Default::default(), tls: fix_tls }),
         indexer: true,
@@ -105,7 +113,7 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     ready["webhooks"] = hooks.ready();
     files.write_ready(&ready)?;
     info!(%http, %fix, file = %files.ready().display(), "ready");
-    Ok(Running { service, pool, anvil, postgres, _metrics: metrics })
+    Ok(Running { service, pool, _faults: faults, anvil, postgres, _metrics: metrics })
 }
 
 async fn start_postgres(dir: &Path) -> anyhow::Result<Postgres> {

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
@@ -20,6 +21,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
+
+/// How often the books are held against the chain.
+const RECONCILE_EVERY: Duration = Duration::from_secs(60);
 
 /// What a process of the service needs, and which parts of it run here.
 pub(crate) struct ServiceConfig {
@@ -180,6 +184,14 @@ impl Parts {
         let ChainParts { config, accounts } = chain;
         let indexing = dvp_chain_indexer::run_indexer(pool.clone(), config.clone(), self.shutdown.clone());
         self.tasks.spawn(named("indexer", logged("indexer", indexing)));
+        let comparing = dvp_chain_indexer::run_reconciler(
+            pool.clone(),
+            config.clone(),
+            Default::default(),
+            RECONCILE_EVERY,
+            self.shutdown.clone(),
+        );
+        self.tasks.spawn(named("reconciliation", comparing));
         let relaying = dvp_chain_indexer::run_relayers(pool.clone(), config, accounts, self.shutdown.clone());
         self.tasks.spawn(named("relayer", logged("relayer", relaying)));
     }

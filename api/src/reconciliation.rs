@@ -40,6 +40,8 @@ struct View {
     totals: Vec<TotalView>,
     has_more: bool,
     next_cursor: Option<String>,
+    /// When the breaks were looked for.
+    reconciled_at: Option<String>,
 }
 
 #[derive(Serialize, Clone)]
@@ -172,7 +174,8 @@ async fn page(
         return Ok(as_csv(&rows, next_cursor));
     }
     let totals = api.engine.report_totals(&range).await?.into_iter().map(TotalView::from).collect();
-    let view = View { day: asked.day, rows, totals, has_more, next_cursor };
+    let reconciled_at = api.engine.reconciled_at().await?.map(Timestamp::iso8601);
+    let view = View { day: asked.day, rows, totals, has_more, next_cursor, reconciled_at };
     let mut response = json(StatusCode::OK, text(&view));
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     Ok(response)

@@ -1,6 +1,7 @@
 //! Measurements and drills: a house with one partner and one provider, orders with really signed permits, and
 //! figures beside their floor in the same run.
 
+pub mod backfill;
 pub mod feed_pages;
 pub mod figure;
 pub mod fix;

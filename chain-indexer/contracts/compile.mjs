@@ -9,7 +9,7 @@ import solc from "solc";
 const here = dirname(fileURLToPath(import.meta.url));
 const check = process.argv.includes("--check");
 const contracts = ["Permit", "Escrow", "IntentSettler", "ReceiptAnchor", "Payouts", "TestToken", "FeeToken",
-  "ConstantProductPool", "PriceFeed", "OddToken"];
+  "ConstantProductPool", "PriceFeed", "OddToken", "AnchorStorm"];
 
 const sources = Object.fromEntries(
   readdirSync(join(here, "src"))

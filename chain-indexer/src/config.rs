@@ -42,6 +42,18 @@ pub struct ChainConfig {
 }
 
 impl ChainConfig {
+    /// The defaults for a chain that many share: its `finalized` tag is believed, and a change below it halts.
+    #[must_use]
+    pub fn public(name: &str, rpc_url: &str, deployment: Deployment) -> Self {
+        Self {
+            name: name.to_owned(),
+            finality_margin: 0,
+            poll_interval: Duration::from_secs(1),
+            bump_after: Duration::from_secs(45),
+            ..Self::development(rpc_url, deployment)
+        }
+    }
+
     /// The defaults for a development node.
     #[must_use]
     pub fn development(rpc_url: &str, deployment: Deployment) -> Self {

@@ -81,3 +81,13 @@ pub mod feed {
         "contracts/artifacts/PriceFeed.json"
     );
 }
+
+/// Bindings of `AnchorStorm`.
+pub mod storm {
+    alloy::sol!(
+        #[sol(rpc)]
+        #[derive(Debug)]
+        AnchorStorm,
+        "contracts/artifacts/AnchorStorm.json"
+    );
+}

@@ -38,6 +38,13 @@ impl Duty {
         None
     }
 
+    /// The duty, if nobody has it.
+    pub(crate) async fn try_acquire(pool: &PgPool, name: &str) -> Result<Option<Self>, StoreError> {
+        let renewed = Instant::now();
+        let lease = Lease::acquire(pool, name, Uuid::new_v4(), TTL).await?;
+        Ok(lease.map(|lease| Self { lease, renewed }))
+    }
+
     /// Prolongs the lease when it is time to; `false`: somebody else has the duty.
     pub(crate) async fn keep(&mut self, pool: &PgPool) -> Result<bool, StoreError> {
         if self.renewed.elapsed() < RENEW_EVERY {

@@ -15,6 +15,7 @@
 //!
 //! A step may be dropped at any await: it has then committed all of something or nothing.
 
+mod backfill;
 mod decode;
 mod error;
 mod follow;
@@ -35,11 +36,13 @@ use dvp_core::store::chain::{
 };
 use dvp_core::store::lease::Lease;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+pub use backfill::{BackfillError, Progress, backfill};
 pub use decode::{DecodeError, Hole};
 pub use error::IndexError;
 pub use follow::{run_indexer, run_indexer_on};
+pub use ranges::scan;
 
 /// Shorter stretches of final blocks are read one by one.
 const RANGE_FROM: u64 = 16;
@@ -72,6 +75,8 @@ pub struct Indexer<R = HttpReader> {
     endpoints: Pool<R>,
     /// Whether every number up to the cursor is known to be the last of its contract there.
     tail_proven: AtomicBool,
+    /// Events written so far, for people.
+    events: AtomicU64,
     /// The last final block that endpoints agreed on.
     agreed: Option<(u64, B256)>,
     /// The backfill under way, for people.
@@ -101,6 +106,7 @@ impl<R: ChainReader> Indexer<R> {
             config,
             endpoints,
             tail_proven: AtomicBool::new(false),
+            events: AtomicU64::new(0),
             agreed: None,
             backfill: None,
             range_failures: 0,
@@ -331,6 +337,7 @@ impl<R: ChainReader> Indexer<R> {
             store::prune_blocks(&mut tx, chain_id, below).await?;
         }
         tx.commit().await?;
+        self.events.fetch_add(u64::try_from(logs.len()).unwrap_or(u64::MAX), Ordering::Relaxed);
         emitted.iter().for_each(tell);
         Ok(Cursor { version: cursor.version + 1, ..to })
     }
@@ -358,6 +365,11 @@ impl<R: ChainReader> Indexer<R> {
             }
             Err(error) => error,
         }
+    }
+
+    /// Events written since this indexer was made, those that were taken back later included.
+    pub fn events_written(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
     }
 
     fn contracts(&self) -> [Address; 4] {

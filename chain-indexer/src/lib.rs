@@ -6,8 +6,16 @@
 //! Architecture invariant: nothing here knows quotes, partners or rails, and no transaction is sent whose bytes
 //! were not committed first.
 //!
-//! Reading order: [`contracts`], [`deploy`], [`config`], [`relayer`], [`indexer`], [`permits`], [`prices`], then the means:
-//! [`rpc`], [`signing`].
+//! A service runs three things for each of its chains, in any of its processes, as often as it likes; duties in the
+//! database see to it that one at a time does the work:
+//!
+//! - [`run_indexer`], over [`ChainConfig::rpc_url`] and [`ChainConfig::further_rpc_urls`], woken by
+//!   [`ChainConfig::ws_url`];
+//! - [`run_relayers`], with an account for each [`KeySource`] that the chain's config names;
+//! - [`run_reconciler`], every minute or so.
+//!
+//! Reading order: [`contracts`], [`deploy`], [`config`], [`relayer`], [`indexer`], [`reconcile`](mod@reconcile),
+//! [`permits`], [`prices`], then the means: [`rpc`], [`signing`].
 
 pub mod anchors;
 #[cfg(feature = "anvil")]
@@ -22,6 +30,7 @@ pub mod permits;
 mod pool;
 pub mod prices;
 pub mod reader;
+pub mod reconcile;
 pub mod relayer;
 pub mod rpc;
 pub mod signing;
@@ -34,4 +43,5 @@ pub use indexer::run_indexer;
 pub use keys::KeySource;
 pub use permits::ChainPermitNonces;
 pub use prices::ChainPrices;
+pub use reconcile::{reconcile, run_reconciler};
 pub use relayer::{run_relayer, run_relayers};

@@ -9,6 +9,10 @@ use std::sync::Arc;
 
 /// The longest range asked for.
 const RANGE_MAX: u64 = 2_000;
+/// The first range: how many events there are is not known yet.
+const RANGE_FIRST: u64 = 64;
+/// So many events make a good answer: more cost memory and take long, fewer cost exchanges.
+pub(crate) const EVENTS_WANTED: u64 = 4_000;
 /// After so many failures in a row the pause does not grow any more.
 const STRIKES_MAX: u32 = 6;
 /// A hint may have been about the number of events, which is another one elsewhere in the chain.
@@ -29,6 +33,8 @@ pub(crate) struct Endpoint<R> {
     range_max: u64,
     /// Ranges read since the longest one was set.
     at_max: u32,
+    /// Whether a range was read, so that its length says something about the next ones.
+    probed: bool,
     out_until: u64,
     strikes: u32,
 }
@@ -51,9 +57,10 @@ impl<R> Pool<R> {
                 chain_checked: false,
                 told: (0, 0),
                 regressions: 0,
-                range: RANGE_MAX,
+                range: RANGE_FIRST,
                 range_max: RANGE_MAX,
                 at_max: 0,
+                probed: false,
                 out_until: 0,
                 strikes: 0,
             })
@@ -122,14 +129,22 @@ impl<R> Endpoint<R> {
         self.range
     }
 
-    /// A range was read: the next one may be longer, beyond a hint only after many.
-    pub(crate) fn range_worked(&mut self) {
+    /// Whether several ranges of this length may be asked for at once.
+    pub(crate) fn is_probed(&self) -> bool {
+        self.probed
+    }
+
+    /// Ranges were read, the fullest one with so many events: the next ones may be longer, beyond a hint only after
+    /// many, and hold about as many events as we want.
+    pub(crate) fn range_worked(&mut self, fullest: u64) {
         self.at_max += 1;
         if self.at_max >= FORGET_HINT_AFTER {
             self.at_max = 0;
             self.range_max = (self.range_max * 2).min(RANGE_MAX);
         }
-        self.range = (self.range * 2).min(self.range_max);
+        self.probed = true;
+        let fits = self.range.saturating_mul(EVENTS_WANTED) / fullest.max(1);
+        self.range = (self.range * 2).min(self.range_max).min(fits.max(1));
     }
 
     /// A range of so many blocks was not read.
@@ -173,10 +188,22 @@ mod tests {
         assert_eq!(endpoint.range(), 800);
         endpoint.range_failed(800, Fault::Broken);
         assert_eq!(endpoint.range(), 400);
-        endpoint.range_worked();
-        endpoint.range_worked();
+        endpoint.range_worked(0);
+        endpoint.range_worked(0);
         assert_eq!(endpoint.range(), 800, "no further than the hint");
-        (0..FORGET_HINT_AFTER).for_each(|_| endpoint.range_worked());
+        (0..FORGET_HINT_AFTER).for_each(|_| endpoint.range_worked(0));
         assert_eq!(endpoint.range(), 1_600, "until it is forgotten");
+    }
+
+    #[test]
+    fn a_range_holds_about_as_many_events_as_are_wanted() {
+        let mut pool = Pool::new(vec![()]).unwrap();
+        let endpoint = pool.at_mut(0);
+        endpoint.range_worked(64 * 1_000);
+        assert_eq!(endpoint.range(), 4, "a thousand a block");
+        endpoint.range_worked(4);
+        assert_eq!(endpoint.range(), 8, "no more than double");
+        endpoint.range_worked(u64::MAX);
+        assert_eq!(endpoint.range(), 1, "never nothing");
     }
 }

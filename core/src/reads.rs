@@ -9,6 +9,7 @@ use dvp_domain::time::Timestamp;
 use crate::engine::{Engine, EngineError};
 use crate::store::executions::{self, RefType};
 use crate::store::intents::Tenant;
+use crate::store::reconcile;
 use crate::store::reports::{self, CurrencyTotal, Range, ReportedExecution};
 
 /// State and events of one read agree with each other.
@@ -87,6 +88,13 @@ impl Engine {
     ) -> Result<Vec<ReportedExecution>, EngineError> {
         let mut conn = self.pool().acquire().await?;
         Ok(reports::list_range(&mut conn, range, after, limit).await?)
+    }
+
+    /// When our books were last held against a chain; `None` before the first time.
+    pub async fn reconciled_at(&self) -> Result<Option<Timestamp>, EngineError> {
+        let mut conn = self.pool.acquire().await?;
+        let runs = reconcile::list_runs(&mut conn, 1).await?;
+        Ok(runs.first().map(|run| run.finished_at.into()))
     }
 
     /// A report's totals over all its pages.

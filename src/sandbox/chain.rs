@@ -14,7 +14,7 @@ use dvp_chain_indexer::deploy::{
     fund_solvers, fund_wallets,
 };
 
-use super::files::Files;
+use super::files::{DEPLOYMENT, Files};
 use crate::service::ChainParts;
 
 /// The name assets and the ready file call the chain by.
@@ -22,7 +22,6 @@ pub(super) const NAME: &str = "anvil";
 /// Accounts 0 to 2 are the service's own: administrator, relayer, liquidity provider.
 const SERVICE_ACCOUNTS: usize = 3;
 const ACCOUNTS: u32 = 10;
-const RECORD: &str = "deployment.json";
 /// What each wallet holds at least: a billion of six decimals, a thousand of eighteen.
 const USDC_GRANT: u128 = 1_000_000_000_000_000;
 const WETH_GRANT: u128 = 1_000_000_000_000_000_000_000;
@@ -74,7 +73,7 @@ impl SandboxChain {
             relayers: vec![relayer.address()],
         };
         let rpc = anvil.rpc_url();
-        let known: Option<Deployment> = files.read(RECORD)?;
+        let known: Option<Deployment> = files.read(DEPLOYMENT)?;
         let deployment = deploy(&rpc, admin, &plan, known.clone()).await.context("contracts")?;
         if let Some(known) = &known {
             ensure!(
@@ -95,7 +94,7 @@ impl SandboxChain {
             fund_wallets(&rpc, admin, &deployment, wallets, &grants).await.context("wallets")?;
             let solvers = std::slice::from_ref(solver);
             fund_solvers(&rpc, admin, &deployment, solvers, &grants).await.context("the solver's wallet")?;
-            files.write(RECORD, &deployment)?;
+            files.write(DEPLOYMENT, &deployment)?;
         }
         let market =
             prepare_market(files, &rpc, admin, &deployment).await.context("the market's contracts")?;
@@ -108,11 +107,10 @@ impl SandboxChain {
         })
     }
 
-    pub(super) fn parts(&self, anvil: &Anvil) -> ChainParts {
-        let config = ChainConfig {
-            name: NAME.into(),
-            ..ChainConfig::development(&anvil.rpc_url(), self.deployment.clone())
-        };
+    /// As the service uses it, over this endpoint.
+    pub(super) fn parts(&self, rpc_url: &str) -> ChainParts {
+        let config =
+            ChainConfig { name: NAME.into(), ..ChainConfig::development(rpc_url, self.deployment.clone()) };
         ChainParts { config, accounts: vec![Arc::new(self.relayer.clone())] }
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use dvp_chain_indexer::deploy::Deployment;
 use dvp_core::embedded::random_hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -83,6 +84,14 @@ pub(crate) fn read_master_key(dir: &Path) -> anyhow::Result<[u8; 32]> {
     secrets.with_context(|| format!("{} was never a sandbox's directory", dir.display()))?.master_key()
 }
 
+/// The contracts of the sandbox in a directory.
+pub(crate) fn read_deployment(dir: &Path) -> anyhow::Result<Deployment> {
+    let deployment = Files { dir: dir.to_owned() }.read(DEPLOYMENT)?;
+    deployment.with_context(|| format!("{} has no {DEPLOYMENT}", dir.display()))
+}
+
+/// Where the contracts are.
+pub(super) const DEPLOYMENT: &str = "deployment.json";
 const SECRETS: &str = "secrets.json";
 
 /// A partner's credentials.

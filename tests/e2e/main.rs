@@ -1,6 +1,7 @@
 //! End to end: the real binary, its own PostgreSQL and chain, its two doors.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod chain_faults;
 mod cli;
 mod fix;
 mod guide;
@@ -9,6 +10,7 @@ mod partner;
 #[path = "../../benches/src/receiver.rs"]
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
 mod receiver;
+mod reconcile;
 mod sandbox;
 mod serve;
 mod webhooks;
@@ -213,4 +215,9 @@ async fn fix_is_spoken_with_tls_too_and_figures_show_it() {
     assert_eq!(std::fs::read(sandbox.text("/fix/ca")).unwrap(), ca);
     drop(FixClient::log_on_with_tls(&sandbox).await);
     sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_end_once_over_a_node_that_fails_on_a_chain_that_forks() {
+    chain_faults::run(1, chain_faults::Scale { wallets: 4, orders_of_each: 2, reorgs: 5 }).await;
 }

@@ -106,6 +106,17 @@ impl Partner {
 
     /// An order of 100 USDC for USD by one of the service's wallets, with its permit signed.
     pub(crate) async fn order(&self, service: &impl AsRef<Value>, wallet: usize, account: &str) -> Value {
+        self.order_from(service, wallet, account, 0).await
+    }
+
+    /// The same with a permit nonce that is no lower than this: a fork may have given one back that is used already.
+    pub(crate) async fn order_from(
+        &self,
+        service: &impl AsRef<Value>,
+        wallet: usize,
+        account: &str,
+        nonce_at_least: u64,
+    ) -> Value {
         let key = text(service, &format!("/chain/wallets/{wallet}/privateKey"));
         let wallet: PrivateKeySigner = key.parse().unwrap();
         let address = |pointer: &str| -> Address { text(service, pointer).parse().unwrap() };
@@ -113,7 +124,7 @@ impl Partner {
         let provider = ProviderBuilder::new().connect_http(text(service, "/chain/rpcUrl").parse().unwrap());
         let call = noncesCall { owner: wallet.address() }.abi_encode();
         let asked = TransactionRequest::default().to(contract).input(call.into());
-        let nonce = U256::from_be_slice(&provider.call(asked).await.unwrap());
+        let nonce = U256::from_be_slice(&provider.call(asked).await.unwrap()).max(U256::from(nonce_at_least));
         let deadline = unix_secs() + 7200;
         let permit = PermitSingle {
             token: address("/chain/tokens/0/address"),

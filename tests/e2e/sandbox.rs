@@ -122,9 +122,15 @@ impl Drop for Sandbox {
     }
 }
 
+/// The binary under test; for a drill, the one beside it.
+pub(crate) fn program() -> PathBuf {
+    option_env!("CARGO_BIN_EXE_dvp")
+        .map_or_else(|| std::env::current_exe().unwrap().with_file_name("dvp"), PathBuf::from)
+}
+
 fn spawn(dir: &tempfile::TempDir, args: &[String]) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.path().join("log")).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_dvp"))
+    Command::new(program())
         .args([
             "sandbox",
             "--http",

@@ -3,6 +3,7 @@
 mod requests;
 mod webhooks;
 
+use dvp_domain::reconcile::BreakKind;
 use serde_json::{Map, Value, json};
 
 use self::requests::requests;
@@ -292,7 +293,7 @@ fn reports() -> Group {
         ("acceptedAt", time()),
         ("terminalAt", nullable(time())),
         ("chainState", nullable(one_of(&["Created", "Filled", "Settled", "Cancelled", "Refunded"]))),
-        ("breaks", list(text())),
+        ("breaks", list(one_of(&BreakKind::ALL.map(BreakKind::as_str)))),
     ]);
     let count = object(&[("count", whole()), ("amountMinor", sum())]);
     let total = object(&[
@@ -309,6 +310,7 @@ fn reports() -> Group {
         ("totals", list(reference("ReconciliationTotal"))),
         ("hasMore", json!({"type": "boolean"})),
         ("nextCursor", nullable(text())),
+        ("reconciledAt", nullable(time())),
     ];
     let day = [
         ("date", json!({"type": "string", "format": "date"})),

@@ -29,8 +29,8 @@ pub(super) struct Row {
     pub(super) terminal_at: Option<String>,
     /// `Created`, `Filled`, `Settled`, `Cancelled` or `Refunded`; null while the chain knows nothing of it.
     pub(super) chain_state: Option<String>,
-    /// Where our books and the chain's differ.
-    pub(super) breaks: Vec<&'static str>,
+    /// What the last comparison of our books with the chain's found.
+    pub(super) breaks: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -52,7 +52,6 @@ const CHAIN_STATES: [&str; 5] = ["Created", "Filled", "Settled", "Cancelled", "R
 
 impl From<ReportedExecution> for Row {
     fn from(told: ReportedExecution) -> Self {
-        let breaks = breaks(&told);
         let completed = told.last == EventType::PayoutCompleted;
         let state = serde_json::to_value(&told.state).unwrap_or(Value::Null);
         let at =
@@ -74,7 +73,7 @@ impl From<ReportedExecution> for Row {
             accepted_at: told.terms.accepted_at.iso8601(),
             terminal_at: told.last.is_terminal().then(|| Timestamp::from(told.last_observed_at).iso8601()),
             chain_state: chain_state.cloned(),
-            breaks,
+            breaks: told.breaks,
             input: told.terms.input.into(),
             output: told.terms.output.into(),
         }
@@ -96,22 +95,4 @@ const fn status(last: EventType) -> &'static str {
         | EventType::PayoutInitiated
         | EventType::PayoutInProgress => "in_progress",
     }
-}
-
-/// What can be seen from the rows alone. The chain's rows are newer than the report's position, never older, so a
-/// difference is none of reading them at another time.
-fn breaks(told: &ReportedExecution) -> Vec<&'static str> {
-    let completed = told.last == EventType::PayoutCompleted;
-    let on_chain = told.terms.input.chain.is_some();
-    let seen = |event: &str| told.chain_events.iter().any(|seen| seen == event);
-    let locked = told.snapshot.pointer("/lock/txHash").is_some_and(Value::is_string);
-    let amount = told.terms.input.amount.to_string();
-    let found = [
-        (completed && told.receipt_hash.is_none(), "receipt_missing"),
-        (on_chain && locked && !seen("Created"), "lock_not_on_chain"),
-        (on_chain && completed && !seen("Settled"), "settlement_not_on_chain"),
-        (told.locked_amount.as_ref().is_some_and(|locked| *locked != amount), "locked_amount_differs"),
-        (completed && (seen("Cancelled") || seen("Refunded")), "refunded_though_completed"),
-    ];
-    found.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect()
 }

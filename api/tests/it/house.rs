@@ -25,6 +25,7 @@ use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::{Vault, mac};
 use dvp_core::store::intents::Tenant;
 use dvp_core::store::partners::NewKey;
+use dvp_core::store::reconcile::{self, NewRun};
 use dvp_core::store::{balances, legacy, partners};
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
@@ -34,6 +35,7 @@ use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
+use dvp_domain::reconcile::{Action, Break, BreakKind};
 use dvp_domain::time::Timestamp;
 use serde_json::{Value, json};
 use sqlx::PgPool;
@@ -419,6 +421,30 @@ impl House {
             assert!(Instant::now() < deadline, "waited too long for {what}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+    }
+
+    /// Keeps a comparison with the chain that found these breaks of an execution.
+    pub(crate) async fn found(&self, reference: &str, kinds: &[BreakKind]) {
+        let found = |kind: &BreakKind| Break {
+            kind: *kind,
+            reference: Some(reference.to_owned()),
+            entity: None,
+            detail: "made up".to_owned(),
+            action: Action::Page,
+        };
+        let run = NewRun {
+            chain_id: 31_337,
+            block_number: 1,
+            block_hash: vec![1; 32],
+            block_secs: 1,
+            subjects: 1,
+            asked: 0,
+            started_at: now().to_utc(),
+            breaks: kinds.iter().map(found).collect(),
+        };
+        let mut tx = self.pool().begin().await.unwrap();
+        reconcile::insert_run(&mut tx, &run).await.unwrap();
+        tx.commit().await.unwrap();
     }
 
     pub(crate) async fn count(&self, sql: &'static str) -> i64 {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use dvp_domain::reconcile::BreakKind;
 use serde_json::{Value, json};
 
 use crate::house::{Call, House, order};
@@ -118,9 +119,18 @@ async fn a_row_tells_the_whole_execution_and_csv_tells_the_same() {
     for field in ["lockTxHash", "settleTxHash", "acceptedAt", "terminalAt"] {
         assert!(row[field].is_string(), "{field}");
     }
-    // This house's chain is told, not read: the indexer's tables are empty, and that is a difference.
+    // This house's chain is told, not read.
     assert_eq!(row["chainState"], Value::Null);
-    assert_eq!(row["breaks"], json!(["lock_not_on_chain", "settlement_not_on_chain"]));
+    assert_eq!((&row["breaks"], &report["reconciledAt"]), (&json!([]), &Value::Null));
+    house.found(reference, &[BreakKind::ExecutionWithoutLock]).await;
+    house.found(reference, &[BreakKind::PaidNotSettled, BreakKind::AmountMismatch]).await;
+    let report = house.send(&Call::get(&house.acme, &path)).await.ok(200);
+    assert_eq!(
+        report["rows"][0]["breaks"],
+        json!(["amount_mismatch", "paid_not_settled"]),
+        "of the last run"
+    );
+    assert!(report["reconciledAt"].is_string());
 
     let call = Call::get(&house.acme, &path).with("Accept", "text/csv");
     let csv = house.send(&call).await;
@@ -135,7 +145,7 @@ async fn a_row_tells_the_whole_execution_and_csv_tells_the_same() {
         text("intentId")
     )));
     assert!(lines[1].contains(";payout_fee:deducted:50:USD;"));
-    assert!(lines[1].ends_with(",lock_not_on_chain;settlement_not_on_chain"));
+    assert!(lines[1].ends_with(",amount_mismatch;paid_not_settled"));
 }
 
 #[tokio::test]

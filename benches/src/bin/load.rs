@@ -34,6 +34,15 @@ enum What {
         #[arg(long, value_name = "COMMAND")]
         peer: Option<String>,
     },
+    /// Contract events from anvil into PostgreSQL, beside fetching and decoding them and keeping nothing; then how far
+    /// behind ten events a block are, and the memory that a million take.
+    Backfill {
+        #[arg(long, default_value_t = 100_000)]
+        events: u64,
+        /// Events of the run whose memory is looked at; none: it is left out.
+        #[arg(long, default_value_t = 1_000_000)]
+        many: u64,
+    },
     /// Webhook deliveries to a TLS receiver, beside the same HTTP client in a bare loop.
     Webhooks,
     /// Pages of a feed of so many events, beside pages of one of ten thousand.
@@ -60,6 +69,10 @@ fn main() -> anyhow::Result<()> {
         What::Reads => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::reads::measure(cli.seconds, cli.concurrency))?]
+        }
+        What::Backfill { events, many } => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(dvp_benches::backfill::measure_all(*events, *many, cli.seconds))?
         }
         What::Webhooks => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -160,6 +160,7 @@ impl<R: ChainReader> Indexer<R> {
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         store::record_blocks(&mut tx, cursor, cursor, &blocks, &rows).await?;
+        store::retract_refunds_of_cancels(&mut tx, chain_id).await?;
         let after = from.saturating_sub(1);
         if !store::emit_facts(&mut tx, chain_id, after, cursor.facts_number).await?.is_empty() {
             store::complete_commands(&mut tx, chain_id).await?;

@@ -7,6 +7,7 @@
 use super::proof::is_refusal;
 use super::{IndexError, Indexer, Step, block_row, decode};
 use crate::deploy::Deployment;
+use crate::pool::EVENTS_WANTED;
 use crate::reader::{ChainReader, Fault, classify};
 use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
@@ -49,15 +50,16 @@ impl<R: ChainReader> Indexer<R> {
         if ours.hash != cursor.head_hash {
             return self.unwind(node, at, lease, &cursor, head.number).await;
         }
-        let size = self.endpoints.at(at).range();
+        let endpoint = self.endpoints.at(at);
+        let (size, count) = (endpoint.range(), if endpoint.is_probed() { IN_A_STEP } else { 1 });
         let mut backfill = self.backfill.take().unwrap_or(Backfill { from: number, to: end, events: 0 });
         backfill.to = end;
-        let result = self.pipeline(node, lease, cursor, head.number, (end, size), &mut backfill).await;
+        let result = self.pipeline(node, lease, cursor, head.number, (end, size, count), &mut backfill).await;
         self.backfill = Some(backfill);
         let endpoint = self.endpoints.at_mut(at);
         match result {
-            Ok(()) => {
-                endpoint.range_worked();
+            Ok(fullest) => {
+                endpoint.range_worked(fullest);
                 self.range_failures = 0;
                 Ok(Step::Advanced)
             }
@@ -77,19 +79,19 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// While one range is written the next ones are fetched.
+    /// While one range is written the next ones are fetched. Gives the events of the fullest one.
     async fn pipeline(
         &self,
         node: &Arc<R>,
         lease: &Lease,
         mut cursor: Cursor,
         head_number: u64,
-        (end, size): (u64, u64),
+        (end, size, count): (u64, u64, usize),
         backfill: &mut Backfill,
-    ) -> Result<(), Stopped> {
-        let mut advanced = false;
+    ) -> Result<u64, Stopped> {
+        let (mut advanced, mut fullest) = (false, 0);
         let mut last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, advanced })?;
-        let mut ranges = pin!(self.fetching(node, cursor.head_number, end, size));
+        let mut ranges = pin!(self.fetching(node, cursor.head_number, end, size, count));
         let mut next = ranges.next().await;
         while let Some(fetched) = next {
             let fetched = fetched.and_then(|fetched| {
@@ -106,10 +108,16 @@ impl<R: ChainReader> Indexer<R> {
             let (written, following) = futures_util::future::join(write, ranges.next()).await;
             cursor = written.map_err(|error| Stopped { error, advanced })?;
             advanced = true;
-            backfill.events += u64::try_from(fetched.rows.len()).unwrap_or(u64::MAX);
+            let events = u64::try_from(fetched.rows.len()).unwrap_or(u64::MAX);
+            backfill.events += events;
+            fullest = fullest.max(events);
+            if fullest > 2 * EVENTS_WANTED {
+                // Shorter ones from here on.
+                break;
+            }
             next = following;
         }
-        Ok(())
+        Ok(fullest)
     }
 
     fn fetching<'a>(
@@ -118,8 +126,9 @@ impl<R: ChainReader> Indexer<R> {
         after: u64,
         end: u64,
         size: u64,
+        count: usize,
     ) -> impl Stream<Item = Result<Fetched, IndexError>> + 'a {
-        let starts = (0..IN_A_STEP).scan(after + 1, move |next, _| {
+        let starts = (0..count).scan(after + 1, move |next, _| {
             let from = *next;
             *next = from.saturating_add(size);
             (from <= end).then_some(from)
@@ -173,6 +182,29 @@ impl<R: ChainReader> Indexer<R> {
         }
         Ok((blocks, rows))
     }
+}
+
+/// Reads and decodes the events of blocks `from` to `to`, in ranges of so many blocks, and keeps nothing: what a
+/// backfill costs without a database. Gives their number.
+pub async fn scan<R: ChainReader>(
+    node: &R,
+    deployment: &Deployment,
+    (from, to): (u64, u64),
+    size: u64,
+) -> Result<u64, IndexError> {
+    let contracts = [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts];
+    let starts =
+        std::iter::successors(Some(from), |from| from.checked_add(size)).take_while(|from| *from <= to);
+    let mut ranges = pin!(
+        stream::iter(starts)
+            .map(|from| fetch(node, deployment, contracts, from, to.min(from.saturating_add(size - 1))))
+            .buffered(AT_ONCE)
+    );
+    let mut events = 0;
+    while let Some(fetched) = ranges.next().await {
+        events += u64::try_from(fetched?.rows.len()).unwrap_or(u64::MAX);
+    }
+    Ok(events)
 }
 
 /// Why a run of ranges stopped, and whether any was written.

@@ -234,7 +234,7 @@ pub(super) async fn facts_are_final_or_retracted(
         let place = (B256::from_slice(row.get("block_hash")), row.get::<i64, _>("log_index").cast_unsigned());
         let retracted: bool = row.get("retracted");
         if retracted == due.contains(&place) {
-            return Err(format!("fact at {place:?}: retracted {retracted}, on the chain {}", !retracted));
+            return Err(format!("fact at {place:?}: retracted {retracted}, due {retracted}"));
         }
         if !retracted && !standing.insert(place) {
             return Err(format!("two facts at {place:?}"));

@@ -2,6 +2,7 @@
 
 mod contracts;
 mod flow;
+mod followed;
 mod hardened;
 mod lanes;
 mod prices;

@@ -62,8 +62,21 @@ impl Scene {
         Self::with_block_time(None).await
     }
 
+    /// A chain of another number than the usual one.
+    pub(crate) async fn on_chain(chain_id: u64) -> Self {
+        Self::with(AnvilOptions {
+            args: vec!["--chain-id".to_owned(), chain_id.to_string()],
+            ..AnvilOptions::default()
+        })
+        .await
+    }
+
     pub(crate) async fn with_block_time(block_time: Option<Duration>) -> Self {
-        let options = AnvilOptions { block_time, slots_in_an_epoch: 1, ..AnvilOptions::default() };
+        Self::with(AnvilOptions { block_time, ..AnvilOptions::default() }).await
+    }
+
+    async fn with(options: AnvilOptions) -> Self {
+        let options = AnvilOptions { slots_in_an_epoch: 1, ..options };
         let node = Anvil::start(options).await.unwrap();
         let url = node.rpc_url();
         let provider = rpc::connect(&url).unwrap();

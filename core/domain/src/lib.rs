@@ -5,7 +5,8 @@
 //!
 //! Reading order: [`money`] and [`asset`] say what is exchanged; [`pricing`], [`liquidity`] and [`quote`] at what price;
 //! [`intent`] what a caller may ask; [`decision`] whether it is accepted; [`settlement`] what happens then;
-//! [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again.
+//! [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again;
+//! [`reconcile`] whether the chain tells the same.
 
 pub mod asset;
 pub mod beneficiary;
@@ -21,6 +22,7 @@ pub mod money;
 pub mod pricing;
 pub mod quote;
 pub mod receipt;
+pub mod reconcile;
 pub mod sample;
 pub mod settlement;
 pub mod status;

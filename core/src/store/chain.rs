@@ -9,7 +9,7 @@ mod status;
 pub use index::{
     BlockRow, Cursor, Emitted, HaltReason, Halted, LogRow, emit_facts, find_cursor, find_known_hash,
     find_last_block, halt, insert_cursor, insert_fact, known_hashes_below, last_seqs, prune_blocks,
-    record_blocks, resume, unwind_to,
+    record_blocks, resume, retract_refunds_of_cancels, unwind_to,
 };
 pub use relay::{
     AttemptRow, CommandRow, LaneRow, NewAttempt, SlotRow, claim_command, complete_commands, count_in_flight,

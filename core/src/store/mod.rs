@@ -26,6 +26,7 @@ pub mod partners;
 pub mod pool;
 pub mod quotes;
 pub mod receipts;
+pub mod reconcile;
 pub mod reports;
 pub mod webhook_deliveries;
 pub mod webhook_replays;

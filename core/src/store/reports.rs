@@ -153,8 +153,8 @@ pub struct ReportedExecution {
     pub receipt_hash: Option<Vec<u8>>,
     /// Events of the chain that stand now, oldest first.
     pub chain_events: Vec<String>,
-    /// What the escrow holds or held, as the chain says.
-    pub locked_amount: Option<String>,
+    /// What the last comparison with the chain found of it.
+    pub breaks: Vec<String>,
 }
 
 #[derive(sqlx::FromRow)]
@@ -166,7 +166,7 @@ struct Row {
     object: Value,
     content_hash: Option<Vec<u8>>,
     chain_events: Option<Vec<String>>,
-    locked_amount: Option<String>,
+    breaks: Option<Vec<String>>,
 }
 
 /// A page of a report, by time of acceptance and reference, after `after`.
@@ -180,8 +180,9 @@ pub async fn list_range(
         "select e.terms, e.state, last.type as kind, last.observed_at, last.object, r.content_hash, \
                 (select array_agg(l.event order by l.block_number, l.log_index) from chain_log l \
                  where l.entity = e.entity and l.canonical) as chain_events, \
-                (select l.fact ->> 'amount' from chain_log l \
-                 where l.entity = e.entity and l.canonical and l.event = 'Created' limit 1) as locked_amount \
+                (select array_agg(distinct b.kind order by b.kind) from reconciliation_break b \
+                 where b.reference = e.reference \
+                   and b.run_id in (select max(id) from reconciliation_run group by chain_id)) as breaks \
          from execution e \
          join lateral (select v.type, v.observed_at, v.object from event_record v \
                        where v.reference = e.reference and v.position <= $5 \
@@ -211,7 +212,7 @@ pub async fn list_range(
                 snapshot: row.object,
                 receipt_hash: row.content_hash,
                 chain_events: row.chain_events.unwrap_or_default(),
-                locked_amount: row.locked_amount,
+                breaks: row.breaks.unwrap_or_default(),
             })
         })
         .collect()

@@ -1,10 +1,20 @@
 //! Bad days with a seed: each drill makes one happen and asks whether every promise was kept. It ends with a failure
 //! and the seed when one was not.
 
+#[path = "../../../../tests/e2e/chain_faults.rs"]
+#[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is told")]
+mod chain_faults;
 mod chain_sim;
 mod feed;
+#[path = "../../../../tests/e2e/partner.rs"]
+#[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
+mod partner;
+#[path = "../../../../tests/e2e/sandbox.rs"]
+#[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
+mod sandbox;
 mod webhooks;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -33,6 +43,9 @@ pub(crate) struct Seeds {
 enum What {
     /// Chains that fork, nodes that lose, lag and lie, a database that fails: does the indexer keep the chain?
     ChainSim(Seeds),
+    /// Orders through a sandbox whose node fails, lags and loses while the chain forks: do all end once? Needs the
+    /// `dvp` binary beside this one.
+    ChainFaults(Seeds),
     /// A reader pages while sixteen writers commit, some slowly, in one process and in two.
     Feed(Seeds),
     /// Hostile webhook receivers beside a healthy one.
@@ -45,9 +58,35 @@ fn main() -> anyhow::Result<ExitCode> {
     let kept = runtime.block_on(async {
         match cli.what {
             What::ChainSim(seeds) => chain_sim::run(seeds).await,
+            What::ChainFaults(seeds) => chain_faults_of(seeds).await,
             What::Feed(seeds) => feed::run(seeds).await,
             What::Webhooks(seeds) => webhooks::run(seeds).await,
         }
     })?;
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// One sandbox after the other.
+async fn chain_faults_of(seeds: Seeds) -> anyhow::Result<bool> {
+    let scale = chain_faults::Scale { wallets: 7, orders_of_each: 4, reorgs: 15 };
+    let mut failed = Vec::new();
+    for seed in seeds.seed..seeds.seed.saturating_add(seeds.count) {
+        let ended = tokio::spawn(chain_faults::run(seed, scale)).await;
+        let mut err = std::io::stderr().lock();
+        match ended {
+            Ok(said) => writeln!(err, "seed {seed}: {said}")?,
+            Err(broken) => {
+                writeln!(err, "seed {seed}: {broken}")?;
+                failed.push(seed);
+            }
+        }
+    }
+    let (count, kept) = (seeds.count, failed.is_empty());
+    let mut out = std::io::stdout().lock();
+    if seeds.json {
+        writeln!(out, "{}", serde_json::json!({"drill": "chain-faults", "seeds": count, "failed": failed}))?;
+    } else {
+        writeln!(out, "{count} seeds, {} failed", failed.len())?;
+    }
+    Ok(kept)
 }

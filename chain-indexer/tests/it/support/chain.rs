@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 pub(crate) struct Chain {
     pub(crate) scene: Scene,
     pub(crate) config: ChainConfig,
-    database: TestDatabase,
+    pool: PgPool,
+    _database: Option<TestDatabase>,
 }
 
 /// A signed transaction as it was kept.
@@ -44,11 +45,18 @@ impl Chain {
         let database = TestDatabase::create().await;
         let mut config = ChainConfig::development(&scene.node.rpc_url(), scene.deployment.clone());
         config.poll_interval = Duration::from_millis(50);
-        Self { scene, config, database }
+        Self { scene, config, pool: database.pool().clone(), _database: Some(database) }
+    }
+
+    /// Another chain in the same database, which this one keeps.
+    pub(crate) fn beside(&self, scene: Scene) -> Self {
+        let mut config = ChainConfig::development(&scene.node.rpc_url(), scene.deployment.clone());
+        config.poll_interval = self.config.poll_interval;
+        Self { scene, config, pool: self.pool(), _database: None }
     }
 
     pub(crate) fn pool(&self) -> PgPool {
-        self.database.pool().clone()
+        self.pool.clone()
     }
 
     pub(crate) async fn lease(&self, name: &str) -> Lease {

@@ -319,6 +319,29 @@ pub async fn emit_facts(
         .collect()
 }
 
+/// A refund that a cancel brought about is the cancel's to tell. Where the cancel was left out at first and added later,
+/// what the refund told is taken back.
+pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
+    sqlx::query(
+        "with told as (
+             update chain_log refund set fact = null
+             from chain_log cancel
+             where refund.chain_id = $1 and refund.canonical and refund.event = 'Refunded' and refund.fact is not null
+               and cancel.chain_id = $1 and cancel.canonical and cancel.event = 'Cancelled'
+               and cancel.entity = refund.entity and cancel.tx_hash = refund.tx_hash
+             returning refund.block_hash, refund.log_index
+         )
+         update chain_fact fact set retracted_at = clock_timestamp()
+         from told
+         where fact.chain_id = $1 and fact.block_hash = told.block_hash and fact.log_index = told.log_index
+           and fact.retracted_at is null",
+    )
+    .bind(bigint(chain_id))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
 /// A fact that no event stands for.
 pub async fn insert_fact(
     tx: &mut PgTransaction<'_>,

@@ -1,0 +1,276 @@
+//! Backfilling a chain into PostgreSQL, beside fetching and decoding the same blocks and keeping nothing.
+//!
+//! The chain is anvil's, with a contract in the anchor's place that emits many numbered events in a transaction. Both
+//! sides read the same blocks from the same node, in turns, several times; the best of each counts.
+
+use std::time::{Duration, Instant};
+
+use alloy::primitives::{Address, B256, Bytes, U256};
+use alloy::providers::{DynProvider, Provider};
+use alloy::signers::local::PrivateKeySigner;
+use alloy::sol_types::SolCall;
+use anyhow::{Context as _, ensure};
+use dvp_chain_indexer::ChainConfig;
+use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
+use dvp_chain_indexer::contracts::storm::AnchorStorm;
+use dvp_chain_indexer::deploy::{DeployPlan, Deployment, deploy};
+use dvp_chain_indexer::indexer::{Progress, backfill, run_indexer, scan};
+use dvp_chain_indexer::reader::HttpReader;
+use dvp_chain_indexer::rpc;
+use dvp_core::embedded::{Options, Postgres};
+use dvp_core::store::pool::pool_options;
+use dvp_core::store::{MIGRATOR, PgPool};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::figure::{Figure, per_second};
+
+/// Events in a block: ten transactions of five.
+const IN_A_BLOCK: u64 = 50;
+const IN_A_TRANSACTION: u64 = 5;
+const SIZE: u64 = 80;
+const ROUNDS: u32 = 3;
+const SENDER: Address = Address::repeat_byte(0x5e);
+
+/// A chain with so many events, and where they begin and end.
+pub struct Storm {
+    pub node: Anvil,
+    pub deployment: Deployment,
+    pub provider: DynProvider,
+}
+
+impl Storm {
+    /// A chain whose anchor storms when it is asked to.
+    pub async fn start() -> anyhow::Result<Self> {
+        let options = AnvilOptions { slots_in_an_epoch: 1, ..AnvilOptions::default() };
+        let node = Anvil::start(options).await.context("anvil")?;
+        let provider = rpc::connect(&node.rpc_url())?;
+        let key = &node.accounts().first().context("an account")?.private_key;
+        let admin = PrivateKeySigner::from_bytes(key)?;
+        let plan = DeployPlan { tokens: Vec::new(), solvers: Vec::new(), relayers: vec![SENDER] };
+        let deployment = deploy(&node.rpc_url(), &admin, &plan, None).await?;
+        let storm = Self { node, deployment, provider };
+        let code = storm.code().await?;
+        storm.ask("anvil_setCode", json!([storm.deployment.anchor, code])).await?;
+        storm.ask("anvil_impersonateAccount", json!([SENDER])).await?;
+        storm.ask("anvil_setBalance", json!([SENDER, U256::from(10).pow(U256::from(24))])).await?;
+        storm.ask("evm_setAutomine", json!([false])).await?;
+        Ok(storm)
+    }
+
+    async fn ask(
+        &self,
+        method: &'static str,
+        params: serde_json::Value,
+    ) -> anyhow::Result<serde_json::Value> {
+        Ok(self.provider.raw_request(method.into(), params).await?)
+    }
+
+    /// The contract as it runs: what its constructor returns.
+    async fn code(&self) -> anyhow::Result<Bytes> {
+        let request = json!({"from": SENDER, "data": AnchorStorm::BYTECODE});
+        Ok(self.provider.raw_request("eth_call".into(), json!([request, "latest"])).await?)
+    }
+
+    /// A block with so many events, in transactions of `IN_A_TRANSACTION`, the same account's.
+    pub async fn block(&self, events: u64) -> anyhow::Result<()> {
+        for _ in 0..events / IN_A_TRANSACTION {
+            let data: Bytes =
+                AnchorStorm::stormCall { count: U256::from(IN_A_TRANSACTION) }.abi_encode().into();
+            let call =
+                json!([{"from": SENDER, "to": self.deployment.anchor, "data": data, "gas": "0x30d40"}]);
+            let _: B256 = self.provider.raw_request("eth_sendTransaction".into(), call).await?;
+        }
+        self.ask("anvil_mine", json!(["0x1"])).await?;
+        Ok(())
+    }
+
+    /// Empty blocks, so that what came before is final, with room for what is read one by one.
+    pub async fn settle(&self) -> anyhow::Result<()> {
+        self.ask("anvil_mine", json!(["0x4"])).await?;
+        Ok(())
+    }
+
+    /// As a service reads it, with nothing kept off that is final.
+    pub fn config(&self) -> ChainConfig {
+        let config = ChainConfig::public("storm", &self.node.rpc_url(), self.deployment.clone());
+        ChainConfig { range_margin: 0, ..config }
+    }
+}
+
+/// An empty durable database.
+pub async fn database() -> anyhow::Result<(tempfile::TempDir, Postgres, PgPool)> {
+    let dir = tempfile::tempdir()?;
+    let postgres = Postgres::start(dir.path(), Options::default()).await?;
+    let pool = pool_options().max_connections(4).connect_with(postgres.connect_options()).await?;
+    MIGRATOR.run(&pool).await?;
+    Ok((dir, postgres, pool))
+}
+
+/// Forgets what was read.
+pub async fn empty(pool: &PgPool) -> anyhow::Result<()> {
+    sqlx::query("truncate chain_cursor, chain_block, chain_log, chain_fact, chain_status, lease cascade")
+        .execute(pool)
+        .await?;
+    Ok(())
+}
+
+/// So many events from a node into PostgreSQL.
+pub async fn measure(events: u64) -> anyhow::Result<Figure> {
+    let storm = Storm::start().await?;
+    for _ in 0..events / IN_A_BLOCK {
+        storm.block(IN_A_BLOCK).await?;
+    }
+    storm.settle().await?;
+    let (_dir, postgres, pool) = database().await?;
+    let node = HttpReader::new(&storm.node.rpc_url())?;
+    let head = rpc::head(&storm.provider).await?.number;
+    let (mut best, mut floor) = (Duration::MAX, Duration::MAX);
+    let count = usize::try_from(events)?;
+    for round in 0..ROUNDS {
+        let started = Instant::now();
+        let from = storm.deployment.deployed_block;
+        let scanned = scan(&node, &storm.deployment, (from, head), SIZE).await?;
+        ensure!(scanned == events, "scanned {scanned} events of {events}");
+        let scanning = started.elapsed();
+        floor = floor.min(scanning);
+        empty(&pool).await?;
+        let started = Instant::now();
+        let done = backfill(pool.clone(), storm.config(), |_| {}, CancellationToken::new()).await?;
+        let filling = started.elapsed();
+        best = best.min(filling);
+        let (kept, told): (i64, i64) = sqlx::query_as(
+            "select (select count(*) from chain_log where canonical), (select count(*) from chain_fact)",
+        )
+        .fetch_one(&pool)
+        .await?;
+        ensure!(
+            u64::try_from(kept)? == events && done.events == events,
+            "{kept} events were kept of {events}"
+        );
+        ensure!(u64::try_from(told)? == events, "{told} facts were told of {events}");
+        tell(round, per_second(count, filling), per_second(count, scanning));
+    }
+    pool.close().await;
+    postgres.stop().await?;
+    Ok(Figure {
+        name: "backfill",
+        value: per_second(count, best),
+        unit: "events/s",
+        floor: per_second(count, floor),
+    })
+}
+
+/// The noise, for people.
+fn tell(round: u32, filled: u64, scanned: u64) {
+    use std::io::Write;
+    let _told = writeln!(std::io::stderr(), "round {round}: {filled} events/s kept, {scanned} scanned");
+}
+
+/// The three figures of an indexer: pace, lag, memory.
+pub async fn measure_all(events: u64, many: u64, seconds: u64) -> anyhow::Result<Vec<Figure>> {
+    let mut figures = vec![measure(events).await?, lag(seconds).await?];
+    if many > 0 {
+        figures.push(memory(many).await?);
+    }
+    Ok(figures)
+}
+
+/// Time between blocks while the lag is measured.
+const BLOCK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How long after a block is there its ten events are in the database: the worst of so many blocks, in milliseconds.
+/// The floor is the time between blocks.
+pub async fn lag(seconds: u64) -> anyhow::Result<Figure> {
+    let storm = Storm::start().await?;
+    storm.settle().await?;
+    let (_dir, postgres, pool) = database().await?;
+    let config = ChainConfig {
+        poll_interval: Duration::from_millis(200),
+        ws_url: Some(storm.node.ws_url()),
+        finality_margin: 64,
+        ..storm.config()
+    };
+    let shutdown = CancellationToken::new();
+    let indexing = tokio::spawn(run_indexer(pool.clone(), config, shutdown.clone()));
+    let mut ticks = tokio::time::interval(BLOCK_INTERVAL);
+    let (mut worst, mut expected) = (Duration::ZERO, 0_i64);
+    for round in 0..seconds.saturating_add(2) {
+        ticks.tick().await;
+        storm.block(10).await?;
+        expected = expected.saturating_add(10);
+        let mined = Instant::now();
+        while kept(&pool).await? < expected {
+            ensure!(mined.elapsed() < Duration::from_secs(60), "events do not arrive");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        // The first ones wait for the duty and for what was there before.
+        if round >= 2 {
+            worst = worst.max(mined.elapsed());
+        }
+    }
+    shutdown.cancel();
+    indexing.await??;
+    pool.close().await;
+    postgres.stop().await?;
+    Ok(Figure {
+        name: "hot_zone_lag",
+        value: u64::try_from(worst.as_millis())?,
+        unit: "ms",
+        floor: u64::try_from(BLOCK_INTERVAL.as_millis())?,
+    })
+}
+
+async fn kept(pool: &PgPool) -> anyhow::Result<i64> {
+    let (kept,) = sqlx::query_as("select count(*) from chain_log where canonical").fetch_one(pool).await?;
+    Ok(kept)
+}
+
+/// The most memory of this process while so many events are read, in KiB. The floor is the most after the first
+/// tenth of them.
+pub async fn memory(events: u64) -> anyhow::Result<Figure> {
+    let storm = Storm::start().await?;
+    let blocks = events / IN_A_FULL_BLOCK;
+    for _ in 0..blocks {
+        storm.full_block().await?;
+    }
+    storm.settle().await?;
+    let (_dir, postgres, pool) = database().await?;
+    let (mut early, mut most) = (0, 0);
+    let tell = |progress: &Progress| {
+        let now = resident_kib().unwrap_or_default();
+        most = most.max(now);
+        if progress.events <= events / 10 {
+            early = early.max(now);
+        }
+    };
+    let done = backfill(pool.clone(), storm.config(), tell, CancellationToken::new()).await?;
+    ensure!(done.events == events, "{} events were kept of {events}", done.events);
+    pool.close().await;
+    postgres.stop().await?;
+    Ok(Figure { name: "backfill_memory", value: most, unit: "KiB", floor: early })
+}
+
+/// Two transactions of five hundred.
+const IN_A_FULL_BLOCK: u64 = 1_000;
+
+impl Storm {
+    async fn full_block(&self) -> anyhow::Result<()> {
+        for _ in 0..2 {
+            let count = U256::from(IN_A_FULL_BLOCK / 2);
+            let data: Bytes = AnchorStorm::stormCall { count }.abi_encode().into();
+            let call =
+                json!([{"from": SENDER, "to": self.deployment.anchor, "data": data, "gas": "0xb71b00"}]);
+            let _: B256 = self.provider.raw_request("eth_sendTransaction".into(), call).await?;
+        }
+        self.ask("anvil_mine", json!(["0x1"])).await?;
+        Ok(())
+    }
+}
+
+/// Resident memory of this process, as Linux counts it.
+fn resident_kib() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}

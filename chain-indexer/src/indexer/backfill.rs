@@ -1,0 +1,136 @@
+//! A backfill that somebody waits for: from where we are to the head, with its progress told on the way.
+
+use super::{IndexError, Indexer, Step};
+use crate::config::ChainConfig;
+use crate::duty::{Backoff, Duty};
+use dvp_core::store::PgPool;
+use dvp_core::store::chain as store;
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+
+/// After so many failures in a row the one who waits is told.
+const TRIES: u32 = 20;
+
+/// How far a backfill is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// The block it began after.
+    pub from: u64,
+    /// The last block read.
+    pub at: u64,
+    /// The endpoint's head.
+    pub to: u64,
+    /// Events written since it began.
+    pub events: u64,
+    pub elapsed: Duration,
+}
+
+impl Progress {
+    #[must_use]
+    pub fn events_per_second(&self) -> u64 {
+        let millis = self.elapsed.as_millis().max(1);
+        u64::try_from(u128::from(self.events) * 1000 / millis).unwrap_or(u64::MAX)
+    }
+
+    /// At the pace so far; `None` before there is one.
+    #[must_use]
+    pub fn seconds_left(&self) -> Option<u64> {
+        let done = u128::from(self.at.saturating_sub(self.from));
+        let left = u128::from(self.to.saturating_sub(self.at));
+        let millis = left.checked_mul(self.elapsed.as_millis())?.checked_div(done)?;
+        u64::try_from(millis / 1000).ok()
+    }
+}
+
+/// Why a backfill did not reach the head.
+#[derive(Debug, thiserror::Error)]
+pub enum BackfillError {
+    /// A running service reads this chain; its own status tells how far it is.
+    #[error("another process has the duty of reading this chain")]
+    Taken,
+    #[error("the duty was lost to another process, or the backfill was stopped")]
+    Stopped,
+    #[error(transparent)]
+    Index(#[from] IndexError),
+}
+
+/// Reads the chain up to its head, unless another process does already. What is written stays, so that it goes on
+/// from there the next time.
+pub async fn backfill(
+    pool: PgPool,
+    config: ChainConfig,
+    mut tell: impl FnMut(&Progress) + Send,
+    shutdown: CancellationToken,
+) -> Result<Progress, BackfillError> {
+    let name = format!("indexer:{}", config.chain_id);
+    let mut indexer = Indexer::new(pool.clone(), config)?;
+    let duty = Duty::try_acquire(&pool, &name).await.map_err(IndexError::from)?;
+    let mut duty = duty.ok_or(BackfillError::Taken)?;
+    let result = to_the_head(&mut indexer, &mut duty, &mut tell, &shutdown).await;
+    duty.release(&pool).await;
+    result
+}
+
+async fn to_the_head(
+    indexer: &mut Indexer,
+    duty: &mut Duty,
+    tell: &mut impl FnMut(&Progress),
+    shutdown: &CancellationToken,
+) -> Result<Progress, BackfillError> {
+    let (began, mut from, mut failures) = (Instant::now(), None, 0);
+    let mut backoff = Backoff::new();
+    loop {
+        if shutdown.is_cancelled() || !duty.keep(&indexer.pool).await.map_err(IndexError::from)? {
+            return Err(BackfillError::Stopped);
+        }
+        let before = indexer.read_up_to().await?;
+        let step = indexer.step(&duty.lease).await;
+        let at = indexer.read_up_to().await?;
+        let first = indexer.config.deployment.deployed_block.saturating_sub(1);
+        let from = *from.get_or_insert(before.unwrap_or(first));
+        let at = at.unwrap_or(from);
+        let (to, events) = (indexer.node.0.max(at), indexer.events_written());
+        let progress = Progress { from, at, to, events, elapsed: began.elapsed() };
+        match step {
+            Ok(step) => {
+                failures = 0;
+                backoff.reset();
+                tell(&progress);
+                if step == Step::Idle && at >= indexer.node.0 {
+                    return Ok(progress);
+                }
+            }
+            Err(error @ IndexError::Halted(_)) => return Err(error.into()),
+            Err(error) => {
+                failures += 1;
+                if failures >= TRIES {
+                    return Err(error.into());
+                }
+                tracing::warn!(%error, failures, "a step failed");
+                tokio::time::sleep(backoff.next()).await;
+            }
+        }
+    }
+}
+
+impl Indexer {
+    async fn read_up_to(&self) -> Result<Option<u64>, IndexError> {
+        let mut conn = self.pool.acquire().await?;
+        let cursor = store::find_cursor(&mut conn, self.config.chain_id).await?;
+        Ok(cursor.map(|cursor| cursor.head_number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_left_follows_from_the_pace_so_far() {
+        let elapsed = Duration::from_secs(10);
+        let progress = Progress { from: 100, at: 600, to: 1_600, events: 50_000, elapsed };
+        assert_eq!((progress.events_per_second(), progress.seconds_left()), (5_000, Some(20)));
+        let begun = Progress { at: 100, ..progress };
+        assert_eq!(begun.seconds_left(), None);
+    }
+}

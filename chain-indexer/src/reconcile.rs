@@ -1,0 +1,358 @@
+//! Holds our books against the chain at one final block: events against contracts, executions against both.
+//!
+//! Reads one snapshot of the database and asks one endpoint by the block's hash; what differs is judged by
+//! [`dvp_domain::reconcile`], kept as a run, and never acted on.
+
+mod contracts;
+
+use crate::config::ChainConfig;
+use crate::duty::Duty;
+use crate::rpc;
+use alloy::eips::BlockId;
+use alloy::primitives::B256;
+use alloy::providers::DynProvider;
+use alloy::transports::{RpcError, TransportError};
+use contracts::ContractsAt;
+use dvp_core::context::now;
+use dvp_core::store::chain::{self as chain_store, Cursor};
+use dvp_core::store::reconcile::{self as store, NewRun, Scope};
+use dvp_core::store::{PgConnection, PgPool, StoreError};
+use dvp_domain::reconcile::{self as rules, Break, Contracts, Moment, Patience, Subject};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Subjects looked at together.
+const PAGE: i64 = 256;
+/// Ended settlements of a page that the contracts are asked about all the same.
+const SAMPLE: usize = 32;
+/// Kept final blocks whose hash is compared.
+const BLOCKS: i64 = 64;
+/// Runs kept of a chain.
+const RUNS: i64 = 200;
+
+/// Why there is no comparison.
+#[derive(Debug, thiserror::Error)]
+pub enum ReconcileError {
+    #[error("chain call failed: {0}")]
+    Rpc(#[from] TransportError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("nothing of chain {chain_id} was read yet")]
+    NotIndexed { chain_id: u64 },
+    #[error("no block that was read is final yet")]
+    NothingFinal,
+    #[error("the node is on chain {found}, not {expected}")]
+    WrongChain { expected: u64, found: u64 },
+}
+
+impl From<sqlx::Error> for ReconcileError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// How far back, and what counts as too long.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    pub patience: Patience,
+    /// Executions that ended earlier are looked at again only if the chain has something open for them.
+    pub ended_within: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { patience: Patience::default(), ended_within: Duration::from_secs(24 * 3600) }
+    }
+}
+
+/// What a comparison came to.
+#[derive(Debug, Clone)]
+pub struct Report {
+    pub run_id: i64,
+    pub chain_id: u64,
+    pub block_number: u64,
+    pub block_hash: B256,
+    /// Ids that were judged.
+    pub subjects: u64,
+    /// Those that the contracts were asked about.
+    pub asked: u64,
+    pub breaks: Vec<Break>,
+}
+
+/// Compares once and keeps the run. Endpoints are asked in turn until one answers everything.
+pub async fn reconcile(
+    pool: &PgPool,
+    config: &ChainConfig,
+    options: &Options,
+) -> Result<Report, ReconcileError> {
+    let mut last = None;
+    for url in std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls) {
+        let provider = rpc::connect(url)?;
+        match Comparison::run(pool, config, options, &provider).await {
+            Err(ReconcileError::Rpc(error)) => {
+                tracing::warn!(chain = config.name, %error, "an endpoint could not be compared with");
+                last = Some(ReconcileError::Rpc(error));
+            }
+            result => return result,
+        }
+    }
+    Err(last.unwrap_or(ReconcileError::NothingFinal))
+}
+
+/// Compares again and again until cancelled; one process at a time does, for each chain.
+pub async fn run_reconciler(
+    pool: PgPool,
+    config: ChainConfig,
+    options: Options,
+    every: Duration,
+    shutdown: CancellationToken,
+) {
+    let name = format!("reconcile:{}", config.chain_id);
+    while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
+        let mut due = tokio::time::Instant::now() + every;
+        while !shutdown.is_cancelled() && matches!(duty.keep(&pool).await, Ok(true)) {
+            tokio::select! {
+                () = shutdown.cancelled() => {}
+                () = tokio::time::sleep_until(due.min(tokio::time::Instant::now() + LOOK)) => {}
+            }
+            if shutdown.is_cancelled() || tokio::time::Instant::now() < due {
+                continue;
+            }
+            due = tokio::time::Instant::now() + every;
+            tell(&config, reconcile(&pool, &config, &options).await);
+        }
+        duty.release(&pool).await;
+    }
+}
+
+/// How often the duty is prolonged between runs.
+const LOOK: Duration = Duration::from_secs(2);
+
+fn tell(config: &ChainConfig, result: Result<Report, ReconcileError>) {
+    let chain = &config.name;
+    match result {
+        Ok(report) => {
+            for found in &report.breaks {
+                let (kind, action) = (found.kind.as_str(), found.action.as_str());
+                let (reference, entity) = (found.reference.as_deref(), found.entity.as_deref());
+                tracing::error!(chain, kind, action, reference, entity, detail = found.detail, "break");
+            }
+            let Report { run_id, block_number, subjects, asked, breaks, .. } = &report;
+            tracing::info!(chain, run_id, block_number, subjects, asked, breaks = breaks.len(), "reconciled");
+        }
+        Err(error) => tracing::warn!(chain, %error, "not reconciled; trying again later"),
+    }
+}
+
+struct Comparison<'a> {
+    conn: &'a mut PgConnection,
+    at: Option<ContractsAt<'a>>,
+    scope: Scope,
+    moment: Moment,
+    /// What is in the escrow at the block, by id.
+    open: BTreeMap<String, Contracts>,
+    /// Where in a page the sample begins.
+    salt: usize,
+    subjects: u64,
+    asked: u64,
+    breaks: Vec<Break>,
+}
+
+impl<'a> Comparison<'a> {
+    async fn run(
+        pool: &PgPool,
+        config: &'a ChainConfig,
+        options: &Options,
+        provider: &'a DynProvider,
+    ) -> Result<Report, ReconcileError> {
+        let chain_id = config.chain_id;
+        let started_at = now();
+        let mut snapshot = store::snapshot(pool).await?;
+        let cursor = chain_store::find_cursor(&mut snapshot, chain_id).await?;
+        let cursor = cursor.ok_or(ReconcileError::NotIndexed { chain_id })?;
+        let (block, ours) = final_block(&mut snapshot, provider, config, &cursor).await?;
+        let ended_within = i64::try_from(options.ended_within.as_millis()).unwrap_or(i64::MAX);
+        let scope = Scope {
+            chain_id: chain_id.cast_signed(),
+            facts_number: cursor.facts_number.cast_signed(),
+            block_number: block.number.cast_signed(),
+            ended_since: started_at.plus_millis(ended_within.saturating_neg()).to_utc(),
+        };
+        let moment = Moment { now: started_at, block_secs: block.timestamp, patience: options.patience };
+        let differs = rules::judge_block(block.number, &ours.to_string(), Some(&block.hash.to_string()));
+        let at = differs.is_none().then(|| ContractsAt::new(provider, &config.deployment, block.hash));
+        let salt = usize::try_from(started_at.millis()).unwrap_or_default();
+        let mut comparison = Comparison {
+            conn: &mut snapshot,
+            at,
+            scope,
+            moment,
+            open: BTreeMap::new(),
+            salt,
+            subjects: 0,
+            asked: 0,
+            breaks: differs.into_iter().collect(),
+        };
+        comparison.compare(provider).await?;
+        let Comparison { subjects, asked, breaks, .. } = comparison;
+        snapshot.rollback().await?;
+        let run = NewRun {
+            chain_id: chain_id.cast_signed(),
+            block_number: block.number.cast_signed(),
+            block_hash: ours.to_vec(),
+            block_secs: block.timestamp.cast_signed(),
+            subjects: subjects.cast_signed(),
+            asked: asked.cast_signed(),
+            started_at: started_at.to_utc(),
+            breaks,
+        };
+        let run_id = keep(pool, &run).await?;
+        let (block_number, block_hash) = (block.number, ours);
+        Ok(Report { run_id, chain_id, block_number, block_hash, subjects, asked, breaks: run.breaks })
+    }
+
+    async fn compare(&mut self, provider: &DynProvider) -> Result<(), ReconcileError> {
+        self.blocks(provider).await?;
+        self.counts().await?;
+        self.balances().await?;
+        self.executions().await?;
+        self.strangers().await
+    }
+
+    async fn blocks(&mut self, provider: &DynProvider) -> Result<(), ReconcileError> {
+        let kept = store::list_final_blocks(self.conn, &self.scope, BLOCKS).await?;
+        for (number, ours) in kept.into_iter().skip(1) {
+            let number = number.cast_unsigned();
+            let theirs = rpc::block(provider, BlockId::number(number)).await?;
+            let theirs = theirs.map(|block| block.hash.to_string());
+            self.breaks.extend(rules::judge_block(number, &ours, theirs.as_deref()));
+        }
+        Ok(())
+    }
+
+    async fn counts(&mut self) -> Result<(), ReconcileError> {
+        let Some(at) = &self.at else { return Ok(()) };
+        let contracts = at.numbered().map(|contract| contract.to_vec());
+        for count in store::count_events(self.conn, &self.scope, &contracts).await? {
+            let contract = alloy::primitives::Address::from_slice(&count.contract);
+            let emitted = at.seq(contract).await?;
+            let found = rules::judge_count(&contract.to_string(), emitted, count.last, count.kept);
+            self.breaks.extend(found);
+        }
+        Ok(())
+    }
+
+    /// What is open in the escrow, and whether its balances cover it.
+    async fn balances(&mut self) -> Result<(), ReconcileError> {
+        let Some(at) = &self.at else { return Ok(()) };
+        let mut after = Vec::new();
+        loop {
+            let page = store::list_open_entities(self.conn, &self.scope, &after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after.clone_from(last);
+            let ids: Vec<B256> = page.iter().map(|id| B256::from_slice(id)).collect();
+            for (id, contracts) in ids.iter().zip(at.read(&ids).await?) {
+                self.open.insert(id.to_string(), contracts);
+            }
+        }
+        let mut owed: BTreeMap<&str, u128> = BTreeMap::new();
+        for slot in self.open.values() {
+            let total = owed.entry(&slot.token).or_default();
+            *total = total.saturating_add(slot.amount.get());
+        }
+        for (token, open) in owed {
+            let held = at.escrow_balance(token).await?;
+            self.breaks.extend(rules::judge_balance(token, held, open));
+        }
+        Ok(())
+    }
+
+    async fn executions(&mut self) -> Result<(), ReconcileError> {
+        let mut after = String::new();
+        loop {
+            let (page, last) = store::list_booked(self.conn, &self.scope, &after, PAGE).await?;
+            let Some(last) = last else { return Ok(()) };
+            after = last;
+            self.judge(page).await?;
+        }
+    }
+
+    async fn strangers(&mut self) -> Result<(), ReconcileError> {
+        let mut after = Vec::new();
+        loop {
+            let page = store::list_lone_entities(self.conn, &self.scope, &after, PAGE).await?;
+            let Some(last) = page.last() else { break };
+            after = last.entity.parse::<B256>().unwrap_or_default().to_vec();
+            self.judge(page).await?;
+        }
+        let anchors = store::list_lone_anchors(self.conn, &self.scope, PAGE).await?;
+        self.breaks.extend(anchors.iter().map(|hash| rules::anchor_without_receipt(hash)));
+        Ok(())
+    }
+
+    async fn judge(&mut self, mut page: Vec<Subject>) -> Result<(), ReconcileError> {
+        self.ask(&mut page).await?;
+        for subject in &page {
+            self.subjects += 1;
+            self.asked += u64::from(subject.contracts.is_some());
+            self.breaks.extend(rules::judge(subject, &self.moment));
+        }
+        Ok(())
+    }
+
+    /// The contracts tell of everything that is open, of every live execution, and of some that have ended.
+    async fn ask(&mut self, page: &mut [Subject]) -> Result<(), ReconcileError> {
+        for subject in page.iter_mut() {
+            subject.contracts = self.open.remove(&subject.entity);
+        }
+        let Some(at) = &self.at else { return Ok(()) };
+        let live =
+            |subject: &Subject| subject.booked.as_ref().is_some_and(|booked| !booked.state.is_terminal());
+        let count = page.len();
+        let sampled = |index: usize| (index + self.salt) % count.max(1) < SAMPLE;
+        let wanted: Vec<usize> = (0..count)
+            .filter(|&index| page[index].contracts.is_none() && (live(&page[index]) || sampled(index)))
+            .collect();
+        let ids: Vec<B256> =
+            wanted.iter().map(|&index| page[index].entity.parse().unwrap_or_default()).collect();
+        for (index, contracts) in wanted.into_iter().zip(at.read(&ids).await?) {
+            page[index].contracts = Some(contracts);
+        }
+        Ok(())
+    }
+}
+
+/// The newest block that is final for the node and read and told by us, and its hash as we have it.
+async fn final_block(
+    conn: &mut PgConnection,
+    provider: &DynProvider,
+    config: &ChainConfig,
+    cursor: &Cursor,
+) -> Result<(rpc::BlockHead, B256), ReconcileError> {
+    let found = alloy::providers::Provider::get_chain_id(provider).await?;
+    if found != config.chain_id {
+        return Err(ReconcileError::WrongChain { expected: config.chain_id, found });
+    }
+    let finalized = match rpc::block(provider, BlockId::finalized()).await {
+        Ok(Some(block)) => block.number,
+        Ok(None) | Err(RpcError::ErrorResp(_)) => {
+            let depth = config.finality_depth.ok_or(ReconcileError::NothingFinal)?;
+            rpc::head(provider).await?.number.saturating_sub(depth)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let highest = finalized.min(cursor.facts_number);
+    let known = chain_store::known_hashes_below(conn, config.chain_id, highest.saturating_add(1), 1).await?;
+    let &(number, ours) = known.first().ok_or(ReconcileError::NothingFinal)?;
+    let block = rpc::block(provider, BlockId::number(number)).await?.ok_or(RpcError::NullResp)?;
+    Ok((block, ours))
+}
+
+async fn keep(pool: &PgPool, run: &NewRun) -> Result<i64, ReconcileError> {
+    let mut tx = pool.begin().await?;
+    let id = store::insert_run(&mut tx, run).await?;
+    store::delete_old_runs(&mut tx, run.chain_id, RUNS).await?;
+    tx.commit().await?;
+    Ok(id)
+}

@@ -1,0 +1,355 @@
+//! How chains are followed: news over a websocket, two chains side by side, a start after a reorg that nobody saw,
+//! and that going back undoes exactly what going on did.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use crate::support::{Chain, Running, Scene, eventually, raw};
+use alloy::primitives::{Address, B256};
+use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
+use dvp_chain_indexer::contracts::escrow::Escrow;
+use dvp_chain_indexer::indexer::{BackfillError, Indexer, Step, backfill};
+use dvp_chain_indexer::{rpc, run_indexer};
+use dvp_core::chain::ChainCommand;
+use dvp_core::embedded::TestDatabase;
+use dvp_core::store::PgPool;
+use dvp_core::store::chain::{self as store, BlockRow, Cursor, LogRow};
+use dvp_domain::reconcile::OnChain;
+use serde_json::json;
+use sqlx::Row;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+async fn read_to_the_head(chain: &Chain, indexer: &mut Indexer) -> Vec<Step> {
+    let lease = chain.lease("reader").await;
+    let mut steps = Vec::new();
+    loop {
+        let step = indexer.step(&lease).await.unwrap();
+        if step == Step::Idle {
+            lease.release(&chain.pool()).await.unwrap();
+            return steps;
+        }
+        steps.push(step);
+    }
+}
+
+async fn anchored(chain: &Chain, byte: u8) {
+    let call = ReceiptAnchor::anchorCall { contentHash: B256::repeat_byte(byte) };
+    let scene = &chain.scene;
+    assert!(scene.succeeds(&scene.relayer, scene.deployment.anchor, &call).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn news_over_the_websocket_ends_the_wait_for_the_next_look() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    // Without news the next look would come long after this test has failed.
+    chain.config.poll_interval = Duration::from_secs(3_600);
+    chain.config.ws_url = Some(chain.scene.node.ws_url());
+    let shutdown = CancellationToken::new();
+    let indexing = tokio::spawn(run_indexer(chain.pool(), chain.config.clone(), shutdown.clone()));
+    for byte in 1..=3 {
+        anchored(&chain, byte).await;
+        eventually("the block is read", async || {
+            // A block mined before the subscription is there is no news: the next one is.
+            chain.mined(1).await;
+            let head = rpc::head(&chain.scene.provider).await.unwrap().number;
+            let mut conn = chain.pool().acquire().await.unwrap();
+            let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap();
+            cursor.filter(|cursor| cursor.head_number + 1 >= head)
+        })
+        .await;
+        chain.fact(B256::repeat_byte(byte), "anchored").await;
+    }
+    shutdown.cancel();
+    indexing.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_chains_are_followed_side_by_side_and_never_mixed() {
+    let one = Chain::new(Scene::new().await).await;
+    let other = one.beside(Scene::on_chain(31_338).await);
+    assert_ne!(one.config.chain_id, other.config.chain_id);
+    let running = [Running::start(&one), Running::start(&other)];
+    let (first, second) = (one.scene.order(1).await, other.scene.order(2).await);
+    one.command("one", one.scene.create_command(&first)).await;
+    other.command("two", other.scene.create_command(&second)).await;
+    // The same receipt on both chains.
+    let hash = B256::repeat_byte(0x77);
+    one.command("three", ChainCommand::Anchor { content_hash: hash.to_string() }).await;
+    other.command("four", ChainCommand::Anchor { content_hash: hash.to_string() }).await;
+    one.fact(first.id, "created").await;
+    other.fact(second.id, "created").await;
+    for (chain, reference) in [(&one, "three"), (&other, "four")] {
+        chain.state(reference, "anchor", "done").await;
+    }
+    let seen = sqlx::query("select chain_id, entity, count(*) from chain_fact group by 1, 2 order by 1, 2")
+        .fetch_all(&one.pool())
+        .await
+        .unwrap();
+    let seen: Vec<(i64, B256, i64)> =
+        seen.iter().map(|row| (row.get(0), B256::from_slice(row.get(1)), row.get(2))).collect();
+    assert_eq!(
+        seen,
+        [(31_337, first.id, 1), (31_337, hash, 1), (31_338, second.id, 1), (31_338, hash, 1)],
+        "each chain's own, once"
+    );
+    // A reorg of one chain is none of the other's.
+    let _: serde_json::Value = raw(&one.scene.provider, "anvil_reorg", json!([2, []])).await;
+    eventually("the reorg is seen", async || {
+        let sql = "select 1 from chain_block where chain_id = 31337 and not canonical";
+        sqlx::query(sql).fetch_optional(&one.pool()).await.unwrap()
+    })
+    .await;
+    let sql = "select count(*) from chain_block where chain_id = 31338 and not canonical";
+    let orphans: i64 = sqlx::query_scalar(sql).fetch_one(&one.pool()).await.unwrap();
+    assert_eq!(orphans, 0);
+    for running in running {
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reorg_while_nobody_looked_is_unwound_at_the_next_start() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.mined(5).await;
+    anchored(&chain, 1).await;
+    chain.mined(2).await;
+    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    read_to_the_head(&chain, &mut indexer).await;
+    assert_eq!(chain.facts(B256::repeat_byte(1)).await.len(), 1);
+    drop(indexer);
+
+    // Meanwhile the chain left those blocks, and went on without the event.
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([4, []])).await;
+    chain.mined(3).await;
+    anchored(&chain, 2).await;
+    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    let steps = read_to_the_head(&chain, &mut indexer).await;
+    assert_eq!(steps.iter().filter(|step| **step == Step::Unwound).count(), 1, "{steps:?}");
+    let standing: Vec<Vec<u8>> =
+        sqlx::query_scalar("select entity from chain_fact where retracted_at is null order by id")
+            .fetch_all(&chain.pool())
+            .await
+            .unwrap();
+    assert_eq!(standing, [B256::repeat_byte(2).to_vec()]);
+    let head = rpc::head(&chain.scene.provider).await.unwrap();
+    let mut conn = chain.pool().acquire().await.unwrap();
+    let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap().unwrap();
+    assert_eq!((cursor.head_number, cursor.head_hash), (head.number, head.hash));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backfill_tells_how_far_it_is_and_is_refused_while_another_process_reads() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    (chain.config.finality_margin, chain.config.range_margin) = (0, 0);
+    for byte in 1..=4 {
+        anchored(&chain, byte).await;
+    }
+    chain.mined(300).await;
+    let lease = chain.lease(&format!("indexer:{}", chain.config.chain_id)).await;
+    let stop = CancellationToken::new;
+    let refused = backfill(chain.pool(), chain.config.clone(), |_| {}, stop()).await;
+    assert!(matches!(refused, Err(BackfillError::Taken)), "{refused:?}");
+    lease.release(&chain.pool()).await.unwrap();
+
+    let mut told = Vec::new();
+    let done = backfill(chain.pool(), chain.config.clone(), |at| told.push(*at), stop()).await.unwrap();
+    let head = rpc::head(&chain.scene.provider).await.unwrap().number;
+    assert_eq!((done.at, done.to, done.events), (head, head, 4));
+    assert!(told.len() > 1 && told.is_sorted_by_key(|at| at.at), "{told:?}");
+    // Once more: there is nothing to do.
+    let again = backfill(chain.pool(), chain.config.clone(), |_| {}, stop()).await.unwrap();
+    assert_eq!((again.from, again.at, again.events), (head, head, 0));
+}
+
+#[tokio::test]
+async fn at_every_second_around_the_timelock_either_release_or_refund_is_open() {
+    let scene = Scene::new().await;
+    let (at, escrow, order) = (scene.deployment.settler, scene.deployment.escrow, scene.order(1).await);
+    assert!(scene.succeeds(&scene.relayer, at, &scene.create_call(&order, scene.signed(&order))).await);
+    let release = Escrow::releaseCall { id: order.id, preimage: order.preimage };
+    let refund = Escrow::refundCall { id: order.id };
+    for offset in -6_i64..=6 {
+        let timestamp = order.timelock.checked_add_signed(offset).unwrap();
+        let mut done = Vec::new();
+        for call in ["release", "refund"] {
+            let snapshot: String = raw(&scene.provider, "evm_snapshot", json!([])).await;
+            scene.next_block_at(timestamp).await;
+            done.push(match call {
+                "release" => scene.succeeds(&scene.admin, escrow, &release).await,
+                _ => scene.succeeds(&scene.admin, escrow, &refund).await,
+            });
+            assert_eq!(scene.now().await, timestamp);
+            assert!(raw::<bool>(&scene.provider, "evm_revert", json!([snapshot])).await);
+        }
+        assert_eq!(done, [offset < 0, offset >= 0], "{offset} s from the timelock");
+    }
+}
+
+/// SplitMix64, so that a failure names its seed.
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+const CHAIN: u64 = 7;
+const CONTRACT: Address = Address::repeat_byte(0xc0);
+
+/// All that anybody reads of the projections.
+#[derive(Debug, PartialEq, Eq)]
+struct Projected {
+    head: (u64, B256, u64),
+    blocks: Vec<(i64, Vec<u8>)>,
+    settlements: BTreeMap<Vec<u8>, String>,
+    last_seq: u64,
+    facts: Vec<(Vec<u8>, i64, String)>,
+    commands: Vec<(String, String, String)>,
+}
+
+async fn projected(pool: &PgPool) -> Projected {
+    let mut conn = pool.acquire().await.unwrap();
+    let cursor = store::find_cursor(&mut conn, CHAIN).await.unwrap().unwrap();
+    let blocks = sqlx::query_as("select number, hash from chain_block where canonical order by number");
+    let blocks = blocks.fetch_all(&mut *conn).await.unwrap();
+    let logs: Vec<(Vec<u8>, String)> = sqlx::query_as(
+        "select entity, event from chain_log where canonical order by block_number, log_index",
+    )
+    .fetch_all(&mut *conn)
+    .await
+    .unwrap();
+    let mut settlements: BTreeMap<Vec<u8>, OnChain> = BTreeMap::new();
+    for (entity, event) in logs {
+        let state = settlements.entry(entity).or_default();
+        *state = state.after(&event);
+    }
+    let settlements = settlements.into_iter().map(|(id, state)| (id, format!("{state:?}"))).collect();
+    let seqs = store::last_seqs(&mut conn, CHAIN, &[CONTRACT]).await.unwrap();
+    let facts = sqlx::query_as(
+        "select block_hash, log_index, kind from chain_fact where retracted_at is null
+         order by block_number, log_index",
+    );
+    let facts = facts.fetch_all(&mut *conn).await.unwrap();
+    let commands =
+        sqlx::query_as("select reference, kind, state from chain_command order by reference, kind");
+    let commands = commands.fetch_all(&mut *conn).await.unwrap();
+    let head = (cursor.head_number, cursor.head_hash, cursor.facts_number);
+    let last_seq = seqs.get(&CONTRACT).copied().unwrap_or_default();
+    Projected { head, blocks, settlements, last_seq, facts, commands }
+}
+
+/// A block with some events that can happen now, each told of.
+fn block(rng: &mut Rng, parent: &Cursor, stages: &mut [usize; 4], seq: &mut u64) -> (BlockRow, Vec<LogRow>) {
+    const STEPS: [(&str, &str); 3] = [("Created", "created"), ("Filled", "filled"), ("Settled", "settled")];
+    let hash = alloy::primitives::keccak256(rng.next().to_be_bytes());
+    let number = parent.head_number + 1;
+    let row = BlockRow { number, hash, parent: parent.head_hash, timestamp: number, verified_by: "test" };
+    let mut logs = Vec::new();
+    for log_index in 0..rng.below(4) {
+        let entity = usize::try_from(rng.below(4)).unwrap();
+        let Some((event, kind)) = STEPS.get(stages[entity]).copied() else { continue };
+        stages[entity] += 1;
+        *seq += 1;
+        logs.push(LogRow {
+            block_hash: hash,
+            log_index,
+            block_number: number,
+            timestamp: number,
+            tx_hash: B256::repeat_byte(1),
+            contract: CONTRACT,
+            event,
+            entity: B256::repeat_byte(u8::try_from(entity).unwrap() + 1),
+            seq: *seq,
+            fact: Some(json!({"kind": kind, "amount": "1", "timelock": 1, "payout_ref": "0x"})),
+        });
+    }
+    (row, logs)
+}
+
+async fn apply(pool: &PgPool, from: &Cursor, row: &BlockRow, logs: &[LogRow]) -> Cursor {
+    let number = row.number;
+    let to = Cursor { head_number: number, head_hash: row.hash, facts_number: number, ..from.clone() };
+    let mut tx = pool.begin().await.unwrap();
+    store::record_blocks(&mut tx, from, &to, std::slice::from_ref(row), logs).await.unwrap();
+    store::emit_facts(&mut tx, CHAIN, from.facts_number, number).await.unwrap();
+    store::complete_commands(&mut tx, CHAIN).await.unwrap();
+    tx.commit().await.unwrap();
+    Cursor { version: from.version + 1, ..to }
+}
+
+#[tokio::test]
+async fn taking_blocks_back_undoes_what_they_did_whatever_they_held() {
+    let database = TestDatabase::create().await;
+    let pool = database.pool();
+    for seed in 0..25 {
+        sqlx::raw_sql("truncate chain_cursor, chain_block, chain_log, chain_fact, chain_command cascade")
+            .execute(pool)
+            .await
+            .unwrap();
+        let start = Cursor {
+            chain_id: CHAIN,
+            head_number: 10,
+            head_hash: B256::repeat_byte(9),
+            final_number: 10,
+            facts_number: 10,
+            version: 0,
+            halted: None,
+        };
+        let first = BlockRow {
+            number: 10,
+            hash: start.head_hash,
+            parent: B256::ZERO,
+            timestamp: 10,
+            verified_by: "test",
+        };
+        let mut tx = pool.begin().await.unwrap();
+        store::insert_cursor(&mut tx, &start, &first).await.unwrap();
+        tx.commit().await.unwrap();
+        for (entity, kind) in (1..=4_u8).flat_map(|entity| ["create", "fill", "settle"].map(|k| (entity, k)))
+        {
+            sqlx::query(
+                "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state)
+                 values ($1, $2, 'i', $3, $4, '{}', 'sent')",
+            )
+            .bind(CHAIN.cast_signed())
+            .bind(format!("order {entity}"))
+            .bind(vec![entity; 32])
+            .bind(kind)
+            .execute(pool)
+            .await
+            .unwrap();
+        }
+        let mut rng = Rng(seed);
+        let (mut cursor, mut stages, mut seq) = (start, [0; 4], 0);
+        // What there was at each height of the chain as it stands.
+        let mut heights = vec![(cursor.clone(), stages, seq, projected(pool).await)];
+        for _ in 0..14 {
+            if rng.below(3) == 0 && heights.len() > 1 {
+                let back = usize::try_from(rng.below(u64::try_from(heights.len()).unwrap())).unwrap();
+                heights.truncate(back + 1);
+                let (to, ..) = &heights[back];
+                let mut tx = pool.begin().await.unwrap();
+                store::unwind_to(&mut tx, &cursor, to.head_number, to.head_hash).await.unwrap();
+                tx.commit().await.unwrap();
+                let version = cursor.version + 1;
+                let (to, before_stages, before_seq, before) = &heights[back];
+                assert_eq!(projected(pool).await, *before, "seed {seed}");
+                (cursor, stages, seq) = (Cursor { version, ..to.clone() }, *before_stages, *before_seq);
+            } else {
+                let (row, logs) = block(&mut rng, &cursor, &mut stages, &mut seq);
+                cursor = apply(pool, &cursor, &row, &logs).await;
+                heights.push((cursor.clone(), stages, seq, projected(pool).await));
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+use super::*;
+use crate::decision::OrderKind;
+use crate::settlement::{Failure, Finality, LegDone, Lock, Stage, tests::terms_of};
+
+const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+const MOMENT: Moment = Moment {
+    now: NOW,
+    block_secs: 1_800_000_000,
+    patience: Patience { idle_ms: 60_000, settle_ms: 30_000, anchor_ms: 30_000, expiring_ms: 600_000 },
+};
+const LONG_AGO: Timestamp = Timestamp::from_millis(1_799_999_900_000);
+
+fn lock() -> Lock {
+    Lock { tx_hash: "0xl".into(), timelock_expires_at: NOW, refunded: false }
+}
+
+fn done() -> LegDone {
+    LegDone { provider_reference: "ref".into(), occurred_at: NOW }
+}
+
+fn failure() -> Failure {
+    Failure { stage: Stage::Payout, code: "c".into(), message: "m".into(), retryable: false }
+}
+
+fn finality() -> Finality {
+    Finality { tx_hash: "0xa".into(), contract_address: "0xC".into(), chain_id: 1 }
+}
+
+fn completed() -> State {
+    State::Completed {
+        lock: Some(lock()),
+        offramp: Some(done()),
+        payout: done(),
+        settle_tx: Some("0xs".into()),
+        finality: Some(finality()),
+    }
+}
+
+fn releasing() -> State {
+    State::Releasing { lock: lock(), offramp: Some(done()), payout: done(), filled: false }
+}
+
+fn converting() -> State {
+    State::Converting { lock: Some(lock()), leg: Default::default() }
+}
+
+fn failed() -> State {
+    State::PayoutFailed { lock: Some(lock()), offramp: None, failure: failure(), refunded: false }
+}
+
+/// A settlement whose every telling agrees, with the events named.
+fn subject(state: State, events: &[&str]) -> Subject {
+    let terms = terms_of(OrderKind::TokenToFiat);
+    let now = events.iter().fold(OnChain::default(), |state, event| state.after(event));
+    let locked = (now.settler != SettlerState::None).then_some(terms.input.amount);
+    let receipt = matches!(state, State::Completed { .. }).then(|| Receipted {
+        content_hash: "0xh".into(),
+        computed_hash: "0xh".into(),
+        anchor: Some(Anchored { tx_hash: "0xa".into(), contract: "0xc".into() }),
+    });
+    let contracts = Contracts {
+        state: now,
+        amount: terms.input.amount,
+        token: "0xt".into(),
+        fill_deadline: MOMENT.block_secs + 3_600,
+        timelock: MOMENT.block_secs + 7_200,
+    };
+    Subject {
+        entity: "0xe".into(),
+        booked: Some(Booked { terms, state, changed_at: NOW, receipt, failed_command: None }),
+        kept: Kept { now, at_block: now, locked, paid: None },
+        contracts: Some(contracts),
+    }
+}
+
+const LOCKED: &[&str] = &["Created", "Locked"];
+const SETTLED: &[&str] = &["Created", "Locked", "Filled", "Settled", "Released"];
+const CANCELLED: &[&str] = &["Created", "Locked", "Cancelled", "Refunded"];
+
+fn kinds(subject: &Subject) -> Vec<&'static str> {
+    judge(subject, &MOMENT).iter().map(|found| found.kind.as_str()).collect()
+}
+
+#[test]
+fn a_settlement_on_its_way_is_no_break_at_any_step() {
+    let failed_on_chain = State::Failed { failure: failure() };
+    let refunded =
+        State::PayoutFailed { lock: Some(lock()), offramp: None, failure: failure(), refunded: true };
+    let steps: [(State, &[&str]); 13] = [
+        (State::Accepted, &[]),
+        (State::Cancelled, &[]),
+        (State::Expired, &[]),
+        (failed_on_chain, &[]),
+        (State::Locking, &[]),
+        (State::Locking, LOCKED),
+        (converting(), LOCKED),
+        (releasing(), LOCKED),
+        (releasing(), &["Created", "Locked", "Filled"]),
+        (releasing(), SETTLED),
+        (completed(), SETTLED),
+        (failed(), LOCKED),
+        (refunded, CANCELLED),
+    ];
+    for (state, events) in steps {
+        let told = format!("{state:?} {events:?}");
+        let mut subject = subject(state, events);
+        assert_eq!(kinds(&subject), [""; 0], "{told}");
+        subject.contracts = None;
+        assert_eq!(kinds(&subject), [""; 0], "{told}, not asked");
+    }
+}
+
+#[test]
+fn money_for_money_has_nothing_to_do_with_the_escrow() {
+    let state = State::Completed {
+        lock: None,
+        offramp: None,
+        payout: done(),
+        settle_tx: None,
+        finality: Some(finality()),
+    };
+    let mut subject = subject(state, &[]);
+    subject.booked.as_mut().unwrap().terms = terms_of(OrderKind::FiatToFiat);
+    assert_eq!(kinds(&subject), [""; 0]);
+}
+
+#[test]
+fn an_execution_past_the_final_block_is_no_break_yet() {
+    let mut subject = subject(converting(), LOCKED);
+    subject.kept.at_block = OnChain::default();
+    subject.contracts.as_mut().unwrap().state = OnChain::default();
+    assert_eq!(kinds(&subject), [""; 0]);
+}
+
+/// What is wrong, and the one name for it.
+type Planted = (&'static str, State, &'static [&'static str], fn(&mut Subject));
+
+fn booked(subject: &mut Subject) -> &mut Booked {
+    subject.booked.as_mut().unwrap()
+}
+
+fn contracts(subject: &mut Subject) -> &mut Contracts {
+    subject.contracts.as_mut().unwrap()
+}
+
+#[test]
+fn each_planted_break_is_found_and_nothing_else_is() {
+    let house_paid = State::Completed {
+        lock: Some(Lock { refunded: true, ..lock() }),
+        offramp: Some(done()),
+        payout: done(),
+        settle_tx: None,
+        finality: Some(finality()),
+    };
+    let planted: Vec<Planted> = vec![
+        ("lock_without_execution", State::Accepted, LOCKED, |s| s.booked = None),
+        ("lock_without_execution", State::Cancelled, LOCKED, |_| {}),
+        ("execution_without_lock", converting(), &[], |_| {}),
+        ("execution_without_lock", completed(), &[], |_| {}),
+        ("amount_mismatch", converting(), LOCKED, |s| s.kept.locked = Some(Minor::new(1))),
+        ("amount_mismatch", converting(), LOCKED, |s| contracts(s).amount = Minor::new(1)),
+        ("paid_not_settled", releasing(), LOCKED, |s| booked(s).changed_at = LONG_AGO),
+        ("paid_not_settled", completed(), LOCKED, |_| {}),
+        ("paid_not_settled", house_paid, CANCELLED, |_| {}),
+        ("settled_not_paid", converting(), SETTLED, |_| {}),
+        ("settled_not_paid", failed(), SETTLED, |_| {}),
+        ("anchor_missing", completed(), SETTLED, |s| booked(s).receipt = None),
+        ("anchor_missing", completed(), SETTLED, |s| {
+            booked(s).receipt.as_mut().unwrap().anchor = None;
+        }),
+        ("anchor_mismatch", completed(), SETTLED, |s| {
+            booked(s).receipt.as_mut().unwrap().computed_hash = "0xother".into();
+        }),
+        ("anchor_mismatch", completed(), SETTLED, |s| {
+            booked(s).receipt.as_mut().unwrap().anchor.as_mut().unwrap().tx_hash = "0xother".into();
+        }),
+        ("timelock_expiring", converting(), LOCKED, |s| contracts(s).timelock = MOMENT.block_secs + 500),
+        ("refund_due", converting(), LOCKED, |s| contracts(s).timelock = MOMENT.block_secs),
+        ("refund_due", failed(), LOCKED, |s| contracts(s).fill_deadline = MOMENT.block_secs),
+        ("stuck", State::Locking, &[], |s| booked(s).changed_at = LONG_AGO),
+        ("stuck", releasing(), LOCKED, |s| booked(s).failed_command = Some("settle".into())),
+        ("payout_without_execution", State::Accepted, &["Paid"], |s| s.booked = None),
+        ("index_mismatch", converting(), LOCKED, |s| contracts(s).state = OnChain::default()),
+    ];
+    for (expected, state, events, plant) in planted {
+        let mut subject = subject(state, events);
+        plant(&mut subject);
+        assert_eq!(kinds(&subject), [expected], "{subject:?}");
+    }
+}
+
+#[test]
+fn a_token_payout_is_held_against_the_order() {
+    let terms = terms_of(OrderKind::FiatToToken);
+    let pays = |state, paid| {
+        let mut subject = subject(state, if paid { &["Paid"] } else { &[] });
+        subject.kept.paid = paid.then_some(terms.output.amount);
+        booked(&mut subject).terms = terms.clone();
+        subject
+    };
+    let completed = State::Completed {
+        lock: None,
+        offramp: None,
+        payout: done(),
+        settle_tx: None,
+        finality: Some(finality()),
+    };
+    let gave_up = State::PayoutFailed { lock: None, offramp: None, failure: failure(), refunded: false };
+    assert_eq!(kinds(&pays(completed.clone(), true)), [""; 0]);
+    assert_eq!(kinds(&pays(completed.clone(), false)), ["settled_not_paid"]);
+    assert_eq!(kinds(&pays(gave_up, true)), ["paid_not_settled"]);
+    let mut other = pays(completed, true);
+    other.kept.paid = Some(Minor::new(1));
+    assert_eq!(kinds(&other), ["amount_mismatch"]);
+}
+
+#[test]
+fn counts_blocks_and_balances_are_breaks_when_they_differ() {
+    let of = |found: Option<Break>| found.map(|found| found.kind);
+    assert_eq!(of(judge_count("0xc", 3, 3, 3)), None);
+    assert_eq!(of(judge_count("0xc", 4, 3, 3)), Some(BreakKind::IndexMismatch));
+    assert_eq!(of(judge_count("0xc", 3, 3, 2)), Some(BreakKind::IndexMismatch));
+    assert_eq!(of(judge_balance("0xt", 5, 5)), None);
+    assert_eq!(of(judge_balance("0xt", 4, 5)), Some(BreakKind::EscrowShort));
+    assert_eq!(of(judge_block(7, "0xa", Some("0xa"))), None);
+    assert_eq!(of(judge_block(7, "0xa", None)), Some(BreakKind::IndexMismatch));
+}
+
+#[test]
+fn names_are_read_back() {
+    for kind in BreakKind::ALL {
+        assert_eq!(BreakKind::parse(kind.as_str()), Some(kind));
+        assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
+    }
+    assert_eq!(BreakKind::parse("else"), None);
+}

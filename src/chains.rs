@@ -1,0 +1,32 @@
+//! Which chains a command is about: a sandbox's own, or one that is named by its node and its contracts' record.
+
+use anyhow::{Context as _, bail};
+use dvp_chain_indexer::ChainConfig;
+use dvp_chain_indexer::deploy::Deployment;
+
+use crate::access::{Place, text};
+use crate::cli::ChainPlace;
+use crate::sandbox::files;
+
+/// The service's chain as the indexer reads it.
+pub(crate) fn find(args: &ChainPlace, place: &Place) -> anyhow::Result<ChainConfig> {
+    if let (Some(path), [url, further @ ..]) = (&args.deployment, args.rpc_url.as_slice()) {
+        let record = std::fs::read(path).with_context(|| path.display().to_string())?;
+        let deployment = serde_json::from_slice(&record).with_context(|| path.display().to_string())?;
+        return Ok(named(url, further, deployment));
+    }
+    match place {
+        Place::Sandbox { dir, ready } => {
+            let deployment = files::read_deployment(dir)?;
+            let config = ChainConfig::development(text(ready, "/chain/rpcUrl")?, deployment);
+            Ok(ChainConfig { name: text(ready, "/chain/name")?.to_owned(), ..config })
+        }
+        Place::Configured(_) => bail!("give --rpc-url and --deployment"),
+    }
+}
+
+/// A chain of its own: finality is the node's word.
+fn named(url: &str, further: &[String], deployment: Deployment) -> ChainConfig {
+    let name = format!("chain {}", deployment.chain_id);
+    ChainConfig { further_rpc_urls: further.to_vec(), ..ChainConfig::public(&name, url, deployment) }
+}

@@ -1,0 +1,110 @@
+//! `dvp chain …` and `dvp reconcile`
+
+use std::path::PathBuf;
+
+use alloy::primitives::Address;
+use clap::{Args, Subcommand};
+use dvp_chain_indexer::KeySource;
+use dvp_chain_indexer::deploy::TokenSpec;
+
+use super::PlaceArgs;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ChainCommand {
+    /// Put the contracts on a chain, or add to them what is missing.
+    ///
+    /// FILE records where they are; with it, what is there already is left alone. The account that deploys becomes
+    /// the contracts' administrator and must not be one of the relayer's.
+    #[command(
+        after_help = "Example:\n  dvp chain deploy --rpc-url http://127.0.0.1:8545 --admin env:ADMIN_KEY --relayer 0x… --solver 0x… --deployment deployment.json"
+    )]
+    Deploy(ChainDeploy),
+    /// Read a chain up to its head and say how far it is.
+    ///
+    /// What was read stays: a backfill that was stopped goes on from there. Refused while a running service reads
+    /// the chain, whose `dvp chain status` tells the same.
+    #[command(
+        after_help = "Example:\n  dvp chain backfill --config dvp.toml --rpc-url http://127.0.0.1:8545 --deployment deployment.json"
+    )]
+    Backfill(ChainPlace),
+    /// Follow a halted chain again, from the newest block that it shares with what was read.
+    ///
+    /// What was read after that block is taken back. Ask several nodes of your own choice which branch is real first.
+    #[command(
+        after_help = "Example:\n  dvp chain resume --chain-id 1 --shared-block 21000000 --config dvp.toml"
+    )]
+    Resume(ChainResume),
+    /// How the chains are followed: heads, backfills, holds and halts, the relayer's accounts.
+    ///
+    /// Exit code 1 when a chain is halted or held, or an account of the relayer's runs low.
+    #[command(after_help = "Example:\n  dvp chain status --dir .dvp --json")]
+    Status(PlaceArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChainDeploy {
+    /// A node of the chain.
+    #[arg(long, value_name = "URL")]
+    pub rpc_url: String,
+    /// The key of the account that deploys: env:NAME, file:PATH or keystore:PATH#PASSWORD_ENV.
+    #[arg(long, value_name = "PLACE")]
+    pub admin: KeySource,
+    /// An account that may create, fill, settle and pay; several are several of these.
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    pub relayer: Vec<Address>,
+    /// A wallet that released funds may go to; several are several of these.
+    #[arg(long, value_name = "ADDRESS")]
+    pub solver: Vec<Address>,
+    /// A test token to deploy, as SYMBOL:DECIMALS; for chains where everything is made up.
+    #[arg(long, value_name = "TOKEN", value_parser = token)]
+    pub token: Vec<TokenSpec>,
+    /// Where the contracts are recorded.
+    #[arg(long, value_name = "FILE")]
+    pub deployment: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn token(text: &str) -> Result<TokenSpec, String> {
+    let (symbol, decimals) = text.split_once(':').ok_or("a token is SYMBOL:DECIMALS")?;
+    let decimals = decimals.parse().map_err(|_| "decimals are a number up to 255".to_owned())?;
+    Ok(TokenSpec { symbol: symbol.to_owned(), name: symbol.to_owned(), decimals })
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChainResume {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// The halted chain.
+    #[arg(long, value_name = "ID")]
+    pub chain_id: u64,
+    /// The newest block that both have; it counts as final from then on.
+    #[arg(long, value_name = "NUMBER")]
+    pub shared_block: u64,
+}
+
+/// A service and one of its chains.
+#[derive(Debug, Args)]
+pub(crate) struct ChainPlace {
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// A node of the chain; several are several of these, the first one by preference.
+    #[arg(long, value_name = "URL", requires = "deployment")]
+    pub rpc_url: Vec<String>,
+    /// The record that `dvp chain deploy` wrote.
+    #[arg(long, value_name = "FILE", requires = "rpc_url")]
+    pub deployment: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReconcileArgs {
+    #[command(flatten)]
+    pub chain: ChainPlace,
+    /// Executions that ended in the last so many hours are compared; live ones and open funds always are.
+    #[arg(long, value_name = "HOURS", default_value_t = 24)]
+    pub hours: u64,
+    /// Show the last so many runs instead of comparing.
+    #[arg(long, value_name = "COUNT")]
+    pub runs: Option<u32>,
+}

@@ -1,0 +1,240 @@
+//! The books are held against the chain; breaks are planted in both, and all of them are found, and nothing else.
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use alloy::primitives::{Address, B256, U256, keccak256};
+use alloy::providers::{DynProvider, Provider, ProviderBuilder};
+use alloy::sol_types::SolValue;
+use serde_json::{Value, json};
+use sqlx::PgConnection;
+
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+fn dvp(sandbox: &Sandbox, words: &[&str]) -> (Output, Value) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
+    command.args(words).arg("--json").arg("--dir").arg(sandbox.dir());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+    (output, said)
+}
+
+/// Breaks as (type, execution).
+type Found = BTreeSet<(String, String)>;
+
+fn reconcile(sandbox: &Sandbox) -> (Found, Value) {
+    let (output, said) = dvp(sandbox, &["reconcile"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(said.is_object(), "{errors}");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let breaks = said["breaks"].as_array().unwrap();
+    assert_eq!(output.status.code(), Some(i32::from(!breaks.is_empty())), "{said}");
+    let found = breaks.iter().map(|found| (text(&found["type"]), text(&found["reference"])));
+    (found.collect(), said)
+}
+
+/// Compares until it comes to this, as the chain's final block moves on.
+async fn until(sandbox: &Sandbox, expected: &Found) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        let (found, said) = reconcile(sandbox);
+        if found == *expected {
+            return said;
+        }
+        assert!(Instant::now() < deadline, "expected {expected:#?}, found {said:#}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Takes orders to where the last digits of their account lead them, and gives their references.
+async fn orders(sandbox: &Sandbox, partner: &Partner, accounts: &[(usize, &str, &str)]) -> Vec<String> {
+    let mut references = Vec::new();
+    for (wallet, account, _) in accounts {
+        let order = partner.order(sandbox, *wallet, account).await;
+        let (status, accepted) = partner.submit(&order).await;
+        assert_eq!(status, 202, "{accepted}");
+        references.push(accepted["reference"].as_str().unwrap().to_owned());
+    }
+    let mut conn = sandbox.database().await;
+    for (reference, (_, _, state)) in references.iter().zip(accounts) {
+        eventually(&mut conn, reference, state).await;
+    }
+    references
+}
+
+async fn eventually(conn: &mut PgConnection, reference: &str, wanted: &str) {
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        let sql = "select case when state -> 'finality' is not null and state ->> 'finality' is not null \
+                               then 'anchored' else state_name end from execution where reference = $1";
+        let (state,): (String,) = sqlx::query_as(sql).bind(reference).fetch_one(&mut *conn).await.unwrap();
+        if state == wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{reference} is {state}, not {wanted}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn run(conn: &mut PgConnection, sql: &'static str, reference: &str) {
+    let done = sqlx::query(sql).bind(reference).execute(conn).await.unwrap();
+    assert_eq!(done.rows_affected(), 1, "{sql}");
+}
+
+/// An execution of our books alone, like another one but for its state.
+async fn invent(conn: &mut PgConnection, like: &str, name: &str, state: &Value) -> String {
+    let reference = format!("exe_{name}");
+    sqlx::query(
+        "insert into intent (partner_id, livemode, intent_id, reference, request) \
+         select partner_id, livemode, $2::text, $2::text, request from intent where reference = $1",
+    )
+    .bind(like)
+    .bind(&reference)
+    .execute(&mut *conn)
+    .await
+    .unwrap();
+    sqlx::query(
+        "insert into execution (reference, partner_id, livemode, intent_id, entity, terms, state_name, state, \
+                                version, last_sequence, accepted_at, terminal_at) \
+         select $2::text, partner_id, livemode, $2::text, sha256(convert_to($2::text, 'UTF8')), jsonb_set(terms, '{reference}', to_jsonb($2::text)), \
+                $3::jsonb ->> 'state', $3::jsonb, 1, 0, now() - interval '1 hour', \
+                case when $3::jsonb ->> 'state' = 'completed' then now() end \
+         from execution where reference = $1",
+    )
+    .bind(like)
+    .bind(&reference)
+    .bind(state)
+    .execute(conn)
+    .await
+    .unwrap();
+    reference
+}
+
+fn node(sandbox: &Sandbox) -> DynProvider {
+    ProviderBuilder::new().connect_http(sandbox.text("/chain/rpcUrl").parse().unwrap()).erased()
+}
+
+/// The escrow's balance of the first token becomes nothing; OpenZeppelin keeps balances in slot 0.
+async fn rob_the_escrow(sandbox: &Sandbox) {
+    let address = |pointer: &str| -> Address { sandbox.text(pointer).parse().unwrap() };
+    let slot = keccak256((address("/chain/contracts/escrow"), U256::ZERO).abi_encode());
+    let params = json!([address("/chain/tokens/0/address"), slot, B256::ZERO]);
+    let _: Value = node(sandbox).raw_request("anvil_setStorageAt".into(), params).await.unwrap();
+}
+
+const COMPLETED: [(usize, &str, &str); 4] = [
+    (0, "000123456789", "anchored"),
+    (1, "000123456789", "anchored"),
+    (2, "000123456789", "anchored"),
+    (3, "000123456789", "anchored"),
+];
+const OPEN: [(usize, &str, &str); 3] =
+    [(4, "000123450002", "payout_failed"), (5, "000123450007", "paying"), (6, "000123450007", "paying")];
+const OPEN_TOO: [(usize, &str, &str); 2] = [(0, "000123450007", "paying"), (1, "000123450007", "paying")];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn planted_breaks_of_every_type_are_found_and_nothing_else_is() {
+    let sandbox = Sandbox::start().await;
+    let partner = Partner::of(&sandbox);
+    let done = orders(&sandbox, &partner, &COMPLETED).await;
+    let open = orders(&sandbox, &partner, &OPEN).await;
+    let more = orders(&sandbox, &partner, &OPEN_TOO).await;
+    let said = until(&sandbox, &Found::new()).await;
+    assert_eq!(said["compared"], 9, "{said}");
+
+    let mut conn = sandbox.database().await;
+    let mut expected = Found::new();
+    let mut expect = |kind: &str, reference: &str| {
+        expected.insert((kind.to_owned(), reference.to_owned()));
+    };
+    let release = "update execution set state_name = 'payout_failed', state = jsonb_build_object('state', \
+                   'payout_failed', 'lock', state -> 'lock', 'offramp', null, 'refunded', false, 'failure', \
+                   jsonb_build_object('stage', 'payout', 'code', 'c', 'message', 'm', 'retryable', false)) \
+                   where reference = $1";
+    run(&mut conn, release, &done[0]).await;
+    expect("settled_not_paid", &done[0]);
+    run(&mut conn, "update receipt set body = replace(body, 'USD', 'EUR') where reference = $1", &done[1])
+        .await;
+    expect("anchor_mismatch", &done[1]);
+    let other_amount =
+        "update execution set terms = jsonb_set(terms, '{input,amount}', '\"1\"') where reference = $1";
+    run(&mut conn, other_amount, &done[2]).await;
+    expect("amount_mismatch", &done[2]);
+    let omitted = "delete from chain_log where event = 'Filled' and entity = \
+                   (select entity from execution where reference = $1)";
+    run(&mut conn, omitted, &done[3]).await;
+    expect("index_mismatch", "");
+    let gave_up = "update execution set state_name = 'cancelled', state = '{\"state\": \"cancelled\"}', \
+                   terminal_at = now() where reference = $1";
+    run(&mut conn, gave_up, &open[1]).await;
+    expect("lock_without_execution", &open[1]);
+    let leg = json!({"provider_reference": "p", "occurred_at": 0});
+    let lock = json!({"tx_hash": "0x01", "timelock_expires_at": 0, "refunded": false});
+    let paid = json!({"state": "completed", "lock": null, "offramp": null, "payout": leg, "settle_tx": null,
+                      "finality": null});
+    let invented = invent(&mut conn, &done[3], "paid", &paid).await;
+    expect("anchor_missing", &invented);
+    let converting = json!({"state": "converting", "lock": lock,
+                            "leg": {"in_progress": false, "provider_reference": null}});
+    let invented = invent(&mut conn, &done[3], "counting", &converting).await;
+    expect("execution_without_lock", &invented);
+    let invented = invent(&mut conn, &done[3], "idle", &json!({"state": "locking"})).await;
+    expect("stuck", &invented);
+    let paid = "update execution set state_name = 'completed', terminal_at = now(), state = jsonb_build_object( \
+                'state', 'completed', 'lock', state -> 'lock', 'offramp', null, 'settle_tx', '0x02', 'payout', \
+                jsonb_build_object('provider_reference', 'p', 'occurred_at', 0), 'finality', null) \
+                where reference = $1";
+    run(&mut conn, paid, &more[0]).await;
+    sqlx::query(
+        "insert into receipt (reference, body, content_hash, issued_at) \
+         values ($1, '{}', sha256('{}'::bytea), now())",
+    )
+    .bind(&more[0])
+    .execute(&mut conn)
+    .await
+    .unwrap();
+    expect("paid_not_settled", &more[0]);
+    rob_the_escrow(&sandbox).await;
+    expect("escrow_short", "");
+    until(&sandbox, &expected).await;
+
+    // Ten minutes before the timelock, long after the fill deadline: what failed is due, what lives is urgent, and
+    // for what was never ours there is a way back too.
+    let late = json!([24 * 3600 - 600]);
+    let _: Value = node(&sandbox).raw_request("evm_increaseTime".into(), late).await.unwrap();
+    for (kind, reference) in
+        [("refund_due", &open[0]), ("timelock_expiring", &open[2]), ("timelock_expiring", &more[1])]
+    {
+        expected.insert((kind.to_owned(), reference.clone()));
+    }
+    expected.insert(("timelock_expiring".to_owned(), more[0].clone()));
+    let said = until(&sandbox, &expected).await;
+    let action = |kind: &str| {
+        let found = said["breaks"].as_array().unwrap().iter().find(|found| found["type"] == kind);
+        found.unwrap()["action"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        (action("refund_due").as_str(), action("lock_without_execution").as_str()),
+        ("cancel", "cancel")
+    );
+
+    // The report names them, and the runs are kept.
+    let day = &said_today(&mut conn).await;
+    let (status, report) = partner.get(&format!("/v1/reconciliation?from={day}&to={day}")).await;
+    assert_eq!(status, 200, "{report}");
+    let row = report["rows"].as_array().unwrap().iter().find(|row| row["reference"] == json!(done[1]));
+    assert_eq!(row.unwrap()["breaks"], json!(["anchor_mismatch"]));
+    let (_, runs) = dvp(&sandbox, &["reconcile", "--runs", "2"]);
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 2);
+    sandbox.stop().await;
+}
+
+async fn said_today(conn: &mut PgConnection) -> String {
+    let (day,): (String,) = sqlx::query_as("select to_char(now() at time zone 'UTC', 'YYYY-MM-DD')")
+        .fetch_one(conn)
+        .await
+        .unwrap();
+    day
+}
