@@ -22,8 +22,8 @@ pub struct ChainConfig {
     /// Blocks below the node's `finalized` that may still change. Zero on a real chain, where a change there is a
     /// reason to stop; more on a development node, which may lose its newest blocks when it is killed.
     pub finality_margin: u64,
-    /// For a node without a `finalized` tag: so far below its head a block counts as final. `None` trusts the tag
-    /// alone.
+    /// For a node that has never told a finalized block: so far below its head a block counts as final. `None` trusts
+    /// the tag alone.
     pub finality_depth: Option<u64>,
     /// Ranges end so many blocks below the final one, the rest is read block by block: by so much the machines behind
     /// one endpoint may lag behind each other without our noticing.

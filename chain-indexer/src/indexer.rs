@@ -138,7 +138,7 @@ impl<R: ChainReader> Indexer<R> {
             return Err(IndexError::Halted(halted));
         }
         let head = node.block(BlockId::latest()).await?.ok_or(RpcError::NullResp)?;
-        let finalized = self.finalized(node, &head).await?;
+        let finalized = self.finalized(at, node, &head).await?;
         let final_told = finalized.as_ref().map_or(0, |block| block.number);
         self.node = (head.number, final_told);
         if self.has_regressed(at, head.number, final_told) {
@@ -196,14 +196,28 @@ impl<R: ChainReader> Indexer<R> {
         Ok(store::find_cursor(&mut conn, chain_id).await?.unwrap_or(start))
     }
 
-    /// The endpoint's finalized block; on a chain without that tag, a block at a depth that counts as such.
-    async fn finalized(&self, node: &R, head: &BlockHead) -> Result<Option<BlockHead>, IndexError> {
-        match node.block(BlockId::finalized()).await {
-            Ok(Some(block)) => return Ok(Some(block)),
-            Ok(None) | Err(RpcError::ErrorResp(_)) => {}
+    /// The endpoint's finalized block; on a chain without that tag, a block at a depth that counts as such. An
+    /// endpoint that has known the tag once only has nothing to say now.
+    async fn finalized(
+        &mut self,
+        at: usize,
+        node: &R,
+        head: &BlockHead,
+    ) -> Result<Option<BlockHead>, IndexError> {
+        let told = match node.block(BlockId::finalized()).await {
+            Ok(told) => told,
+            Err(RpcError::ErrorResp(_)) => None,
             Err(error) => return Err(error.into()),
+        };
+        let endpoint = self.endpoints.at_mut(at);
+        endpoint.knows_finalized |= told.is_some();
+        if told.is_some() || endpoint.knows_finalized {
+            return Ok(told);
         }
-        let Some(depth) = self.config.finality_depth else { return Ok(None) };
+        endpoint.tagless = endpoint.tagless.saturating_add(1);
+        let Some(depth) = self.config.finality_depth.filter(|_| endpoint.tagless >= SURE_AFTER) else {
+            return Ok(None);
+        };
         let number = head.number.saturating_sub(depth);
         Ok(node.block(BlockId::number(number)).await?)
     }

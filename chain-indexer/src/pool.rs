@@ -25,6 +25,9 @@ pub(crate) struct Endpoint<R> {
     pub(crate) chain_checked: bool,
     /// The newest head and finalized block it has told of.
     pub(crate) told: (u64, u64),
+    /// Whether it has ever told a finalized block, and how often it has not before.
+    pub(crate) knows_finalized: bool,
+    pub(crate) tagless: u32,
     /// How often in a row its finalized block was lower than before though its head was not.
     pub(crate) regressions: u32,
     /// Blocks in a range.
@@ -56,6 +59,8 @@ impl<R> Pool<R> {
                 reader: Arc::new(reader),
                 chain_checked: false,
                 told: (0, 0),
+                knows_finalized: false,
+                tagless: 0,
                 regressions: 0,
                 range: RANGE_FIRST,
                 range_max: RANGE_MAX,

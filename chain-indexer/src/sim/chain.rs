@@ -21,6 +21,8 @@ pub(super) const ENTITIES: usize = 6;
 const HISTORY: usize = 6;
 /// Where the contracts are deployed.
 pub(super) const DEPLOYED_BLOCK: u64 = 3;
+/// So deep a block is final in any case: no fork is as deep as what counts as final without the tag.
+const FINAL_WITHIN: u64 = 60;
 const RELAYER: Address = Address::repeat_byte(0x77);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -205,6 +207,8 @@ impl SimChain {
     }
 
     fn show(&mut self, blocks: Vec<Arc<SimBlock>>, finalized: u64) {
+        let tip = blocks.last().map_or(0, |block| block.head.number);
+        let finalized = finalized.max(tip.saturating_sub(FINAL_WITHIN));
         self.views.push(Arc::new(View { blocks, finalized }));
         if self.views.len() > HISTORY {
             self.views.remove(0);

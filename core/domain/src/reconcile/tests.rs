@@ -11,7 +11,7 @@ const MOMENT: Moment = Moment {
 const LONG_AGO: Timestamp = Timestamp::from_millis(1_799_999_900_000);
 
 fn lock() -> Lock {
-    Lock { tx_hash: "0xl".into(), timelock_expires_at: NOW, refunded: false }
+    Lock { tx_hash: "0xl".into(), timelock_expires_at: NOW, begin_before: None, refunded: false }
 }
 
 fn done() -> LegDone {
