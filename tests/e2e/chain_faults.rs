@@ -118,6 +118,8 @@ async fn submit(
 
 /// Replaces the newest blocks by empty ones, now and then.
 async fn forks(node: &DynProvider, seed: u64, count: u64) {
+    // What the sandbox has put on the chain must be out of reach.
+    tokio::time::sleep(Duration::from_secs(6)).await;
     for turn in 0..count {
         tokio::time::sleep(Duration::from_millis(1_500 + (seed * 389 + turn * 701) % 2_000)).await;
         let depth = 1 + (seed + turn) % 4;
