@@ -151,7 +151,8 @@ async fn until_state(conn: &mut PgConnection, order: &Ordered, anchored: bool) {
 async fn paid_once(conn: &mut PgConnection, ordered: &[Ordered]) {
     for order in ordered {
         let (paid,): (i64,) = sqlx::query_as(
-            "select coalesce(sum(executed), 0)::int8 from simulated_rail where leg = 'payout' and reference like $1 || '%'",
+            "select coalesce(sum(executed), 0)::int8 from simulated_rail
+             where leg = 'payout' and reference = encode(sha256(convert_to($1 || ':payout', 'UTF8')), 'hex')",
         )
         .bind(&order.reference)
         .fetch_one(&mut *conn)
