@@ -21,7 +21,18 @@ pub(crate) fn find(args: &ChainPlace, place: &Place) -> anyhow::Result<ChainConf
             let config = ChainConfig::development(text(ready, "/chain/rpcUrl")?, deployment);
             Ok(ChainConfig { name: text(ready, "/chain/name")?.to_owned(), ..config })
         }
-        Place::Configured(_) => bail!("give --rpc-url and --deployment"),
+        Place::Configured(config) => {
+            let section = match (&args.chain, config.chains.as_slice()) {
+                (None, [only]) => only,
+                (None, []) => bail!("the configuration has no chain; give --rpc-url and --deployment"),
+                (None, _) => bail!("the configuration has several chains; give --chain"),
+                (Some(name), chains) => chains
+                    .iter()
+                    .find(|chain| chain.name == *name)
+                    .with_context(|| format!("the configuration has no chain {name}"))?,
+            };
+            section.config(section.deployment()?)
+        }
     }
 }
 

@@ -23,9 +23,7 @@ pub(crate) enum ChainCommand {
     ///
     /// What was read stays: a backfill that was stopped goes on from there. Refused while a running service reads
     /// the chain, whose `dvp chain status` tells the same.
-    #[command(
-        after_help = "Example:\n  dvp chain backfill --config dvp.toml --rpc-url http://127.0.0.1:8545 --deployment deployment.json"
-    )]
+    #[command(after_help = "Example:\n  dvp chain backfill --config dvp.toml")]
     Backfill(ChainPlace),
     /// Follow a halted chain again, from the newest block that it shares with what was read.
     ///
@@ -89,6 +87,9 @@ pub(crate) struct ChainResume {
 pub(crate) struct ChainPlace {
     #[command(flatten)]
     pub place: PlaceArgs,
+    /// The chain's name in the configuration, if it has several.
+    #[arg(long, value_name = "NAME", conflicts_with = "rpc_url")]
+    pub chain: Option<String>,
     /// A node of the chain; several are several of these, the first one by preference.
     #[arg(long, value_name = "URL", requires = "deployment")]
     pub rpc_url: Vec<String>,
