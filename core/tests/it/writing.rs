@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dvp_core::engine::{CancelOutcome, SubmitCommand};
+use dvp_core::engine::{CancelOutcome, EngineError, SubmitCommand};
 use dvp_core::fix::{FixPart, FixRows};
 use dvp_core::store::idempotency::{RecordId, StoredResponse};
 use dvp_core::store::intents::Tenant;
@@ -33,6 +33,39 @@ fn key(house: &House, uuid: uuid::Uuid, body: &[u8; 32]) -> IdempotencyPart {
 async fn submit_with(house: &House, request: IntentRequest, part: IdempotencyPart) -> Done {
     let command = SubmitCommand { tenant: house.tenant.clone(), request, idempotency: Some(part), fix: None };
     house.engine.submit(command).await.unwrap()
+}
+
+/// More than the queue and a batch in hand take together.
+const TOO_MANY: usize = 6_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_refuses_at_once_and_loses_nothing_that_it_took() {
+    let house = House::new().await;
+    let mut blocker = house.pool().begin().await.unwrap();
+    sqlx::query("lock table idempotency in access exclusive mode").execute(&mut *blocker).await.unwrap();
+    let sent: Vec<_> = (0..TOO_MANY)
+        .map(|_| {
+            let (engine, part) = (house.engine.clone(), key(&house, uuid::Uuid::new_v4(), &[1; 32]));
+            tokio::spawn(async move { engine.keep_refusal(part).await })
+        })
+        .collect();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    // Nothing can be written, so whoever has an answer was refused.
+    while !sent.iter().any(tokio::task::JoinHandle::is_finished) {
+        assert!(std::time::Instant::now() < deadline, "everything waits");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    blocker.rollback().await.unwrap();
+    let (mut written, mut refused) = (0, 0);
+    for one in sent {
+        match one.await.unwrap() {
+            Ok(_) => written += 1,
+            Err(EngineError::Busy) => refused += 1,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(refused > 0 && written > 0);
+    assert_eq!(house.count("select count(*) from idempotency").await, written);
 }
 
 #[tokio::test(flavor = "multi_thread")]
