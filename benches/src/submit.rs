@@ -1,13 +1,14 @@
 //! Durable submissions a second through the engine (all rows, no HTTP), beside durable single-row INSERTs at the
 //! same concurrency on the same PostgreSQL.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dvp_core::engine::SubmitCommand;
 use dvp_core::writer::Outcome;
 use dvp_domain::intent::IntentRequest;
 use futures_util::future::try_join_all;
+use sqlx::{Connection as _, PgConnection};
 
 use crate::figure::{Figure, per_second};
 use crate::house::{House, order};
@@ -36,43 +37,58 @@ pub(crate) async fn submissions(
     seconds: u64,
     concurrency: usize,
 ) -> anyhow::Result<u64> {
-    let orders = Mutex::new(orders);
+    let orders = Arc::new(Mutex::new(orders));
     let started = Instant::now();
     let until = started + Duration::from_secs(seconds);
-    let callers = (0..concurrency).map(|_| async {
-        let mut done = 0_usize;
-        while Instant::now() < until {
-            let next = orders.lock().ok().and_then(|mut orders| orders.pop());
-            let Some(request) = next else { anyhow::bail!("the orders made beforehand ran out") };
-            let command =
-                SubmitCommand { tenant: house.tenant.clone(), request, idempotency: None, fix: None };
-            let outcome = house.engine.submit(command).await?.outcome;
-            anyhow::ensure!(matches!(outcome, Outcome::Accepted(_)), "not accepted: {outcome:?}");
-            done = done.saturating_add(1);
-        }
-        Ok(done)
+    let callers = (0..concurrency).map(|_| {
+        let (orders, engine, tenant) = (Arc::clone(&orders), house.engine.clone(), house.tenant.clone());
+        tokio::spawn(async move {
+            let mut done = 0_usize;
+            while Instant::now() < until {
+                let next = orders.lock().ok().and_then(|mut orders| orders.pop());
+                let Some(request) = next else { anyhow::bail!("the orders made beforehand ran out") };
+                let command = SubmitCommand { tenant: tenant.clone(), request, idempotency: None, fix: None };
+                let outcome = engine.submit(command).await?.outcome;
+                anyhow::ensure!(matches!(outcome, Outcome::Accepted(_)), "not accepted: {outcome:?}");
+                done = done.saturating_add(1);
+            }
+            Ok(done)
+        })
     });
-    let done: usize = try_join_all(callers).await?.into_iter().sum();
+    let mut done = 0_usize;
+    for caller in try_join_all(callers).await? {
+        done = done.saturating_add(caller?);
+    }
     Ok(per_second(done, started.elapsed()))
 }
 
+/// Single-row INSERTs a second, each caller on a connection of its own: a pool would be part of the figure.
 async fn inserts(house: &House, seconds: u64, concurrency: usize) -> anyhow::Result<u64> {
     sqlx::query("create table floor (id uuid primary key, body text not null)").execute(&house.pool).await?;
     let body = "x".repeat(1024);
+    let options = house.postgres.connect_options();
+    let connections = (0..concurrency).map(|_| PgConnection::connect_with(&options));
+    let connections = try_join_all(connections).await?;
     let started = Instant::now();
     let until = started + Duration::from_secs(seconds);
-    let callers = (0..concurrency).map(|_| async {
-        let mut done = 0_usize;
-        while Instant::now() < until {
-            sqlx::query("insert into floor values ($1, $2)")
-                .bind(uuid::Uuid::new_v4())
-                .bind(&body)
-                .execute(&house.pool)
-                .await?;
-            done = done.saturating_add(1);
-        }
-        Ok::<_, anyhow::Error>(done)
+    let callers = connections.into_iter().map(|mut connection| {
+        let body = body.clone();
+        tokio::spawn(async move {
+            let mut done = 0_usize;
+            while Instant::now() < until {
+                sqlx::query("insert into floor values ($1, $2)")
+                    .bind(uuid::Uuid::new_v4())
+                    .bind(&body)
+                    .execute(&mut connection)
+                    .await?;
+                done = done.saturating_add(1);
+            }
+            Ok::<_, anyhow::Error>(done)
+        })
     });
-    let done: usize = try_join_all(callers).await?.into_iter().sum();
+    let mut done = 0_usize;
+    for caller in try_join_all(callers).await? {
+        done = done.saturating_add(caller?);
+    }
     Ok(per_second(done, started.elapsed()))
 }

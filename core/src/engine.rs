@@ -299,14 +299,9 @@ impl Engine {
         named: RefType,
         reference: &str,
     ) -> Result<Option<ExecutionView>, EngineError> {
-        // One snapshot, so that state and events agree.
-        let mut tx = self.pool.begin_with("begin isolation level repeatable read read only").await?;
-        let Some(found) = executions::find_for_tenant(&mut tx, tenant, named, reference).await? else {
-            return Ok(None);
-        };
-        let recorded = events::list_recorded(&mut tx, found.terms.reference.as_str()).await?;
-        tx.commit().await?;
-        Ok(Some(status::view(&found.terms, &found.state, &recorded)))
+        let mut conn = self.pool.acquire().await?;
+        let found = executions::find_with_events(&mut conn, tenant, named, reference).await?;
+        Ok(found.map(|(found, recorded)| status::view(&found.terms, &found.state, &recorded)))
     }
 
     /// The receipt of a tenant's execution, with its finality once the anchor was seen.

@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 use dvp_domain::event::EventType;
-use dvp_domain::status::Recorded;
 use serde_json::Value;
 use sqlx::PgConnection;
 
@@ -57,7 +56,7 @@ pub(super) struct Row {
     object: Value,
 }
 
-fn kind(text: &str) -> Result<EventType, StoreError> {
+pub(super) fn kind(text: &str) -> Result<EventType, StoreError> {
     EventType::parse(text).ok_or_else(|| StoreError::corrupt("event", format_args!("type {text}")))
 }
 
@@ -170,21 +169,6 @@ pub async fn list_after(
     .fetch_all(conn)
     .await?;
     rows.into_iter().map(Row::into_event).collect()
-}
-
-/// What happened to one execution, oldest first: what has left the feed too.
-pub async fn list_recorded(conn: &mut PgConnection, reference: &str) -> Result<Vec<Recorded>, StoreError> {
-    let rows: Vec<(String, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
-        "select type, occurred_at, observed_at from event_record where reference = $1 order by sequence",
-    )
-    .bind(reference)
-    .fetch_all(conn)
-    .await?;
-    rows.into_iter()
-        .map(|(text, occurred, observed)| {
-            Ok(Recorded { kind: kind(&text)?, occurred_at: occurred.into(), observed_at: observed.into() })
-        })
-        .collect()
 }
 
 /// The feed's epoch: cursors of another epoch are refused.

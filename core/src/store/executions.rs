@@ -1,12 +1,14 @@
 //! Accepted intents under settlement: terms, state and version.
 
+use chrono::{DateTime, Utc};
 use dvp_domain::settlement::{State, Terms};
+use dvp_domain::status::Recorded;
 use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
-use super::StoreError;
 use super::intents::Tenant;
+use super::{StoreError, events};
 
 /// An execution as stored. `version` guards every change.
 #[derive(Debug, Clone)]
@@ -97,6 +99,22 @@ pub async fn find_by_entity(conn: &mut PgConnection, entity: &[u8]) -> Result<Op
     row.map(execution).transpose()
 }
 
+/// The names an execution goes by. The text is put into each statement that looks for one.
+macro_rules! named {
+    ($select:literal, $named:expr) => {
+        match $named {
+            RefType::ClientReference => concat!(
+                $select,
+                " where e.reference = (select reference from intent where partner_id = $1 and livemode = $2 \
+                                         and client_reference = $3 and reference is not null)"
+            ),
+            RefType::ExecutionId => {
+                concat!($select, " where e.partner_id = $1 and e.livemode = $2 and e.reference = $3")
+            }
+        }
+    };
+}
+
 /// A tenant's execution. Another tenant's is as unknown as one that does not exist.
 pub async fn find_for_tenant(
     conn: &mut PgConnection,
@@ -104,17 +122,7 @@ pub async fn find_for_tenant(
     named: RefType,
     reference: &str,
 ) -> Result<Option<Execution>, StoreError> {
-    let sql = match named {
-        RefType::ClientReference => {
-            "select terms, state, version, last_sequence from execution \
-             where reference = (select reference from intent where partner_id = $1 and livemode = $2 \
-                                  and client_reference = $3 and reference is not null)"
-        }
-        RefType::ExecutionId => {
-            "select terms, state, version, last_sequence from execution \
-             where partner_id = $1 and livemode = $2 and reference = $3"
-        }
-    };
+    let sql = named!("select e.terms, e.state, e.version, e.last_sequence from execution e", named);
     let row: Option<Row> = sqlx::query_as(sql)
         .bind(&tenant.partner_id)
         .bind(tenant.livemode)
@@ -122,4 +130,39 @@ pub async fn find_for_tenant(
         .fetch_optional(conn)
         .await?;
     row.map(execution).transpose()
+}
+
+/// A tenant's execution with all that happened to it, oldest first: one statement, so that the two agree.
+pub async fn find_with_events(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    named: RefType,
+    reference: &str,
+) -> Result<Option<(Execution, Vec<Recorded>)>, StoreError> {
+    type Times = Vec<DateTime<Utc>>;
+    type Whole = (Value, Value, i64, i64, Vec<String>, Times, Times);
+    let sql = named!(
+        "select e.terms, e.state, e.version, e.last_sequence, r.types, r.occurred, r.observed \
+         from execution e cross join lateral \
+              (select coalesce(array_agg(type order by sequence), '{}') as types, \
+                      coalesce(array_agg(occurred_at order by sequence), '{}') as occurred, \
+                      coalesce(array_agg(observed_at order by sequence), '{}') as observed \
+               from event_record where reference = e.reference) r",
+        named
+    );
+    let row: Option<Whole> = sqlx::query_as(sql)
+        .bind(&tenant.partner_id)
+        .bind(tenant.livemode)
+        .bind(reference)
+        .fetch_optional(conn)
+        .await?;
+    let Some((terms, state, version, last_sequence, types, occurred, observed)) = row else {
+        return Ok(None);
+    };
+    let recorded = types.iter().zip(occurred).zip(observed).map(|((kind, occurred), observed)| {
+        let kind = events::kind(kind)?;
+        Ok(Recorded { kind, occurred_at: occurred.into(), observed_at: observed.into() })
+    });
+    let recorded = recorded.collect::<Result<Vec<_>, StoreError>>()?;
+    Ok(Some((execution((terms, state, version, last_sequence))?, recorded)))
 }
