@@ -1,13 +1,18 @@
 //! Webhooks from the real binary: through a kill, and with the tools a partner is given.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use dvp_api::delivery::signature::sign;
 use serde_json::{Value, json};
 
 use crate::partner::Partner;
@@ -119,5 +124,184 @@ async fn listen_receives_what_trigger_asks_for_and_passes_it_on() {
     let log: Value = serde_json::from_slice(&log.stdout).unwrap();
     assert_eq!(log["deliveries"][0]["eventId"], triggered["eventId"]);
     drop(listening);
+    sandbox.stop().await;
+}
+
+/// A receiver without TLS, as a partner runs one while writing it: what it got, and what it answers with.
+#[derive(Clone, Default)]
+struct Plain {
+    got: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+    refuses: Arc<AtomicBool>,
+}
+
+impl Plain {
+    async fn start() -> (Self, String) {
+        let plain = Self::default();
+        let answering = plain.clone();
+        let receive = async move |headers: HeaderMap, body: Bytes| {
+            answering.got.lock().unwrap().push((headers, body));
+            let refuses = answering.refuses.load(Ordering::Relaxed);
+            if refuses { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(post(receive))).await });
+        (plain, url)
+    }
+}
+
+fn printed(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{} {errors}", output.status))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listen_passes_genuine_deliveries_on_and_gives_the_answer_back() {
+    let (plain, url) = Plain::start().await;
+    let sandbox = Sandbox::start_with(&["--webhook-allow-private"]).await;
+    let dir = sandbox.dir();
+    let mut listening = Tool(dvp(&["listen", "--forward-to", &url], &dir).spawn().unwrap());
+    let mut lines = BufReader::new(listening.0.stdout.take().unwrap()).lines();
+    let mut next = move || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let ready = next();
+    // With an address and a key instead of a directory, too.
+    let (base, key) = (sandbox.text("/http"), sandbox.text("/partner/apiKey"));
+    let trigger =
+        ["webhook", "trigger", "payout.completed", "--base-url", &base, "--api-key", &key, "--json"];
+    let triggered = Command::new(env!("CARGO_BIN_EXE_dvp")).args(trigger).output().unwrap();
+    let triggered = printed(&triggered);
+    let (next, delivered) = tokio::task::spawn_blocking(move || {
+        let delivered = next();
+        (next, delivered)
+    })
+    .await
+    .unwrap();
+    assert_eq!((&delivered["verified"], &delivered["answered"]), (&json!(true), &json!(204)), "{delivered}");
+    let (headers, body) = plain.got.lock().unwrap()[0].clone();
+    assert_eq!(headers["webhook-id"], triggered["eventId"].as_str().unwrap());
+    let header = headers["svc-signature"].to_str().unwrap();
+    let checked = |body: &[u8]| {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(body).unwrap();
+        let secret = ready["secret"].as_str().unwrap();
+        let path = file.path().to_str().unwrap();
+        let words =
+            ["webhook", "verify", "--secret", secret, "--signature", header, "--file", path, "--json"];
+        Command::new(env!("CARGO_BIN_EXE_dvp")).args(words).output().unwrap()
+    };
+    assert_eq!(printed(&checked(&body))["verified"], true);
+    assert_eq!(checked(&body[1..]).status.code(), Some(1));
+    // The receiver's answer is the delivery's.
+    plain.refuses.store(true, Ordering::Relaxed);
+    let refused = printed(&dvp(&["trigger", "test.ping"], &dir).output().unwrap());
+    let delivered = tokio::task::spawn_blocking(next).await.unwrap();
+    assert_eq!(delivered["answered"], 503, "{delivered}");
+    let logged = || {
+        let endpoints = printed(&dvp(&["endpoints"], &dir).output().unwrap());
+        let id = endpoints["endpoints"][0]["endpointId"].as_str().unwrap().to_owned();
+        let event = refused["eventId"].as_str().unwrap();
+        let words = ["deliveries", "--endpoint-id", &id, "--event-id", event];
+        printed(&dvp(&words, &dir).output().unwrap())["deliveries"][0]["attempts"][0]["status"].clone()
+    };
+    until("the attempt in the log", || logged() == json!(503)).await;
+    let unknown = dvp(&["trigger", "payout.lost"], &dir).output().unwrap();
+    assert!(!unknown.status.success());
+    drop(listening);
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn listen_with_a_secret_needs_no_sandbox_and_passes_nothing_forged_on() {
+    let (plain, url) = Plain::start().await;
+    let words = ["webhook", "listen", "--secret", "whsec_c2VjcmV0", "--forward-to", &url, "--json"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    let mut listening = Tool(command.spawn().unwrap());
+    let mut lines = BufReader::new(listening.0.stdout.take().unwrap()).lines();
+    let ready: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    let now = dvp_core::context::now().unix_secs();
+    let send = async |secret: &str, t: u64| {
+        let header = sign(&[secret.into()], t, b"{}");
+        let request = reqwest::Client::new().post(ready["listening"].as_str().unwrap());
+        request.header("Svc-Signature", header).body("{}").send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(send("whsec_b3RoZXI=", now).await, 401);
+    assert_eq!(send("whsec_c2VjcmV0", now - 301).await, 401);
+    assert!(plain.got.lock().unwrap().is_empty());
+    assert_eq!(send("whsec_c2VjcmV0", now).await, 204);
+    assert_eq!(plain.got.lock().unwrap().len(), 1);
+    let told: Vec<Value> =
+        lines.by_ref().take(3).map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    let verdicts: Vec<&Value> = told.iter().map(|one| &one["verified"]).collect();
+    assert_eq!(verdicts, [false, false, true]);
+}
+
+#[test]
+fn verify_believes_the_published_vectors_and_nothing_else() {
+    let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/webhooks/vectors.json");
+    let vectors: Value = serde_json::from_slice(&std::fs::read(vectors).unwrap()).unwrap();
+    for case in vectors["cases"].as_array().unwrap() {
+        let (header, t) = (case["svcSignature"].as_str().unwrap(), case["t"].as_u64().unwrap());
+        let body = case["body"].as_str().unwrap();
+        for secret in case["secrets"].as_array().unwrap() {
+            let verify = |body: &str, at: u64, tolerance: &str| {
+                let at = at.to_string();
+                let words =
+                    ["webhook", "verify", "--secret", secret.as_str().unwrap(), "--signature", header];
+                let more = ["--file", "-", "--at", &at, "--tolerance", tolerance, "--json"];
+                let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
+                command.args(words).args(more).stdin(Stdio::piped()).stdout(Stdio::piped());
+                let mut child = command.spawn().unwrap();
+                child.stdin.take().unwrap().write_all(body.as_bytes()).unwrap();
+                let output = child.wait_with_output().unwrap();
+                let verified = printed(&output)["verified"].as_bool().unwrap();
+                assert_eq!(verified, output.status.success());
+                verified
+            };
+            assert!(verify(body, t, "0") && verify(body, t + 300, "300"), "{case}");
+            assert!(!verify(body, t + 301, "300") && !verify(&format!("{body} "), t, "300"), "{case}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_read_what_an_owner_must_be_told_and_give_an_endpoint_to_the_next_key() {
+    let authority = Authority::new().unwrap();
+    let gone = Receiver::start(&authority, Manner::default(), |_, _: &Got| Reply::Status(410)).await.unwrap();
+    let ca_dir = tempfile::tempdir().unwrap();
+    let ca = ca_dir.path().join("ca.pem");
+    std::fs::write(&ca, authority.pem()).unwrap();
+    let args = ["--webhook-allow-private", "--webhook-ca", ca.to_str().unwrap()];
+    let sandbox = Sandbox::start_with(&args).await;
+    let dir = sandbox.dir();
+    register(&sandbox, &gone.url("127.0.0.1")).await;
+    let said = |words: &[&str]| printed(&dvp(words, &dir).output().unwrap());
+    assert_eq!(said(&["notices"])["notices"], json!([]));
+    said(&["trigger", "test.ping"]);
+    until("a notice", || said(&["notices"])["notices"] != json!([])).await;
+    let notice = said(&["notices"])["notices"][0].clone();
+    assert_eq!((&notice["partner"], &notice["kind"]), (&json!("acme"), &json!("deactivated_gone")));
+    let endpoint = said(&["endpoints"])["endpoints"][0].clone();
+    assert_eq!((&endpoint["endpointId"], &endpoint["isActive"]), (&notice["endpointId"], &json!(false)));
+
+    let issue = |partner: &str, env: &str| {
+        let words = ["key", "issue", "--partner", partner, "--env", env, "--json", "--dir"];
+        printed(&Command::new(env!("CARGO_BIN_EXE_dvp")).args(words).arg(&dir).output().unwrap())
+    };
+    let from = endpoint["keyId"].as_str().unwrap();
+    for (partner, env) in [("globex", "test"), ("acme", "live")] {
+        let other = issue(partner, env);
+        let words = ["move", "--from", from, "--to", other["keyId"].as_str().unwrap()];
+        assert!(!dvp(&words, &dir).output().unwrap().status.success(), "{partner} {env}");
+    }
+    let next = issue("acme", "test");
+    said(&["move", "--from", from, "--to", next["keyId"].as_str().unwrap()]);
+    assert_eq!(said(&["endpoints"])["endpoints"][0]["keyId"], next["keyId"]);
+    let shown = async |key: &str| {
+        let url = format!("{}/v1/webhook_endpoints", sandbox.text("/http"));
+        reqwest::Client::new().get(url).header("X-API-Key", key).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!(shown(next["apiKey"].as_str().unwrap()).await, 200);
+    assert_eq!(shown(&sandbox.text("/partner/apiKey")).await, 404);
     sandbox.stop().await;
 }

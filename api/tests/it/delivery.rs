@@ -34,8 +34,8 @@ fn config(authority: &Authority) -> DeliveryConfig {
     let reach = Reach::PublicAnd(vec![IpAddr::from([127, 0, 0, 1])]);
     // A claim that died is due again soon.
     let limits = Limits {
-        timeout: Duration::from_millis(800),
-        lease: Duration::from_secs(2),
+        timeout: Duration::from_secs(2),
+        lease: Duration::from_secs(4),
         poll: Duration::from_millis(50),
         ..Limits::default()
     };
@@ -411,4 +411,110 @@ async fn the_log_is_paged_and_filtered() {
     }
     let stranger = Call::get(&scene.house.globex, &format!("{PATH}/deliveries"));
     scene.house.send(&stranger).await.refused(404, "NOT_FOUND");
+}
+
+#[tokio::test]
+async fn an_event_of_64_kib_is_sent_and_a_larger_one_is_not() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    scene.accept().await;
+    scene.received(1).await;
+    let (event,): (String,) =
+        sqlx::query_as("select event_id from event").fetch_one(scene.house.pool()).await.unwrap();
+    let path = format!("/v1/events/{event}");
+    let fill = async |bytes: usize| {
+        sqlx::query("update event set object = jsonb_build_object('filler', repeat('x', $1))")
+            .bind(i32::try_from(bytes).unwrap())
+            .execute(scene.house.pool())
+            .await
+            .unwrap();
+        scene.house.send(&Call::get(&scene.house.acme, &path)).await.text.len()
+    };
+    let frame = fill(0).await;
+    let resend = manage(&scene.house.acme, "POST", &format!("{path}/resend"), &Value::Null);
+    assert_eq!(fill(64 * 1024 - frame).await, 64 * 1024);
+    scene.house.send(&resend).await.ok(202);
+    assert_eq!(scene.received(2).await[1].body.len(), 64 * 1024);
+    fill(64 * 1024 - frame + 1).await;
+    scene.house.send(&resend).await.ok(202);
+    let latest = scene.log().await.remove(0);
+    assert_eq!((&latest["state"], &latest["attempts"]), (&json!("failed"), &json!([])), "{latest}");
+    // What is queued after it goes out; it does not.
+    let ping = scene.ping().await;
+    assert_eq!(scene.received(3).await[2].event_id(), ping);
+}
+
+#[tokio::test]
+async fn a_replay_sends_what_was_observed_from_its_beginning_on_and_before_its_end() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    for _ in 0..4 {
+        scene.accept().await;
+    }
+    scene.received(4).await;
+    // One an hour, from ten o'clock on.
+    let hours = "update event set occurred_at = occurred_at - interval '3 days', \
+                                     observed_at = date_trunc('day', now()) - interval '1 day' \
+                                                + make_interval(hours => 9 + position::int4)";
+    sqlx::query(hours).execute(scene.house.pool()).await.unwrap();
+    let listed = scene.house.send(&Call::get(&scene.house.acme, "/v1/events")).await.ok(200);
+    let of = |n: usize, field: &str| listed["data"][n][field].as_str().unwrap().to_owned();
+    let replay = async |body: Value| {
+        let call = manage(&scene.house.acme, "POST", &format!("{PATH}/replay"), &body);
+        scene.house.send(&call).await
+    };
+    let (from, to) = (of(1, "observedAt"), of(3, "observedAt"));
+    let asked = replay(json!({"from": from, "to": to})).await.ok(202);
+    assert!(asked["replayId"].as_str().unwrap().starts_with("rpl_"), "{asked}");
+    let again: Vec<String> =
+        scene.received(6).await[4..].iter().map(|got| got.event_id().to_owned()).collect();
+    let mut expected = [of(1, "id"), of(2, "id")];
+    expected.sort();
+    let mut sorted = again.clone();
+    sorted.sort();
+    assert_eq!(sorted, expected);
+    let origins: Vec<Value> = scene.log().await.iter().map(|one| one["origin"].clone()).collect();
+    assert_eq!(origins[..2], ["replay", "replay"]);
+    // Of these types there were none; the next delivery is a ping.
+    replay(json!({"from": from, "to": to, "types": ["payout.completed"]})).await.ok(202);
+    scene
+        .house
+        .wait_for("its end", || async {
+            (scene.house.count("select count(*) from webhook_replay").await == 0).then_some(())
+        })
+        .await;
+    let ping = scene.ping().await;
+    assert_eq!(scene.received(7).await[6].event_id(), ping);
+    for (body, code) in [
+        (json!({"from": to, "to": from}), "INVALID_PARAMETER"),
+        (json!({"from": from}), "INVALID_PARAMETER"),
+        (json!({"from": "yesterday", "to": to}), "INVALID_PARAMETER"),
+        (json!({"from": from, "to": to, "types": ["intent.lost"]}), "INVALID_TYPE"),
+    ] {
+        replay(body).await.refused(400, code);
+    }
+}
+
+#[tokio::test]
+async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    scene.accept().await;
+    let young = scene.ping().await;
+    scene.received(2).await;
+    scene
+        .house
+        .wait_for("both logged", || async {
+            let log = scene.log().await;
+            log.iter().all(|one| one["state"] == "delivered").then_some(())
+        })
+        .await;
+    sqlx::query(
+        "update webhook_delivery set created_at = created_at - interval '15 days' where origin = 'feed'",
+    )
+    .execute(scene.house.pool())
+    .await
+    .unwrap();
+    let mut conn = scene.house.pool().acquire().await.unwrap();
+    assert_eq!(dvp_core::store::webhook_deliveries::trim(&mut conn, 100).await.unwrap(), 1);
+    let kept: Vec<Value> = scene.log().await.iter().map(|one| one["eventId"].clone()).collect();
+    assert_eq!(kept, [young]);
+    assert_eq!(scene.house.count("select count(*) from webhook_attempt").await, 1);
 }

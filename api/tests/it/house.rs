@@ -413,7 +413,7 @@ impl House {
         what: &str,
         ask: impl Fn() -> F,
     ) -> T {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + Duration::from_secs(120);
         loop {
             if let Some(found) = ask().await {
                 return found;

@@ -222,8 +222,16 @@ async fn an_event_is_found_by_its_id_until_it_leaves_the_feed_and_its_status_sta
         house.send(&gone).await.refused(404, "NOT_FOUND");
     }
     assert_eq!(house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200)["data"], json!([]));
+    // A reader in the middle of a page neither waits nor is waited for.
+    let mut reader = house.pool().begin().await.unwrap();
+    sqlx::query("set transaction isolation level repeatable read").execute(&mut *reader).await.unwrap();
+    let mut seen = async || -> i64 {
+        sqlx::query_as::<_, (i64,)>("select count(*) from event").fetch_one(&mut *reader).await.unwrap().0
+    };
+    assert_eq!(seen().await, 1);
     let mut conn = house.pool().acquire().await.unwrap();
     assert_eq!(dvp_core::store::feed::trim(&mut conn, 100).await.unwrap(), 1);
+    assert_eq!(seen().await, 1);
     assert_eq!(dvp_core::store::feed::trim(&mut conn, 100).await.unwrap(), 0);
     assert_eq!(house.count("select count(*) from event").await, 0);
     let after = house.send(&Call::get(&house.acme, &status)).await.ok(200);
