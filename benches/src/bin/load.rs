@@ -1,6 +1,7 @@
 //! End-to-end figures, each beside its floor in the same run: one JSON line.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
@@ -49,6 +50,9 @@ enum What {
     FeedPages {
         #[arg(long, default_value_t = 10_000_000)]
         events: i64,
+        /// Keep the feeds here, filled, for the next time.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
     },
     /// The floor of `fix`: sends back what it is sent.
     #[command(hide = true)]
@@ -78,9 +82,9 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::webhooks::measure(cli.seconds, cli.concurrency))?]
         }
-        What::FeedPages { events } => {
+        What::FeedPages { events, dir } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            vec![runtime.block_on(dvp_benches::feed_pages::measure(*events))?]
+            vec![runtime.block_on(dvp_benches::feed_pages::measure(*events, dir.as_deref()))?]
         }
         What::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
         What::BareEcho => {
