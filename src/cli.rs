@@ -16,7 +16,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::Role;
 
 pub(crate) use self::chain::{ChainCommand, ChainDeploy, ChainPlace, ChainResume, ReconcileArgs};
-pub(crate) use self::fix_session::{FixSessionAdd, FixSessionCommand, SessionId};
+pub(crate) use self::fix_session::{
+    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, Patience, SessionId, SessionOptions,
+};
 pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
 pub(crate) use self::partner::{PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct};
 pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposit};

@@ -250,6 +250,12 @@ impl Engine {
         Ok(self.writer.enqueue(Unit { work: Work::SessionOnly, idempotency: None, fix: Some(fix) })?)
     }
 
+    /// Queues a firm quote with the FIX message that tells it, behind what the session queued before.
+    pub fn begin_firm_quote(&self, quote: NewFirmQuote, fix: FixPart) -> Result<Pending, EngineError> {
+        let work = Work::FirmQuote(Box::new(quote));
+        Ok(self.writer.enqueue(Unit { work, idempotency: None, fix: Some(fix) })?)
+    }
+
     /// Cancels an execution that is accepted and not yet locking. The FIX part is rendered from
     /// [`Outcome::Written`] when it was cancelled, and is left to the caller otherwise.
     pub async fn cancel(

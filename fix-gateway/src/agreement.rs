@@ -20,6 +20,8 @@ const NEVER_RESENT: [MsgType; 3] = [
     MsgType::new("AG").expect("two printable characters"),
     MsgType::new("B").expect("one printable character"),
 ];
+/// Requests that FIX 4.2 does not have, and that whoever knows a later version may try.
+const LATER: [&str; 1] = ["AF"];
 /// A ResendRequest like the one before is not answered twice within this time.
 const SAME_REQUEST_WINDOW: Duration = Duration::from_millis(250);
 
@@ -43,7 +45,7 @@ pub(crate) fn session_config(
         Some(_) => return Err(NoAgreement::NoDictionary),
     };
     let rules = Rules::strict(&session.begin_string, application).ok_or(NoAgreement::NoDictionary)?;
-    let rules = Rules { extra: tags::EXTRA, ..rules };
+    let rules = Rules { extra: tags::EXTRA, later: &LATER, ..rules };
     let schedule = settings.schedule.as_deref().map_or(Ok(Schedule::CONTINUOUS), str::parse)?;
     let seconds = u64::try_from(settings.max_latency_secs).unwrap_or(0);
     Ok(SessionConfig {

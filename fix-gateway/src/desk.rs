@@ -1,7 +1,11 @@
 //! The business behind one session: orders to the engine, outcomes and events to reports, everything in commits of
 //! the engine's writer.
 
+mod absence;
+mod copies;
+mod quotes;
 mod rows;
+mod status;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -14,6 +18,7 @@ use dvp_core::{
         events::{Filter, StoredEvent},
         fix as store,
         fix::FixSessionRow,
+        fix_settings::FixSessionSettings,
         intents::Tenant,
     },
     writer::Outcome,
@@ -28,6 +33,7 @@ use dvp_fix::{
 use tokio::sync::watch;
 use tracing::{Instrument as _, info, info_span, warn};
 
+use self::absence::Absence;
 use self::rows::{
     Slot, cancel_order, details, is_repetition, order_facts, stored, submitted_rows, to_json, transmissible,
 };
@@ -35,7 +41,7 @@ use crate::{
     application::{Application, Commit, Numbers, Turn, Unavailable},
     orders::{
         Version,
-        facts::{Details, OrderFacts, intent_id},
+        facts::{Details, OrderFacts},
         parse,
         report::{self, CancelRefusal, CancelRejected, Ids, Told},
         tags,
@@ -65,6 +71,9 @@ pub(crate) struct Desk {
     feed: watch::Receiver<u64>,
     feed_position: i64,
     feed_has_more: bool,
+    /// Copies of all the partner's reports, and no orders.
+    is_drop_copy: bool,
+    absence: Absence,
 }
 
 impl From<StoreError> for Unavailable {
@@ -80,11 +89,26 @@ impl From<EngineError> for Unavailable {
 }
 
 impl Desk {
-    pub(crate) fn new(engine: Engine, session: FixSessionRow, feed: watch::Receiver<u64>) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        session: FixSessionRow,
+        settings: &FixSessionSettings,
+        feed: watch::Receiver<u64>,
+    ) -> Self {
         let tenant = Tenant { partner_id: session.partner_id.clone(), livemode: session.livemode };
         let (version, feed_position) = (Version::of(&session.begin_string), session.feed_position);
-        let refused = HashSet::new();
-        Self { engine, session, version, tenant, refused, feed, feed_position, feed_has_more: true }
+        Self {
+            engine,
+            session,
+            version,
+            tenant,
+            refused: HashSet::new(),
+            feed,
+            feed_position,
+            feed_has_more: true,
+            is_drop_copy: settings.drop_copy,
+            absence: Absence::agreed(settings),
+        }
     }
 
     async fn connection(&self) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, Unavailable> {
@@ -134,7 +158,7 @@ impl Desk {
             && let Some(known) = order_facts(&order)
             && known.fingerprint == facts.fingerprint
         {
-            return self.tell_again(&order, &known, slot, numbers, false).await;
+            return self.tell_again(&order, &known, slot, numbers).await;
         }
         if self.refused.contains(&cl_ord_id) {
             let rows = self.submitted(slot, &cl_ord_id, &facts, &Told::duplicate(), None);
@@ -239,49 +263,18 @@ impl Desk {
         facts: &OrderFacts,
         slot: Slot,
         numbers: Numbers,
-        is_status: bool,
     ) -> Result<Commit, Unavailable> {
         let (told, sequence) = self.latest(order, facts).await?;
         let about = order.reference.as_deref().unwrap_or(&order.intent_id);
-        let exec_id = if is_status {
-            format!("{about}.{sequence}.{}", slot.seq)
-        } else {
-            format!("{about}.{sequence}")
-        };
         let ids = Ids {
             cl_ord_id: &order.cl_ord_id,
             orig_cl_ord_id: None,
             order_id: order.reference.as_deref().unwrap_or("NONE"),
-            exec_id,
+            exec_id: format!("{about}.{sequence}"),
             at: slot.at,
-            is_status,
+            is_status: false,
         };
         let body = report::execution_report(self.version, facts, &told, &ids);
-        self.write(
-            numbers,
-            FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders: Vec::new() },
-        )
-        .await
-    }
-
-    async fn status(&self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
-        let (slot, numbers) = Slot::take(turn);
-        let cl_ord_id = message.text(tags::CL_ORD_ID).unwrap_or_default();
-        if let Some(order) = self.find_order(cl_ord_id).await?
-            && let Some(facts) = order_facts(&order)
-        {
-            return self.tell_again(&order, &facts, slot, numbers, true).await;
-        }
-        let unknown = report::unknown_order();
-        let ids = Ids {
-            cl_ord_id,
-            orig_cl_ord_id: None,
-            order_id: "NONE",
-            exec_id: format!("{}.{}", intent_id(&self.session.session_id, cl_ord_id), slot.seq),
-            at: slot.at,
-            is_status: true,
-        };
-        let body = report::execution_report(self.version, &OrderFacts::of(message), &unknown, &ids);
         self.write(
             numbers,
             FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders: Vec::new() },
@@ -300,7 +293,7 @@ impl Desk {
                 matches!(details(&used), Some(Details::Cancel { orig_cl_ord_id }) if orig_cl_ord_id == orig);
             return match known {
                 Some((order, facts)) if same && is_repetition(message) => {
-                    self.tell_again(order, &facts, slot, numbers, false).await
+                    self.tell_again(order, &facts, slot, numbers).await
                 }
                 known => {
                     let order = known.map(|(order, _)| order);
@@ -429,6 +422,15 @@ impl Desk {
         (!is_told).then_some((facts, told))
     }
 
+    /// Reports of what a page of the feed tells about the session's orders, and the position read up to.
+    async fn own_reports(&self, turn: &mut Turn<'_>) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
+        let mut conn = self.connection().await?;
+        let page = store::list_reportable(&mut conn, &self.session, self.feed_position, PAGE).await?;
+        drop(conn);
+        let reports = page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order));
+        Ok((reports.collect(), page.position))
+    }
+
     fn event_report(
         &self,
         turn: &mut Turn<'_>,
@@ -437,13 +439,12 @@ impl Desk {
     ) -> Option<FixOutbound> {
         let (facts, told) = Self::reportable(stored, order)?;
         let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
-        let millis = u64::try_from(stored.event.occurred_at.timestamp_millis()).unwrap_or(0);
         let ids = Ids {
             cl_ord_id: &order.cl_ord_id,
             orig_cl_ord_id: None,
             order_id: &stored.event.reference,
             exec_id: format!("{}.{}", stored.event.reference, stored.event.sequence),
-            at: UtcNanos(millis.saturating_mul(1_000_000)),
+            at: occurred_at(stored),
             is_status: false,
         };
         info!(intent_id = %order.intent_id, event = stored.event.kind.as_str(), seq = %slot.seq, "report");
@@ -465,6 +466,8 @@ impl Application for Desk {
         self.refused = store::list_refused(&mut conn, id, REFUSED_MAX).await?.into_iter().collect();
         self.feed_position = session.feed_position;
         self.feed_has_more = true;
+        // Nobody is connected when the numbers are loaded.
+        self.absence.begin();
         let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
         let numbers = (seq(session.next_in), seq(session.next_out));
         self.session = session;
@@ -487,11 +490,19 @@ impl Application for Desk {
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         match message.msg_type() {
+            // Never a reject of a reject.
+            b"j" => self.write(turn.numbers(), FixRows::default()).await,
+            _ if self.is_drop_copy => {
+                let (slot, numbers) = Slot::take(turn);
+                // FIX 4.2 has no reason for it.
+                let reason = if self.version == Version::Fix42 { 0 } else { 6 };
+                self.refuse_message(message, slot, numbers, reason, "not authorized: drop copy").await
+            }
             b"D" => self.new_order(message, turn).await,
             b"F" => self.cancel(message, turn).await,
             b"H" => self.status(message, turn).await,
-            // Never a reject of a reject.
-            b"j" => self.write(turn.numbers(), FixRows::default()).await,
+            b"AF" if self.version == Version::Fix44 => self.mass_status(message, turn).await,
+            b"R" => self.quote_request(message, turn).await,
             _ => {
                 let (slot, numbers) = Slot::take(turn);
                 self.refuse_message(message, slot, numbers, 3, "Unsupported Message Type").await
@@ -513,7 +524,7 @@ impl Application for Desk {
 
     fn is_about_earlier(&self, message: MessageRef<'_>) -> bool {
         match message.msg_type() {
-            b"F" | b"H" => true,
+            b"F" | b"H" | b"AF" => true,
             _ => is_repetition(message),
         }
     }
@@ -533,28 +544,35 @@ impl Application for Desk {
                 // Nobody says any more that the feed grew: look from time to time.
                 tokio::time::sleep(FEED_TICK).await;
             },
+            () = sleep_until(self.absence.due()) => {}
             () = tokio::time::sleep(FEED_TICK) => {}
         }
     }
 
     async fn report(&mut self, turn: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
+        self.cancel_for_absence().await?;
         let after = self.feed_position;
-        let mut conn = self.connection().await?;
-        let page = store::list_reportable(&mut conn, &self.session, after, PAGE).await?;
-        drop(conn);
-        self.feed_has_more = page.position > after;
-        self.feed_position = page.position;
-        let outbound: Vec<FixOutbound> =
-            page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order)).collect();
+        let (outbound, position) =
+            if self.is_drop_copy { self.copies(turn).await? } else { self.own_reports(turn).await? };
+        self.feed_has_more = position > after;
+        self.feed_position = position;
         if outbound.is_empty() {
             return Ok(None);
         }
         let rows = FixRows { outbound, orders: Vec::new() };
         let part = self.part(turn.numbers(), Arc::new(move |_| rows.clone()));
-        self.queue(FixPart { feed_position: Some(page.position), ..part }).await.map(Some)
+        self.queue(FixPart { feed_position: Some(position), ..part }).await.map(Some)
     }
 
-    fn connected(&mut self, _: bool) {}
+    fn connected(&mut self, is_connected: bool) {
+        if is_connected { self.absence.end() } else { self.absence.begin() }
+    }
+}
+
+/// TransactTime(60) of what an event tells.
+fn occurred_at(stored: &StoredEvent) -> UtcNanos {
+    let millis = u64::try_from(stored.event.occurred_at.timestamp_millis()).unwrap_or(0);
+    UtcNanos(millis.saturating_mul(1_000_000))
 }
 
 /// Waits for the commit, and renders once more what it stored.
@@ -564,4 +582,11 @@ fn acknowledged(pending: Pending, render: RenderFix) -> Commit {
         let done = done.map_err(|error| Unavailable(error.to_string()))?;
         transmissible(render(&done.outcome))
     })
+}
+
+async fn sleep_until(at: Option<tokio::time::Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
 }

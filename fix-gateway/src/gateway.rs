@@ -251,7 +251,7 @@ impl Keeper {
         info!(session_id, "session taken");
         let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
-        let desk = Desk::new(self.engine.clone(), session, self.feed.clone());
+        let desk = Desk::new(self.engine.clone(), session, settings, self.feed.clone());
         let driver = Driver::new(desk, config, attach).with_slow_consumer(self.config.slow_consumer);
         let (pool, directory, ttl) = (self.pool.clone(), self.directory.clone(), self.config.lease_ttl);
         tasks.spawn(async move {

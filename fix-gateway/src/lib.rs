@@ -13,6 +13,7 @@ pub mod application;
 mod clock;
 mod connection;
 mod desk;
+pub mod dictionaries;
 pub mod driver;
 pub mod gate;
 pub mod gateway;

@@ -5,6 +5,7 @@
 pub(crate) mod facts;
 pub(crate) mod parse;
 pub(crate) mod price;
+pub(crate) mod quote;
 pub(crate) mod report;
 pub(crate) mod tags;
 

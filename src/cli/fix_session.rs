@@ -12,6 +12,12 @@ pub(crate) enum FixSessionCommand {
         after_help = "Example:\n  dvp fix-session add --begin-string FIX.4.4 --sender-comp-id ACME --partner acme --password … --dir .dvp --json"
     )]
     Add(FixSessionAdd),
+    /// Change what is agreed on for a session. It holds from the session's next start: disable it and enable it again,
+    /// or restart the service.
+    #[command(
+        after_help = "Example:\n  dvp fix-session set --session-id 'FIX.4.4:DVP->ACME' --cancel-on-disconnect 10 --dir .dvp"
+    )]
+    Set(FixSessionSet),
     /// List the sessions with their numbers.
     #[command(after_help = "Example:\n  dvp fix-session list --dir .dvp --json")]
     List(PlaceArgs),
@@ -24,6 +30,9 @@ pub(crate) enum FixSessionCommand {
     /// Begin both numbers at 1 again and forget what was sent. The session must be disabled.
     #[command(after_help = "Example:\n  dvp fix-session reset --session-id 'FIX.4.4:DVP->ACME' --dir .dvp")]
     Reset(SessionId),
+    /// Print the data dictionary that a FIX engine of an institution reads. FIX 5.0 SP2 needs FIXT.1.1's, too.
+    #[command(after_help = "Example:\n  dvp fix-session dictionary --version FIX.4.4 > FIX44.xml")]
+    Dictionary(FixDictionary),
 }
 
 #[derive(Debug, Args)]
@@ -56,7 +65,55 @@ pub(crate) struct FixSessionAdd {
     #[arg(long)]
     pub password: String,
     #[command(flatten)]
+    pub options: SessionOptions,
+    #[command(flatten)]
     pub place: PlaceArgs,
+}
+
+/// What is not given stays as it is.
+#[derive(Debug, Args)]
+pub(crate) struct SessionOptions {
+    /// Copies of the reports of all the partner's orders, and no orders: true or false.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    pub drop_copy: Option<bool>,
+    /// Cancel orders that are not locking yet so many seconds (0 to 3600) after the connection ended, or `off`.
+    #[arg(long, value_name = "SECONDS", value_parser = Patience::parse)]
+    pub cancel_on_disconnect: Option<Patience>,
+    /// How far an order without a price may slip, in basis points.
+    #[arg(long, value_name = "BPS", value_parser = clap::value_parser!(i32).range(0..=10_000))]
+    pub max_slippage_bps: Option<i32>,
+}
+
+/// Seconds, or never.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patience(pub Option<i32>);
+
+impl Patience {
+    fn parse(text: &str) -> Result<Self, String> {
+        let seconds = || text.parse().ok().filter(|seconds| (0..=3600).contains(seconds));
+        match text {
+            "off" => Ok(Self(None)),
+            _ => seconds().map(|seconds| Self(Some(seconds))).ok_or_else(|| "0 to 3600, or off".to_owned()),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FixSessionSet {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    pub session_id: String,
+    #[command(flatten)]
+    pub options: SessionOptions,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FixDictionary {
+    /// FIX.4.2, FIX.4.4, FIXT.1.1 or FIX.5.0SP2.
+    #[arg(long, value_parser = ["FIX.4.2", "FIX.4.4", "FIXT.1.1", "FIX.5.0SP2"])]
+    pub version: String,
 }
 
 #[derive(Debug, Args)]

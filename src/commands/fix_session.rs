@@ -1,14 +1,22 @@
 //! `dvp fix-session …`. The password is hashed here; the database never sees it.
 
+use std::io::Write as _;
+
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::keys::Env;
 use dvp_core::store::fix::{self, NewFixSession};
 use dvp_core::store::fix_admin::{self, ListedSession};
+use dvp_core::store::fix_settings::{self, FixSessionSettings};
+use dvp_fix_gateway::dictionaries;
 use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
 
 use super::named_partner;
 use crate::access::Access;
-use crate::cli::{FixSessionAdd, FixSessionCommand, PlaceArgs, SessionId};
+use crate::cli::{
+    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, Patience, PlaceArgs, SessionId,
+    SessionOptions,
+};
 use crate::output::print;
 
 const PAGE: i64 = 500;
@@ -16,10 +24,12 @@ const PAGE: i64 = 500;
 pub(crate) async fn run(command: FixSessionCommand) -> anyhow::Result<()> {
     match command {
         FixSessionCommand::Add(args) => add(args).await,
+        FixSessionCommand::Set(args) => set(args).await,
         FixSessionCommand::List(place) => list(place).await,
         FixSessionCommand::Disable(args) => set_enabled(args, false).await,
         FixSessionCommand::Enable(args) => set_enabled(args, true).await,
         FixSessionCommand::Reset(args) => reset(args).await,
+        FixSessionCommand::Dictionary(args) => dictionary(&args),
     }
 }
 
@@ -47,7 +57,10 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
         username: username.clone(),
         password_hash: access.vault.fix_password_hash(&id, &args.password),
     };
-    fix::upsert_session(&mut access.conn, &session).await?;
+    let mut tx = access.conn.begin().await?;
+    fix::upsert_session(&mut tx, &session).await?;
+    agree(&mut tx, &id, &args.options).await?;
+    tx.commit().await?;
     let mut value = json!({
         "sessionId": id, "beginString": args.begin_string, "senderCompId": args.sender_comp_id,
         "targetCompId": args.target_comp_id, "username": username,
@@ -56,6 +69,49 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
         fields.insert("defaultApplVerId".into(), json!(version));
     }
     print(args.place.json, &value, || vec![format!("session {id}, user {username}")])
+}
+
+async fn set(args: FixSessionSet) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let mut tx = access.conn.begin().await?;
+    let settings = agree(&mut tx, &args.session_id, &args.options).await?;
+    tx.commit().await?;
+    let value = json!({
+        "sessionId": args.session_id, "dropCopy": settings.drop_copy,
+        "cancelOnDisconnectSecs": settings.cancel_on_disconnect_secs,
+    });
+    print(args.place.json, &value, || {
+        vec![format!("{}: it holds from the session's next start", args.session_id)]
+    })
+}
+
+/// Changes what is given. Returns how it is then.
+async fn agree(
+    conn: &mut PgConnection,
+    id: &str,
+    options: &SessionOptions,
+) -> anyhow::Result<FixSessionSettings> {
+    let settings = fix_settings::find_settings(conn, id).await?;
+    let mut settings = settings.with_context(|| format!("there is no session {id}"))?;
+    settings.drop_copy = options.drop_copy.unwrap_or(settings.drop_copy);
+    if let Some(Patience(seconds)) = options.cancel_on_disconnect {
+        settings.cancel_on_disconnect_secs = seconds;
+    }
+    ensure!(
+        !settings.drop_copy || settings.cancel_on_disconnect_secs.is_none(),
+        "a drop copy has no orders to cancel: give --cancel-on-disconnect off, or --drop-copy false"
+    );
+    fix_settings::update_settings(conn, id, &settings).await?;
+    if let Some(bps) = options.max_slippage_bps {
+        fix_admin::update_max_slippage(conn, id, bps).await?;
+    }
+    Ok(settings)
+}
+
+fn dictionary(args: &FixDictionary) -> anyhow::Result<()> {
+    let name = args.version.replace('.', "");
+    let text = dictionaries::find(&name).with_context(|| format!("no dictionary of {}", args.version))?;
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 async fn list(place: PlaceArgs) -> anyhow::Result<()> {
@@ -73,7 +129,11 @@ async fn list(place: PlaceArgs) -> anyhow::Result<()> {
     print(place.json, &json!({"sessions": sessions}), || {
         let line = |row: &ListedSession| {
             let state = if row.enabled { "enabled" } else { "disabled" };
-            format!("{}  {}  {state}  in {}  out {}", row.session_id, row.partner, row.next_in, row.next_out)
+            let copy = if row.drop_copy { "  drop copy" } else { "" };
+            format!(
+                "{}  {}  {state}  in {}  out {}{copy}",
+                row.session_id, row.partner, row.next_in, row.next_out
+            )
         };
         all.iter().map(line).collect()
     })
@@ -83,6 +143,8 @@ fn view(row: &ListedSession) -> Value {
     json!({
         "sessionId": row.session_id, "partner": row.partner, "env": if row.livemode { "live" } else { "test" },
         "username": row.username, "enabled": row.enabled, "nextIn": row.next_in, "nextOut": row.next_out,
+        "dropCopy": row.drop_copy, "cancelOnDisconnectSecs": row.cancel_on_disconnect_secs,
+        "maxSlippageBps": row.max_slippage_bps,
     })
 }
 

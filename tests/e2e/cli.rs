@@ -148,6 +148,18 @@ async fn a_receipt_verifies_against_the_chain_and_a_changed_one_does_not() {
     sandbox.stop().await;
 }
 
+#[test]
+fn the_data_dictionary_of_each_version_is_printed() {
+    for (version, file) in
+        [("FIX.4.2", "FIX42"), ("FIX.4.4", "FIX44"), ("FIXT.1.1", "FIXT11"), ("FIX.5.0SP2", "FIX50SP2")]
+    {
+        let words = ["fix-session", "dictionary", "--version", version];
+        let printed = Command::new(env!("CARGO_BIN_EXE_dvp")).args(words).output().unwrap();
+        let name = format!("{}/fix-gateway/dictionaries/{file}.xml", env!("CARGO_MANIFEST_DIR"));
+        assert!(printed.stdout == std::fs::read(name).unwrap(), "{version}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn fix_sessions_are_added_listed_and_disabled() {
     let sandbox = Sandbox::start().await;
@@ -166,6 +178,27 @@ async fn fix_sessions_are_added_listed_and_disabled() {
     assert!(refused(&sandbox, &["fix-session", "reset", "--session-id", id]).contains("disable it first"));
     said(&sandbox, &["fix-session", "disable", "--session-id", id]);
     assert_eq!(find()["enabled"], false);
+    let set = ["fix-session", "set", "--session-id", id];
+    let agreed = || [find()["dropCopy"].clone(), find()["cancelOnDisconnectSecs"].clone()];
+    assert_eq!(agreed(), [json!(false), Value::Null]);
+    said(&sandbox, &[&set[..], &["--cancel-on-disconnect", "10", "--max-slippage-bps", "25"]].concat());
+    assert_eq!((agreed(), &find()["maxSlippageBps"]), ([json!(false), json!(10)], &json!(25)));
+    assert!(refused(&sandbox, &[&set[..], &["--drop-copy"]].concat()).contains("no orders to cancel"));
+    said(&sandbox, &[&set[..], &["--drop-copy", "--cancel-on-disconnect", "off"]].concat());
+    assert_eq!(agreed(), [json!(true), Value::Null]);
+    // A new password changes nothing else.
+    add(&["--partner", "acme", "--password", "secret-2"]);
+    assert_eq!((agreed(), &find()["enabled"]), ([json!(true), Value::Null], &json!(false)));
+    said(&sandbox, &[&set[..], &["--drop-copy", "false"]].concat());
+    for wrong in ["-1", "3601", "never"] {
+        refused(&sandbox, &[&set[..], &["--cancel-on-disconnect", wrong]].concat());
+    }
+    refused(&sandbox, &["fix-session", "set", "--session-id", "FIX.4.4:DVP->NOBODY", "--drop-copy"]);
+    let copy = ["fix-session", "add", "--begin-string", "FIX.4.4", "--sender-comp-id", "COPY", "--drop-copy"];
+    said(&sandbox, &[&copy[..], &["--partner", "acme", "--password", "p"]].concat());
+    let listed = said(&sandbox, &["fix-session", "list"]);
+    let copies = listed["sessions"].as_array().unwrap().iter().filter(|s| s["dropCopy"] == true);
+    assert_eq!(copies.map(|s| s["sessionId"].as_str().unwrap()).collect::<Vec<_>>(), ["FIX.4.4:DVP->COPY"]);
     let version =
         ["fix-session", "add", "--begin-string", "FIXT.1.1", "--sender-comp-id", "X", "--partner", "acme"];
     assert!(

@@ -79,16 +79,38 @@ impl FixClient {
         client
     }
 
+    /// Connects anew and logs on with the numbers of before.
+    pub(crate) async fn log_on_again(&mut self, sandbox: &Sandbox) {
+        let port = sandbox.value("/fix/port");
+        self.socket = Box::new(TcpStream::connect(format!("127.0.0.1:{port}")).await.unwrap());
+        self.read.clear();
+        let text = |field: &str| sandbox.text(&format!("/fix/sessions/0/{field}"));
+        let (username, password) = (text("username"), text("password"));
+        self.send_raw("A", &[(98, "0"), (108, "30"), (553, &username), (554, &password)]).await;
+        assert_eq!(self.receive().await.get(35), "A");
+    }
+
+    pub(crate) const fn next_out(&self) -> u64 {
+        self.next_out
+    }
+
     pub(crate) async fn send_raw(&mut self, kind: &str, fields: &[(u32, &str)]) {
+        let seq = self.next_out;
+        self.next_out += 1;
+        self.send_as(seq, false, kind, fields).await;
+    }
+
+    /// Under a number of one's choice, perhaps as a possible duplicate.
+    pub(crate) async fn send_as(&mut self, seq: u64, again: bool, kind: &str, fields: &[(u32, &str)]) {
         let now = sending_time();
-        let seq = self.next_out.to_string();
+        let seq = seq.to_string();
         let header =
             [(35, kind), (49, self.sender.as_str()), (56, self.target.as_str()), (34, &seq), (52, &now)];
-        let body: String =
-            header.iter().chain(fields).map(|(tag, value)| format!("{tag}={value}{SOH}")).collect();
+        let duplicate: &[(u32, &str)] = if again { &[(43, "Y"), (122, &now)] } else { &[] };
+        let fields = header.iter().chain(duplicate).chain(fields);
+        let body: String = fields.map(|(tag, value)| format!("{tag}={value}{SOH}")).collect();
         let framed = format!("8=FIX.4.4{SOH}9={}{SOH}{body}", body.len());
         let sum = framed.bytes().fold(0_u8, u8::wrapping_add);
-        self.next_out += 1;
         self.socket.write_all(format!("{framed}10={sum:03}{SOH}").as_bytes()).await.unwrap();
     }
 
@@ -138,7 +160,7 @@ impl FixClient {
         waited.await.unwrap()
     }
 
-    async fn receive(&mut self) -> Message {
+    pub(crate) async fn receive(&mut self) -> Message {
         loop {
             if let Some(end) = end_of_message(&self.read) {
                 let whole: Vec<u8> = self.read.drain(..end).collect();
@@ -162,6 +184,6 @@ fn end_of_message(bytes: &[u8]) -> Option<usize> {
     rest.iter().position(|byte| *byte == 1).map(|soh| trailer + 4 + soh + 1)
 }
 
-fn sending_time() -> String {
+pub(crate) fn sending_time() -> String {
     chrono::Utc::now().format("%Y%m%d-%H:%M:%S%.3f").to_string()
 }

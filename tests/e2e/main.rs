@@ -4,6 +4,7 @@
 mod chain_faults;
 mod cli;
 mod fix;
+mod fix_killed;
 mod guide;
 mod older;
 mod partner;

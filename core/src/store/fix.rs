@@ -292,9 +292,9 @@ pub async fn list_outbound(
         .collect()
 }
 
-type OrderRow = (String, Option<String>, String, serde_json::Value);
+pub(super) type OrderRow = (String, Option<String>, String, serde_json::Value);
 
-fn order((cl_ord_id, reference, intent_id, details): OrderRow) -> FixOrder {
+pub(super) fn order((cl_ord_id, reference, intent_id, details): OrderRow) -> FixOrder {
     FixOrder { cl_ord_id, reference, intent_id, details }
 }
 

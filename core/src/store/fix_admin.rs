@@ -14,6 +14,9 @@ pub struct ListedSession {
     pub enabled: bool,
     pub next_in: i64,
     pub next_out: i64,
+    pub drop_copy: bool,
+    pub cancel_on_disconnect_secs: Option<i32>,
+    pub max_slippage_bps: i32,
 }
 
 /// Sessions by id, those after `after`, disabled ones too.
@@ -23,7 +26,8 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<ListedSession>, StoreError> {
     let rows = sqlx::query_as(
-        "select s.session_id, p.name as partner, s.livemode, s.username, s.enabled, s.next_in, s.next_out \
+        "select s.session_id, p.name as partner, s.livemode, s.username, s.enabled, s.next_in, s.next_out, \
+                s.drop_copy, s.cancel_on_disconnect_secs, s.max_slippage_bps \
          from fix_session s join partner p on p.id = s.partner_id \
          where s.session_id > $1 order by s.session_id limit $2",
     )
@@ -46,6 +50,20 @@ pub async fn set_enabled(
         .execute(conn)
         .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// How far an order without a price may slip, in basis points.
+pub async fn update_max_slippage(
+    conn: &mut PgConnection,
+    session_id: &str,
+    max_slippage_bps: i32,
+) -> Result<(), StoreError> {
+    sqlx::query("update fix_session set max_slippage_bps = $2 where session_id = $1")
+        .bind(session_id)
+        .bind(max_slippage_bps)
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// Whether a process holds the session right now.

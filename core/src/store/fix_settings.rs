@@ -31,6 +31,10 @@ pub struct FixSessionSettings {
     pub max_latency_secs: i32,
     /// When there is a session, in the words of the FIX engine's schedules.
     pub schedule: Option<String>,
+    /// The session gets copies of the reports of all the partner's orders, and takes none.
+    pub drop_copy: bool,
+    /// Orders that are not locking yet are cancelled so many seconds after the connection ended; `None`: never.
+    pub cancel_on_disconnect_secs: Option<i32>,
 }
 
 impl Default for FixSessionSettings {
@@ -50,6 +54,8 @@ impl Default for FixSessionSettings {
             next_expected_msg_seq_num: false,
             max_latency_secs: 120,
             schedule: None,
+            drop_copy: false,
+            cancel_on_disconnect_secs: None,
         }
     }
 }
@@ -63,7 +69,7 @@ pub async fn find_settings(
         "select allowed_sources::text[] as allowed_sources, client_cert_sha256, client_cert_names, logon_secret, \
                 logon_window_secs, soft_messages_per_sec, hard_messages_per_sec, admin_messages_per_sec, \
                 resend_request_chunk, last_msg_seq_num_processed, next_expected_msg_seq_num, max_latency_secs, \
-                schedule \
+                schedule, drop_copy, cancel_on_disconnect_secs \
          from fix_session where session_id = $1",
     );
     Ok(settings.bind(session_id).fetch_optional(conn).await?)
@@ -81,7 +87,8 @@ pub async fn update_settings(
          set allowed_sources = $2::text[]::cidr[], client_cert_sha256 = $3, client_cert_names = $4, \
              logon_secret = $5, logon_window_secs = $6, soft_messages_per_sec = $7, hard_messages_per_sec = $8, \
              admin_messages_per_sec = $9, resend_request_chunk = $10, last_msg_seq_num_processed = $11, \
-             next_expected_msg_seq_num = $12, max_latency_secs = $13, schedule = $14 \
+             next_expected_msg_seq_num = $12, max_latency_secs = $13, schedule = $14, \
+             drop_copy = $15, cancel_on_disconnect_secs = $16 \
          where session_id = $1",
     )
     .bind(session_id)
@@ -98,6 +105,8 @@ pub async fn update_settings(
     .bind(settings.next_expected_msg_seq_num)
     .bind(settings.max_latency_secs)
     .bind(settings.schedule.as_deref())
+    .bind(settings.drop_copy)
+    .bind(settings.cancel_on_disconnect_secs)
     .execute(conn)
     .await?;
     if done.rows_affected() == 1 {

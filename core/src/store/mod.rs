@@ -13,6 +13,7 @@ pub mod executions;
 pub mod feed;
 pub mod fix;
 pub mod fix_admin;
+pub mod fix_reports;
 pub mod fix_settings;
 pub mod health;
 pub mod idempotency;

@@ -29,8 +29,13 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// One of several of a turn, whose numbers are taken when all have theirs.
+    pub(super) fn next(turn: &mut Turn<'_>) -> Self {
+        Self { seq: turn.reserve(), at: turn.sending_time() }
+    }
+
     pub(super) fn take(turn: &mut Turn<'_>) -> (Self, Numbers) {
-        let slot = Self { seq: turn.reserve(), at: turn.sending_time() };
+        let slot = Self::next(turn);
         (slot, turn.numbers())
     }
 

@@ -34,16 +34,8 @@ pub(crate) fn order(
     let refuse = Refuse { version: Version::of(&session.begin_string) };
     let cl_ord_id = message.text(tags::CL_ORD_ID).ok_or_else(|| refuse.other("ClOrdID required"))?;
     let (base, quote) = pair(message, context).ok_or_else(|| refuse.unknown_symbol())?;
-    let side = match message.text(tags::SIDE) {
-        Some("2") => Side::Sell,
-        Some("1") => Side::Buy,
-        _ => return Err(refuse.unsupported("Side")),
-    };
-    let quantity = message
-        .text(tags::ORDER_QTY)
-        .and_then(|text| Minor::parse_decimal(text, base.exponent).ok())
-        .filter(|quantity| !quantity.is_zero())
-        .ok_or_else(|| refuse.quantity())?;
+    let side = side(message).ok_or_else(|| refuse.unsupported("Side"))?;
+    let quantity = quantity(message, base).ok_or_else(|| refuse.quantity())?;
     let (input, output) = match side {
         Side::Sell => (base, quote),
         Side::Buy => (quote, base),
@@ -110,9 +102,26 @@ pub(crate) const fn other_reason(version: Version) -> u8 {
     }
 }
 
-fn pair<'a>(message: MessageRef<'_>, context: &'a Context) -> Option<(&'a Asset, &'a Asset)> {
+/// Base and quote asset of Symbol(55).
+pub(super) fn pair<'a>(message: MessageRef<'_>, context: &'a Context) -> Option<(&'a Asset, &'a Asset)> {
     let (base, quote) = message.text(tags::SYMBOL)?.split_once('/')?;
     Some((context.registry.find(base)?, context.registry.find(quote)?))
+}
+
+/// Side(54), as far as it is taken.
+pub(super) fn side(message: MessageRef<'_>) -> Option<Side> {
+    match message.text(tags::SIDE) {
+        Some("2") => Some(Side::Sell),
+        Some("1") => Some(Side::Buy),
+        _ => None,
+    }
+}
+
+/// OrderQty(38), in minor units of the base asset.
+pub(super) fn quantity(message: MessageRef<'_>, base: &Asset) -> Option<Minor> {
+    let quantity =
+        message.text(tags::ORDER_QTY).and_then(|text| Minor::parse_decimal(text, base.exponent).ok());
+    quantity.filter(|quantity| !quantity.is_zero())
 }
 
 fn descriptor(asset: &Asset) -> AssetDescriptor {

@@ -39,6 +39,52 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
+/// What a status request asked beside the order, and what only its answers say.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Asked<'a> {
+    /// OrdStatusReqID(790).
+    pub(crate) ord_status_req_id: Option<&'a str>,
+    pub(crate) mass: Option<MassAnswer<'a>>,
+    pub(crate) receipt: Option<ReceiptFacts>,
+}
+
+/// Which of the answers to an OrderMassStatusRequest it is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MassAnswer<'a> {
+    pub(crate) request_id: &'a str,
+    pub(crate) total: usize,
+    pub(crate) is_last: bool,
+}
+
+/// The receipt of a filled order.
+#[derive(Debug, Clone)]
+pub(crate) struct ReceiptFacts {
+    /// SHA-256 of the receipt, `0x` and hex.
+    pub(crate) hash: String,
+    /// Once the anchor is final.
+    pub(crate) anchor_tx_hash: Option<String>,
+}
+
+impl Asked<'_> {
+    fn standard_fields(&self) -> Body {
+        let body = Body::new().maybe(tags::MASS_STATUS_REQ_ID, self.mass.map(|mass| mass.request_id));
+        let body = body.maybe(tags::ORD_STATUS_REQ_ID, self.ord_status_req_id);
+        match self.mass {
+            Some(mass) => body
+                .field(tags::TOT_NUM_REPORTS, mass.total.to_string())
+                .field(tags::LAST_RPT_REQUESTED, if mass.is_last { "Y" } else { "N" }),
+            None => body,
+        }
+    }
+
+    fn own_fields(&self) -> Body {
+        let receipt = self.receipt.as_ref();
+        Body::new()
+            .maybe(tags::RECEIPT_HASH, receipt.map(|receipt| receipt.hash.as_str()))
+            .maybe(tags::ANCHOR_TX_HASH, receipt.and_then(|receipt| receipt.anchor_tx_hash.as_deref()))
+    }
+}
+
 /// Which report it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Ids<'a> {
@@ -149,6 +195,22 @@ fn failure(snapshot: &Value) -> Option<Failure> {
 
 /// An ExecutionReport's body, tags ascending.
 pub(crate) fn execution_report(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<'_>) -> Body {
+    standard_fields(version, facts, told, ids).and(own_fields(told))
+}
+
+/// The body of a report that answers a status request, tags ascending.
+pub(crate) fn status_report(
+    version: Version,
+    facts: &OrderFacts,
+    told: &Told,
+    ids: &Ids<'_>,
+    asked: &Asked<'_>,
+) -> Body {
+    let standard = standard_fields(version, facts, told, ids).and(asked.standard_fields());
+    standard.and(own_fields(told)).and(asked.own_fields())
+}
+
+fn standard_fields(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<'_>) -> Body {
     let (exec_type, ord_status) = told.codes(version);
     let changes_nothing = ids.is_status || matches!(told, Told::Progress { .. });
     let (exec_type, exec_trans_type) = match version {
@@ -188,7 +250,6 @@ pub(crate) fn execution_report(version: Version, facts: &OrderFacts, told: &Told
         .field(tags::EXEC_TYPE, exec_type)
         .field(tags::LEAVES_QTY, leaves)
         .maybe(tags::SECONDARY_ORDER_ID, facts.plan_id.as_deref())
-        .and(own_fields(told))
 }
 
 fn words(told: &Told) -> (Option<&str>, Option<String>) {
@@ -261,4 +322,9 @@ pub(crate) const fn ord_status(told: &Told) -> &'static str {
 /// What is told about an order that is not known.
 pub(crate) fn unknown_order() -> Told {
     Told::Rejected(Rejection { ord_rej_reason: 5, text: "unknown order".to_owned() })
+}
+
+/// What is told when no order is open.
+pub(crate) fn no_open_orders() -> Told {
+    Told::Rejected(Rejection { ord_rej_reason: 5, text: "no open orders".to_owned() })
 }

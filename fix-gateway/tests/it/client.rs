@@ -3,13 +3,16 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    sync::LazyLock,
     time::{Duration, SystemTime},
 };
 
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, Framed, Framer, Head, Message, MsgType, encode},
+    dictionary::{FieldDef, Kind, Rules},
 };
+use dvp_fix_gateway::dictionaries::OWN_FIELDS;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     net::TcpStream,
@@ -21,6 +24,16 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What the service says beyond the standard, as it is published.
+static OWN: LazyLock<Vec<(&str, FieldDef)>> = LazyLock::new(|| {
+    let field = |own: &dvp_fix_gateway::dictionaries::OwnField| {
+        (own.message, FieldDef { tag: own.tag, kind: Kind::Text, values: own.values })
+    };
+    let session_status = FieldDef { tag: 1409, kind: Kind::Integer, values: &[] };
+    let later = ["5", "A"].map(|message| (message, session_status));
+    OWN_FIELDS.iter().filter(|own| own.message == "8").map(field).chain(later).collect()
+});
+
 pub(crate) struct Client {
     stream: Box<dyn Stream>,
     framer: Framer,
@@ -30,6 +43,8 @@ pub(crate) struct Client {
     /// What each number stood for, through all connections: never two things.
     pub(crate) heard: BTreeMap<u64, String>,
     has_failed: bool,
+    /// Is everything heard to be what the version's dictionary allows? Not what an application of a test makes up.
+    pub(crate) is_strict: bool,
 }
 
 /// `11=x|55=y` as a body.
@@ -52,7 +67,16 @@ impl Client {
         comp_id: &'static str,
     ) -> Self {
         let (stream, framer) = (Box::new(stream), Framer::new(1 << 20));
-        Self { stream, framer, begin_string, comp_id, next_out: 1, heard: BTreeMap::new(), has_failed: false }
+        Self {
+            stream,
+            framer,
+            begin_string,
+            comp_id,
+            next_out: 1,
+            heard: BTreeMap::new(),
+            has_failed: false,
+            is_strict: true,
+        }
     }
 
     /// Connects anew, with the numbers of before.
@@ -172,6 +196,10 @@ impl Client {
     }
 
     fn note(&mut self, message: &Message) {
+        let application = if self.begin_string == "FIXT.1.1" { "FIX.5.0SP2" } else { self.begin_string };
+        let rules = Rules { extra: &OWN, ..Rules::strict(self.begin_string, application).unwrap() };
+        let checked = if self.is_strict { rules.check(message.view()) } else { Ok(()) };
+        checked.unwrap_or_else(|fault| panic!("{fault:?}: {message:?}"));
         if message.msg_type() == b"4" || message.is_yes(141) {
             return;
         }

@@ -50,8 +50,9 @@ impl Application for Fickle {
                 Err(Unavailable("the store is away".to_owned()))
             }));
         }
-        let body = Body::new().field(58, "stored");
-        let message = Stored { seq, msg_type: MsgType::EXECUTION_REPORT, body, sending_time, resend: true };
+        let body = Body::new().field(45, "1").field(58, "stored").field(372, "D").field(380, "0");
+        let message =
+            Stored { seq, msg_type: MsgType::BUSINESS_MESSAGE_REJECT, body, sending_time, resend: true };
         Ok(self.keep(numbers, vec![message]))
     }
 
@@ -124,7 +125,7 @@ async fn a_commit_that_fails_ends_the_connection_and_the_order_comes_again() {
     .await
     .expect("the session is there again");
     client.send("D", order).await;
-    let answer = client.expect("8").await;
+    let answer = client.expect("j").await;
     assert_eq!(answer.text(58), Some("stored"));
     stop.cancel();
     driver.await.unwrap();

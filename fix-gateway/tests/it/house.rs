@@ -14,7 +14,7 @@ use dvp_core::{
     chain::{ChainFact, ChainUnavailable, PermitNonces},
     context::{ChainFacts, Context, Windows, now},
     embedded::TestDatabase,
-    engine::Engine,
+    engine::{Engine, SubmitCommand},
     liquidity::Liquidity,
     permit::PermitDomain,
     rails::simulated::{self, SimulatedRails},
@@ -23,10 +23,11 @@ use dvp_core::{
         balances,
         fix::{NewFixSession, upsert_session},
         fix_settings::{FixSessionSettings, find_settings, update_settings},
+        intents::Tenant,
         partners,
     },
     workflow,
-    writer::Writer,
+    writer::{Outcome, Writer},
 };
 use dvp_domain::{
     asset::{Asset, AssetKind, Pair, Registry},
@@ -209,6 +210,27 @@ impl House {
         self.engine.context().vault.seal(SESSION, secret).unwrap()
     }
 
+    /// An order through the other door; answers its reference.
+    pub(crate) async fn submit_otherwise(&self, client_reference: &str) -> String {
+        let (permit, wallet) = signed_permit();
+        let request = serde_json::from_value(serde_json::json!({
+            "intent_id": format!("intent-{wallet}"), "client_reference": client_reference,
+            "user": wallet,
+            "input_asset": {"type": "erc20", "symbol": "USDC"}, "output_asset": {"type": "fiat", "symbol": "USD"},
+            "bounds": {"exact_input": {"input": "100000000", "min_output": "9900"}},
+            "quote_id": null, "deadline": now().plus_millis(3_600_000), "settlement_type": "hybrid",
+            "output_recipient": null,
+            "beneficiary": {"account": "12345678", "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
+            "permit": permit, "actor_type": "institution", "side": "sell", "metadata": null,
+        }));
+        let tenant = Tenant { partner_id: "ptn_acme".into(), livemode: false };
+        let command = SubmitCommand { tenant, request: request.unwrap(), idempotency: None, fix: None };
+        match self.engine.submit(command).await.unwrap().outcome {
+            Outcome::Accepted(accepted) => accepted.reference,
+            other => panic!("{other:?}"),
+        }
+    }
+
     pub(crate) async fn count(&self, sql: &'static str) -> i64 {
         sqlx::query_as::<_, (i64,)>(sql).fetch_one(self.pool()).await.unwrap().0
     }
@@ -261,9 +283,20 @@ async fn play_chain(pool: &PgPool, after: i64) -> i64 {
 
 /// A NewOrderSingle's body: 100 USDC for USD by a wallet of its own, paid to `account`.
 pub(crate) fn order(cl_ord_id: &str, account: &str, terms: &str) -> String {
+    let (permit, _) = signed_permit();
+    let Permit { deadline, signature, .. } = permit;
+    let time = super::client::Client::utc().to_millis_text();
+    format!(
+        "11={cl_ord_id}|21=1|38=100|{terms}|54=2|55=USDC/USD|60={time}|20001=0|20002={deadline}|\
+         20003={signature}|20010=Jane Doe|20011={account}|20012=US|20013=ach"
+    )
+}
+
+/// A permit for 100 USDC, and the wallet of its own that signed it.
+fn signed_permit() -> (Permit, String) {
     let wallet = PrivateKeySigner::random();
     let deadline = now().unix_secs() + 7200;
-    let permit = Permit {
+    let mut permit = Permit {
         token: TOKEN.into(),
         amount_minor: Minor::new(100_000_000),
         spender: ESCROW.into(),
@@ -273,10 +306,7 @@ pub(crate) fn order(cl_ord_id: &str, account: &str, terms: &str) -> String {
     };
     let contract: Address = PERMIT.parse().unwrap();
     let digest = PermitDomain::new("Permit", 31337, contract).digest(&permit).unwrap();
-    let signature = hex::encode(wallet.sign_hash_sync(&digest.into()).unwrap().as_bytes());
-    let time = super::client::Client::utc().to_millis_text();
-    format!(
-        "11={cl_ord_id}|21=1|38=100|{terms}|54=2|55=USDC/USD|60={time}|20001=0|20002={deadline}|\
-         20003=0x{signature}|20010=Jane Doe|20011={account}|20012=US|20013=ach"
-    )
+    permit.signature =
+        format!("0x{}", hex::encode(wallet.sign_hash_sync(&digest.into()).unwrap().as_bytes()));
+    (permit, format!("{:#x}", wallet.address()))
 }

@@ -4,7 +4,9 @@
 
 mod admission;
 mod client;
+mod dictionaries;
 mod door;
+mod engagement;
 mod failing;
 mod house;
 mod killed;

@@ -83,7 +83,7 @@ async fn a_bad_order_is_rejected_with_its_reason() {
     client.send("D", &good("x").replace("|54=2", "|54=?")).await;
     let reject = client.expect("3").await;
     assert_eq!((reject.text(371), reject.text(373)), (Some("54"), Some("5")), "{reject:?}");
-    client.send("R", "131=q|146=1|55=USDC/USD").await;
+    client.send("6", "23=i|27=S|28=N|54=2|55=USDC/USD").await;
     assert_eq!(client.expect("j").await.text(380), Some("3"));
     gateway.stop().await;
 }

@@ -86,6 +86,9 @@ pub struct Rules {
     /// Fields of ours beyond the dictionary: MsgType (empty for any) and the definition. A field that the dictionary
     /// knows keeps the dictionary's datatype and values.
     pub extra: &'static [(&'static str, FieldDef)],
+    /// Message types that the version does not have and a later one has: beyond the header they are passed as they are,
+    /// for the application to refuse (BusinessMessageReject).
+    pub later: &'static [&'static str],
     /// Is an empty value an error?
     pub require_values: bool,
     /// Must header, body and trailer each be in one piece?
@@ -113,6 +116,7 @@ impl Rules {
             session: Dictionary::named(begin_string)?,
             application: Dictionary::named(application)?,
             extra: &[],
+            later: &[],
             require_values: true,
             check_order: true,
             check_user_defined: true,
@@ -132,7 +136,13 @@ impl Rules {
         if self.check_order {
             self.check_structure(message)?;
         }
-        let section = section.ok_or(Fault::whole(RejectReason::InvalidMsgType))?;
+        let Some(section) = section else {
+            if !self.later.iter().any(|later| later.as_bytes() == msg_type) {
+                return Err(Fault::whole(RejectReason::InvalidMsgType));
+            }
+            Self::check_required(self.session.header(), &parts.header)?;
+            return self.check_section(message, &parts, &parts.header, None);
+        };
         Self::check_required(self.session.header(), &parts.header)?;
         Self::check_required(self.session.trailer(), &parts.trailer)?;
         Self::check_required(section, &parts.body)?;

@@ -91,6 +91,11 @@ fn versions_differ_where_the_standard_does() {
     assert_eq!(check(&fix42, "FIX.4.2", &format!("35=D|{HEAD}|{ORDER}")), "ok");
     assert_eq!(check(&fix42, "FIX.4.2", &format!("35=D|{HEAD}|{}", ORDER.replace("21=1|", ""))), "1 21");
     assert_eq!(check(&fix42, "FIX.4.2", &format!("35=AF|{HEAD}")), "11");
+    // The application may refuse it in words of its own.
+    let later = Rules { later: &["AF"], ..fix42 };
+    assert_eq!(check(&later, "FIX.4.2", &format!("35=AF|{HEAD}|584=m|585=7")), "ok");
+    assert_eq!(check(&later, "FIX.4.2", "35=AF|34=2|49=A|56=B|584=m"), "1 52");
+    assert_eq!(check(&later, "FIX.4.2", &format!("35=AG|{HEAD}")), "11");
     let fixt = Rules::strict("FIXT.1.1", "FIX.5.0SP2").unwrap();
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=A|{HEAD}|98=0|108=30|1137=9")), "ok");
     assert_eq!(check(&fixt, "FIXT.1.1", &format!("35=A|{HEAD}|98=0|108=30")), "1 1137");

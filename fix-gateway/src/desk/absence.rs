@@ -1,0 +1,75 @@
+//! Cancel on disconnect: what a session's peer left resting is cancelled when it has been away for as long as was
+//! agreed. What is locking or further is past that.
+//!
+//! A process that takes the session over counts from then on. Orders whose commit was under way when the connection
+//! ended are found by the next look: it looks again for as long as the peer is away.
+
+use std::time::Duration;
+
+use dvp_core::{
+    engine::CancelOutcome,
+    store::{fix_reports, fix_settings::FixSessionSettings},
+};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::Desk;
+use crate::application::Unavailable;
+
+/// Between two looks for orders to cancel.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Orders cancelled at one look.
+const LOOK_MAX: i64 = 100;
+
+/// How long the peer has been away.
+pub(super) struct Absence {
+    /// `None`: orders stay.
+    grace: Option<Duration>,
+    /// When to look next; `None` while the peer is here.
+    due: Option<Instant>,
+}
+
+impl Absence {
+    pub(super) fn agreed(settings: &FixSessionSettings) -> Self {
+        let seconds = settings.cancel_on_disconnect_secs.and_then(|seconds| u64::try_from(seconds).ok());
+        Self { grace: seconds.map(Duration::from_secs), due: None }
+    }
+
+    /// The peer is away, from now on unless it was before.
+    pub(super) fn begin(&mut self) {
+        if let Some(grace) = self.grace {
+            self.due.get_or_insert_with(|| Instant::now() + grace);
+        }
+    }
+
+    pub(super) const fn end(&mut self) {
+        self.due = None;
+    }
+
+    pub(super) const fn due(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+impl Desk {
+    /// Cancels what rests, when it is time. The events that this leads to are reported like any others.
+    pub(super) async fn cancel_for_absence(&mut self) -> Result<(), Unavailable> {
+        if self.absence.due.is_none_or(|due| due > Instant::now()) {
+            return Ok(());
+        }
+        self.absence.due = Some(Instant::now() + LOOK_AGAIN);
+        let mut conn = self.connection().await?;
+        let resting = fix_reports::list_resting(&mut conn, &self.session, LOOK_MAX).await?;
+        drop(conn);
+        for reference in resting {
+            match self.engine.cancel(&self.tenant, &reference, None).await {
+                Ok(CancelOutcome::Cancelled) => {
+                    info!(session = self.session.session_id, reference, "cancelled: its peer is away");
+                }
+                Ok(CancelOutcome::TooLate | CancelOutcome::Unknown) => {}
+                Err(error) => warn!(reference, %error, "not cancelled, tried again"),
+            }
+        }
+        Ok(())
+    }
+}

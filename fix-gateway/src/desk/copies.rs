@@ -1,0 +1,80 @@
+//! Drop copies: reports of every order of the partner in its environment, whatever door it came through.
+//!
+//! A copy has the ExecID of the original. Orders that came by REST are told in the words of FIX: ClOrdID(11) is their
+//! clientReference, or else their intentId.
+
+use dvp_core::{
+    fix::{FixOrder, FixOutbound},
+    store::{events::StoredEvent, fix_reports},
+};
+use dvp_domain::{asset::Registry, event::EventType, money::Minor};
+use dvp_fix::codec::MsgType;
+use serde_json::Value;
+
+use super::{
+    Desk, PAGE, occurred_at,
+    rows::{Slot, order_facts},
+};
+use crate::{
+    application::{Turn, Unavailable},
+    orders::{
+        facts::OrderFacts,
+        report::{self, Ids, Told},
+    },
+};
+
+impl Desk {
+    /// Copies of what a page of the feed tells, and the position read up to.
+    pub(super) async fn copies(&self, turn: &mut Turn<'_>) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
+        let mut conn = self.connection().await?;
+        let page = fix_reports::list_copied(&mut conn, &self.session, self.feed_position, PAGE).await?;
+        drop(conn);
+        let copies = page.events.iter().map(|(event, order)| self.copy(turn, event, order.as_ref()));
+        Ok((copies.collect(), page.position))
+    }
+
+    fn copy(&self, turn: &mut Turn<'_>, stored: &StoredEvent, order: Option<&FixOrder>) -> FixOutbound {
+        let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
+        let event = &stored.event;
+        let facts = order
+            .and_then(order_facts)
+            .unwrap_or_else(|| facts_of(&event.object, &self.engine.context().registry));
+        let told = Told::of_event(event.kind, &event.object, &facts);
+        let named = order.map(|order| order.cl_ord_id.as_str());
+        let named = named.or(event.client_reference.as_deref()).unwrap_or(&event.intent_id);
+        // A cancellation that was asked for was told as the answer to its request.
+        let request = facts.cancelled_by.as_deref().filter(|_| event.kind == EventType::IntentCancelled);
+        let ids = Ids {
+            cl_ord_id: request.unwrap_or(named),
+            orig_cl_ord_id: request.map(|_| named),
+            order_id: &event.reference,
+            exec_id: request.map_or_else(
+                || format!("{}.{}", event.reference, event.sequence),
+                |request| format!("{}.c.{request}", event.reference),
+            ),
+            at: occurred_at(stored),
+            is_status: false,
+        };
+        slot.holds(MsgType::EXECUTION_REPORT, report::execution_report(self.version, &facts, &told, &ids))
+    }
+}
+
+/// An order's words, of an intent that was not given in them: from its snapshot.
+fn facts_of(snapshot: &Value, registry: &Registry) -> OrderFacts {
+    let text = |pointer: &str| snapshot.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let (input, output) = (text("/input/asset"), text("/output/currency"));
+    let is_purchase = registry.pairs.iter().any(|pair| pair.base == output && pair.quote == input);
+    let (symbol, side, quantity) = if is_purchase {
+        (format!("{output}/{input}"), "1", "output")
+    } else {
+        (format!("{input}/{output}"), "2", "input")
+    };
+    let exponent = snapshot[quantity]["exponent"].as_u64().and_then(|exponent| u8::try_from(exponent).ok());
+    let minor = snapshot[quantity]["amountMinor"].as_str().and_then(|text| Minor::parse(text).ok());
+    OrderFacts {
+        symbol,
+        side: side.to_owned(),
+        order_qty: minor.unwrap_or(Minor::ZERO).to_decimal_string(exponent.unwrap_or(0)),
+        ..OrderFacts::default()
+    }
+}

@@ -1,0 +1,161 @@
+//! OrderStatusRequest(H) and OrderMassStatusRequest(AF): reports that change nothing.
+
+use dvp_core::{
+    engine::ReceiptLookup,
+    fix::{FixOrder, FixOutbound, FixRows},
+    store::{
+        executions::RefType,
+        fix_reports::{self, OpenOrder},
+    },
+};
+use dvp_domain::receipt;
+use dvp_fix::codec::{MessageRef, MsgType};
+
+use super::{
+    Desk,
+    rows::{Slot, order_facts},
+};
+use crate::{
+    application::{Commit, Turn, Unavailable},
+    orders::{
+        facts::{OrderFacts, intent_id},
+        report::{self, Asked, Ids, MassAnswer, ReceiptFacts, Told},
+        tags,
+    },
+};
+
+/// Reports that answer one OrderMassStatusRequest at most: they are one commit.
+const MASS_MAX: usize = 2000;
+
+impl Desk {
+    pub(super) async fn status(
+        &self,
+        message: MessageRef<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let (slot, numbers) = Slot::take(turn);
+        let cl_ord_id = message.text(tags::CL_ORD_ID).unwrap_or_default();
+        let asked = Asked { ord_status_req_id: message.text(tags::ORD_STATUS_REQ_ID), ..Asked::default() };
+        let body = if let Some(order) = self.find_order(cl_ord_id).await?
+            && let Some(facts) = order_facts(&order)
+        {
+            let (told, sequence) = self.latest(&order, &facts).await?;
+            let asked = Asked { receipt: self.receipt(&order, &told).await?, ..asked };
+            let ids = status_ids(&order, sequence, slot);
+            report::status_report(self.version, &facts, &told, &ids, &asked)
+        } else {
+            let ids = Ids {
+                cl_ord_id,
+                orig_cl_ord_id: None,
+                order_id: "NONE",
+                exec_id: format!("{}.{}", intent_id(&self.session.session_id, cl_ord_id), slot.seq),
+                at: slot.at,
+                is_status: true,
+            };
+            let facts = OrderFacts::of(message);
+            report::status_report(self.version, &facts, &report::unknown_order(), &ids, &asked)
+        };
+        self.write(numbers, reports(vec![slot.holds(MsgType::EXECUTION_REPORT, body)])).await
+    }
+
+    /// What the receipt of a filled order says, once it is issued.
+    async fn receipt(&self, order: &FixOrder, told: &Told) -> Result<Option<ReceiptFacts>, Unavailable> {
+        let (Told::Filled { .. }, Some(reference)) = (told, &order.reference) else { return Ok(None) };
+        let found = self.engine.receipt(&self.tenant, RefType::ExecutionId, reference).await?;
+        let ReceiptLookup::Found(body) = found else { return Ok(None) };
+        let anchor_tx_hash = body["txHash"].as_str().map(str::to_owned);
+        Ok(Some(ReceiptFacts { hash: receipt::hash(&body), anchor_tx_hash }))
+    }
+
+    /// The open orders of the session: all of them (7), or those of one symbol (1).
+    pub(super) async fn mass_status(
+        &self,
+        message: MessageRef<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let refusal = match message.text(tags::MASS_STATUS_REQ_TYPE) {
+            Some("7") => None,
+            Some("1") if message.get(tags::SYMBOL).is_some() => None,
+            Some("1") => Some((5, "Symbol required")),
+            _ => Some((0, "MassStatusReqType not supported")),
+        };
+        if let Some((reason, text)) = refusal {
+            let (slot, numbers) = Slot::take(turn);
+            return self.refuse_message(message, slot, numbers, reason, text).await;
+        }
+        let is_of_symbol = message.text(tags::MASS_STATUS_REQ_TYPE) == Some("1");
+        let symbol = message.text(tags::SYMBOL).filter(|_| is_of_symbol);
+        let limit = i64::try_from(MASS_MAX + 1).unwrap_or(i64::MAX);
+        let mut conn = self.connection().await?;
+        let open = fix_reports::list_open(&mut conn, &self.session, symbol, limit).await?;
+        drop(conn);
+        if open.len() > MASS_MAX {
+            let (slot, numbers) = Slot::take(turn);
+            let text = "too many open orders, ask one by one";
+            return self.refuse_message(message, slot, numbers, 0, text).await;
+        }
+        let request_id = message.text(tags::MASS_STATUS_REQ_ID).unwrap_or_default();
+        let outbound = if open.is_empty() {
+            vec![self.no_open_orders(request_id, symbol, Slot::next(turn))]
+        } else {
+            self.open_orders(request_id, &open, turn)
+        };
+        self.write(turn.numbers(), reports(outbound)).await
+    }
+
+    fn open_orders(&self, request_id: &str, open: &[OpenOrder], turn: &mut Turn<'_>) -> Vec<FixOutbound> {
+        let one = |(at, open_order): (usize, &OpenOrder)| {
+            let slot = Slot::next(turn);
+            let facts = order_facts(&open_order.order).unwrap_or_default();
+            let told = Told::of_event(open_order.kind, &open_order.object, &facts);
+            let mass = MassAnswer { request_id, total: open.len(), is_last: at + 1 == open.len() };
+            let asked = Asked { mass: Some(mass), ..Asked::default() };
+            let ids = status_ids(&open_order.order, open_order.sequence, slot);
+            slot.holds(
+                MsgType::EXECUTION_REPORT,
+                report::status_report(self.version, &facts, &told, &ids, &asked),
+            )
+        };
+        open.iter().enumerate().map(one).collect()
+    }
+
+    /// A report about no order: the fields that every report must have say so.
+    fn no_open_orders(&self, request_id: &str, symbol: Option<&str>, slot: Slot) -> FixOutbound {
+        let facts = OrderFacts {
+            symbol: symbol.unwrap_or("[N/A]").to_owned(),
+            // Undisclosed.
+            side: "7".to_owned(),
+            order_qty: "0".to_owned(),
+            ..OrderFacts::default()
+        };
+        let ids = Ids {
+            cl_ord_id: "NONE",
+            orig_cl_ord_id: None,
+            order_id: "NONE",
+            exec_id: format!("{}.{}", intent_id(&self.session.session_id, ""), slot.seq),
+            at: slot.at,
+            is_status: true,
+        };
+        let mass = MassAnswer { request_id, total: 0, is_last: true };
+        let asked = Asked { mass: Some(mass), ..Asked::default() };
+        let body = report::status_report(self.version, &facts, &report::no_open_orders(), &ids, &asked);
+        slot.holds(MsgType::EXECUTION_REPORT, body)
+    }
+}
+
+/// A status is told under an ExecID of its own.
+fn status_ids(order: &FixOrder, sequence: i64, slot: Slot) -> Ids<'_> {
+    let about = order.reference.as_deref().unwrap_or(&order.intent_id);
+    Ids {
+        cl_ord_id: &order.cl_ord_id,
+        orig_cl_ord_id: None,
+        order_id: order.reference.as_deref().unwrap_or("NONE"),
+        exec_id: format!("{about}.{sequence}.{}", slot.seq),
+        at: slot.at,
+        is_status: true,
+    }
+}
+
+fn reports(outbound: Vec<FixOutbound>) -> FixRows {
+    FixRows { outbound, orders: Vec::new() }
+}

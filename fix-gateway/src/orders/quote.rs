@@ -1,0 +1,161 @@
+//! QuoteRequest(R) to a firm quote, and what is answered: Quote(S), QuoteRequestReject(AG), and on FIX 4.2 Quote
+//! Acknowledgement(b).
+
+use dvp_core::context::Context;
+use dvp_domain::{
+    asset::Asset,
+    intent::{ActorType, Side},
+    money::Minor,
+    quote::{AmountType, FirmRequest, FirmTerms},
+};
+use dvp_fix::{
+    UtcNanos,
+    codec::{Body, MessageRef, MsgType},
+};
+
+use super::{
+    Version, parse,
+    price::{Amount, price_of},
+    tags,
+};
+
+/// What a QuoteRequest asks for: one symbol, one side, a quantity of the base asset.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    side: Side,
+    quantity: Minor,
+    base: &'a Asset,
+    quote: &'a Asset,
+}
+
+/// Why there is no quote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoQuote {
+    UnknownSymbol,
+    NoLiquidity,
+    /// The request itself; what is wrong with it.
+    Unusable(&'static str),
+}
+
+impl NoQuote {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::UnknownSymbol => "unknown symbol",
+            Self::NoLiquidity => "no_liquidity",
+            Self::Unusable(text) => text,
+        }
+    }
+
+    /// QuoteRequestRejectReason(658): unknown symbol, no inventory, other.
+    const fn reason(self) -> &'static str {
+        match self {
+            Self::UnknownSymbol => "1",
+            Self::NoLiquidity => "9",
+            Self::Unusable(_) => "99",
+        }
+    }
+
+    /// QuoteRejectReason(300) of FIX 4.2, which has no reason for the others.
+    const fn reason_42(self) -> Option<&'static str> {
+        match self {
+            Self::UnknownSymbol => Some("1"),
+            Self::NoLiquidity | Self::Unusable(_) => None,
+        }
+    }
+}
+
+impl<'a> Asked<'a> {
+    /// Reads a request that the dictionary has passed.
+    pub(crate) fn of(message: MessageRef<'_>, context: &'a Context) -> Result<Self, NoQuote> {
+        if message.text(tags::NO_RELATED_SYM) != Some("1") {
+            return Err(NoQuote::Unusable("one symbol a request"));
+        }
+        let (base, quote) = parse::pair(message, context).ok_or(NoQuote::UnknownSymbol)?;
+        let side = parse::side(message).ok_or(NoQuote::Unusable("Side 1 or 2 required"))?;
+        let quantity =
+            parse::quantity(message, base).ok_or(NoQuote::Unusable("OrderQty of the base asset required"))?;
+        Ok(Self { side, quantity, base, quote })
+    }
+
+    /// A sale's quantity is what goes in, a purchase's what comes out.
+    pub(crate) const fn request(&self) -> FirmRequest<'a> {
+        let (input, output, amount_type) = match self.side {
+            Side::Sell => (self.base, self.quote, AmountType::Source),
+            Side::Buy => (self.quote, self.base, AmountType::Target),
+        };
+        FirmRequest {
+            input,
+            output,
+            amount: self.quantity,
+            amount_type,
+            side: self.side,
+            actor: ActorType::Institution,
+        }
+    }
+
+    /// Delivered ÷ paid after deducted fees: the LastPx of the order that takes the quote.
+    fn price(&self, terms: &FirmTerms) -> Option<String> {
+        let (base, quote) = match self.side {
+            Side::Sell => (terms.priced.input, terms.priced.output),
+            Side::Buy => (terms.priced.output, terms.priced.input),
+        };
+        price_of(
+            Amount { minor: base, exponent: self.base.exponent },
+            Amount { minor: quote, exponent: self.quote.exponent },
+        )
+    }
+
+    /// A Quote's body, tags ascending. `None`: the price cannot be written down.
+    pub(crate) fn quoted(
+        &self,
+        version: Version,
+        message: MessageRef<'_>,
+        terms: &FirmTerms,
+        at: UtcNanos,
+    ) -> Option<Body> {
+        let price = self.price(terms)?;
+        let quantity = self.quantity.to_decimal_string(self.base.exponent);
+        let (side, bid, offer) = match self.side {
+            Side::Sell => ("2", Some((&price, &quantity)), None),
+            Side::Buy => ("1", None, Some((&price, &quantity))),
+        };
+        // FIX 4.2's Quote has neither side nor quantity, and no type.
+        let is_later = |text| Some(text).filter(|_| version == Version::Fix44);
+        let until = u64::try_from(terms.valid_until.millis()).unwrap_or(0).saturating_mul(1_000_000);
+        let body = Body::new()
+            .maybe(tags::ORDER_QTY, is_later(quantity.as_str()))
+            .maybe(tags::SIDE, is_later(side))
+            .maybe(tags::SYMBOL, message.text(tags::SYMBOL))
+            .field(tags::TRANSACT_TIME, at.to_millis_text())
+            .field(tags::VALID_UNTIL_TIME, UtcNanos(until).to_millis_text())
+            .field(tags::QUOTE_ID, terms.quote_id.as_str())
+            .maybe(tags::QUOTE_REQ_ID, message.text(tags::QUOTE_REQ_ID))
+            .maybe(tags::BID_PX, bid.map(|bid| bid.0))
+            .maybe(tags::OFFER_PX, offer.map(|offer| offer.0))
+            .maybe(tags::BID_SIZE, bid.map(|bid| bid.1))
+            .maybe(tags::OFFER_SIZE, offer.map(|offer| offer.1));
+        // Tradeable.
+        Some(body.maybe(tags::QUOTE_TYPE, is_later("1")))
+    }
+}
+
+/// The refusal of a request and its type.
+pub(crate) fn refused(version: Version, message: MessageRef<'_>, refusal: NoQuote) -> (MsgType, Body) {
+    let body = Body::new()
+        .field(tags::TEXT, refusal.text())
+        .maybe(tags::QUOTE_REQ_ID, message.text(tags::QUOTE_REQ_ID));
+    match version {
+        Version::Fix42 => {
+            // Rejected.
+            let body = body.field(tags::QUOTE_ACK_STATUS, "5");
+            (MsgType::QUOTE_ACKNOWLEDGEMENT, body.maybe(tags::QUOTE_REJECT_REASON, refusal.reason_42()))
+        }
+        Version::Fix44 => {
+            let body = body
+                .field(tags::NO_RELATED_SYM, "1")
+                .maybe(tags::SYMBOL, message.text(tags::SYMBOL))
+                .field(tags::QUOTE_REQUEST_REJECT_REASON, refusal.reason());
+            (MsgType::QUOTE_REQUEST_REJECT, body)
+        }
+    }
+}

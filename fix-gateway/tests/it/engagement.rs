@@ -1,0 +1,298 @@
+//! Quotes, states, copies, and what a peer that goes away leaves behind.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use super::{
+    client::Client,
+    house::{House, order},
+};
+
+const LOGON: &str = "553=acme|554=secret";
+const LIMIT: &str = "40=2|44=0.99";
+/// BeginString, CompID and the rest of the Logon.
+const VERSIONS: [(&str, &str, &str); 3] = [
+    ("FIX.4.2", "ACME42", "95=6|96=secret"),
+    ("FIX.4.4", "ACME", LOGON),
+    ("FIXT.1.1", "ACME50", "553=acme|554=secret|1137=9"),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
+    let house = House::new().await;
+    house.settle_everything();
+    let gateway = house.gateway().await;
+    for (begin_string, comp_id, logon) in VERSIONS {
+        let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
+        client.log_on(logon).await;
+        client.send("R", "131=q1|146=1|55=USDC/USD|54=2|38=100").await;
+        let quote = client.expect("S").await;
+        assert_eq!((quote.text(131), quote.text(55)), (Some("q1"), Some("USDC/USD")), "{quote:?}");
+        assert_eq!((quote.text(134), quote.text(133)), (Some("100"), None), "{quote:?}");
+        assert!(quote.text(62) > quote.text(60), "{quote:?}");
+        let id = quote.text(117).unwrap();
+        let (firm, again) = (format!("firm {comp_id}"), format!("again {comp_id}"));
+        client.send("D", &order(&firm, "12345678", &format!("40=D|117={id}"))).await;
+        let filled = client.report(&firm, "2").await;
+        assert_eq!((filled.text(31), filled.text(6)), (quote.text(132), quote.text(132)), "{filled:?}");
+        client.send("D", &order(&again, "12345678", &format!("40=D|117={id}"))).await;
+        let refused = client.report(&again, "8").await;
+        assert_eq!((refused.text(103), refused.text(58)), (Some("8"), Some("quote_already_used")));
+        client.send("5", "").await;
+        client.expect("5").await;
+    }
+    let kept = "select count(*) from firm_quote where used_by is not null";
+    assert_eq!(house.count(kept).await, 3);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quote_nobody_can_give_is_refused_in_the_words_of_the_version() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let cases = [
+        ("146=1|55=GOLD/USD|54=2|38=1", Some("1"), "1"),
+        ("146=1|55=USDC/USD|54=2|38=900000000000", None, "9"),
+        ("146=1|55=USDC/USD|38=1", None, "99"),
+        ("146=1|55=USDC/USD|54=2", None, "99"),
+        ("146=1|55=USDC/USD|54=2|38=0", None, "99"),
+        ("146=2|55=USDC/USD|54=2|38=1|55=USDC/USD|54=2|38=2", None, "99"),
+    ];
+    for (begin_string, comp_id, logon) in VERSIONS {
+        let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
+        client.log_on(logon).await;
+        for (body, of_42, later) in cases {
+            client.send("R", &format!("131=q|{body}")).await;
+            let refused = client.expect_any(&["AG", "b"]).await;
+            let (reason, expected) = if begin_string == "FIX.4.2" {
+                assert_eq!((refused.text(35), refused.text(297)), (Some("b"), Some("5")), "{refused:?}");
+                (refused.text(300), of_42)
+            } else {
+                assert_eq!(refused.text(35), Some("AG"), "{refused:?}");
+                (refused.text(658), Some(later))
+            };
+            assert_eq!((reason, refused.text(131)), (expected, Some("q")), "{body}: {refused:?}");
+            assert!(refused.text(58).is_some(), "{refused:?}");
+        }
+    }
+    assert_eq!(house.count("select count(*) from firm_quote").await, 0);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_orders_are_told_at_once_and_closed_ones_are_not() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    for id in ["a", "b", "c"] {
+        client.send("D", &order(id, "00000008", LIMIT)).await;
+        client.report(id, "0").await;
+    }
+    let time = Client::utc().to_millis_text();
+    client.send("F", &format!("11=x|41=b|54=2|55=USDC/USD|60={time}")).await;
+    client.report("x", "4").await;
+    for (kind, expected) in
+        [("585=7", &["a", "c"][..]), ("585=1|55=USDC/USD", &["a", "c"]), ("585=1|55=WETH/USD", &[])]
+    {
+        client.send("AF", &format!("584=m1|{kind}")).await;
+        let mut told = Vec::new();
+        loop {
+            let report = client.expect("8").await;
+            assert_eq!((report.text(150), report.text(584)), (Some("I"), Some("m1")), "{report:?}");
+            assert_eq!(report.text(911), Some(expected.len().to_string().as_str()), "{report:?}");
+            told.extend(report.text(11).filter(|_| report.text(37) != Some("NONE")).map(str::to_owned));
+            if report.is_yes(912) {
+                break;
+            }
+        }
+        assert_eq!(told, expected, "{kind}");
+    }
+    for (body, reason) in [("585=8", "0"), ("585=1", "5")] {
+        client.send("AF", &format!("584=m|{body}")).await;
+        assert_eq!(client.expect("j").await.text(380), Some(reason), "{body}");
+    }
+    client.send("H", "11=a|790=s1|54=2|55=USDC/USD").await;
+    let status = client.expect("8").await;
+    assert_eq!((status.text(790), status.text(39)), (Some("s1"), Some("0")), "{status:?}");
+    // FIX 4.2 has no such request: it is known, and not supported.
+    let mut old = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
+    old.log_on("95=6|96=secret").await;
+    old.send("AF", "584=m|585=7").await;
+    let refused = old.expect("j").await;
+    assert_eq!((refused.text(372), refused.text(380)), (Some("AF"), Some("3")), "{refused:?}");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_status_of_a_filled_order_has_its_receipt_and_the_receipts_anchor() {
+    let house = House::new().await;
+    house.settle_everything();
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("o", "12345678", LIMIT)).await;
+    client.report("o", "2").await;
+    let ask = async |client: &mut Client| {
+        client.send("H", "11=o|54=2|55=USDC/USD").await;
+        client.expect("8").await
+    };
+    // The anchor is told once it is final.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        let status = ask(&mut client).await;
+        if status.text(20106).is_some() {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "{status:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let hash: (Vec<u8>,) =
+        sqlx::query_as("select content_hash from receipt").fetch_one(house.pool()).await.unwrap();
+    assert_eq!(status.text(20105), Some(format!("0x{}", hex::encode(hash.0)).as_str()), "{status:?}");
+    assert!(status.text(20106).unwrap().starts_with("0x"), "{status:?}");
+    assert_eq!((status.text(39), status.text(14), status.text(151)), (Some("2"), Some("100"), Some("0")));
+    gateway.stop().await;
+}
+
+/// Reports by ExecID, until there are so many.
+async fn reports(client: &mut Client, count: usize) -> BTreeMap<String, String> {
+    let mut told = BTreeMap::new();
+    while told.len() < count {
+        let report = client.expect("8").await;
+        let said = |tag| report.text(tag).unwrap_or("-").to_owned();
+        let words = [11, 37, 39, 14, 6, 54, 55, 20101, 20102].map(said).join("|");
+        assert!(told.insert(said(17), words).is_none(), "told twice: {report:?}");
+    }
+    told
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_drop_copy_tells_every_order_of_the_partner_under_the_same_exec_ids_and_takes_none() {
+    let house = House::new().await;
+    house.change_settings(|settings| settings.drop_copy = true).await;
+    let gateway = house.gateway().await;
+    let mut copy = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    copy.log_on(LOGON).await;
+    for (kind, body) in
+        [("D", order("mine", "12345678", LIMIT)), ("R", "131=q|146=1|55=USDC/USD|54=2|38=1".into())]
+    {
+        copy.send(kind, &body).await;
+        let refused = copy.expect("j").await;
+        assert_eq!((refused.text(372), refused.text(380)), (Some(kind), Some("6")), "{refused:?}");
+    }
+    let mut client = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    client.log_on("553=acme|554=secret|1137=9").await;
+    client.send("D", &order("rests", "00000008", LIMIT)).await;
+    client.report("rests", "0").await;
+    let time = Client::utc().to_millis_text();
+    client.send("F", &format!("11=c|41=rests|54=2|55=USDC/USD|60={time}")).await;
+    let cancelled = client.report("c", "4").await;
+    let copied = reports(&mut copy, 2).await;
+    assert!(copied.contains_key(cancelled.text(17).unwrap()), "{copied:?}");
+    house.settle_everything();
+    client.send("D", &order("through", "12345678", LIMIT)).await;
+    let original = reports(&mut client, 5).await;
+    assert_eq!(reports(&mut copy, 5).await, original);
+    // Away, and an order through the other door meanwhile.
+    copy.send("5", "").await;
+    let logout = copy.expect("5").await.seq().unwrap().0;
+    let reference = house.submit_otherwise("by rest").await;
+    house.wait_for_count("select count(*) from event where type = 'payout.completed'", 2).await;
+    house.wait_for_count("select count(*) from fix_outbound where session_id like '%->ACME'", 14).await;
+    copy.reconnect(gateway.addr).await;
+    let logon = copy.log_on(LOGON).await.seq().unwrap().0;
+    copy.send("2", &format!("7={}|16={}", logout + 1, logon - 1)).await;
+    let told: BTreeSet<String> = reports(&mut copy, 5).await.into_values().collect();
+    let filled = told.iter().find(|words| words.contains("|2|100|")).expect("a fill");
+    assert!(filled.starts_with(&format!("by rest|{reference}|")), "{filled}");
+    assert!(filled.contains("|2|USDC/USD|payout|completed"), "{filled}");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_rests_is_cancelled_when_its_peer_stays_away_and_is_told_when_it_comes_back() {
+    let house = House::new().await;
+    house.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(2)).await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    for id in ["a", "b"] {
+        client.send("D", &order(id, "00000008", LIMIT)).await;
+    }
+    client.report("b", "0").await;
+    // Without such an agreement orders stay.
+    let mut other = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    other.log_on("553=acme|554=secret|1137=9").await;
+    other.send("D", &order("stays", "00000008", LIMIT)).await;
+    other.report("stays", "0").await;
+    drop(other);
+    let seq = client.next_out;
+    drop(client);
+    house.wait_for_count("select count(*) from event where type = 'intent.cancelled'", 2).await;
+    house.wait_for_count("select count(*) from fix_outbound where session_id like '%->ACME'", 4).await;
+    assert_eq!(house.count("select count(*) from execution where state_name = 'accepted'").await, 1);
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.next_out = seq;
+    client.log_on(LOGON).await;
+    client.send("2", "7=4|16=5").await;
+    for id in ["a", "b"] {
+        let report = client.expect("8").await;
+        assert_eq!((report.text(11), report.text(39)), (Some(id), Some("4")), "{report:?}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_owner_of_a_session_cancels_what_rests_when_the_one_before_died() {
+    let house = House::new().await;
+    house.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("a", "00000008", LIMIT)).await;
+    client.report("a", "0").await;
+    gateway.kill().await;
+    assert_eq!(house.count("select count(*) from event").await, 1);
+    let gateway = house.gateway().await;
+    house.wait_for_count("select count(*) from fix_outbound", 2).await;
+    assert_eq!(house.count("select count(*) from event where type = 'intent.cancelled'").await, 1);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fix_42_is_answered_within_its_own_enumerations() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
+    client.log_on("95=6|96=secret").await;
+    let body = order("rests", "00000008", LIMIT);
+    client.send("D", &body).await;
+    let new = client.report("rests", "0").await;
+    for (id, terms) in [("type", "40=3"), ("low", "40=2|44=1.5")] {
+        client.send("D", &order(id, "12345678", terms)).await;
+        assert_eq!(client.report(id, "8").await.text(103), Some("0"), "{id}");
+    }
+    // Sent again as it was: the current report again. Something else under its ClOrdID: a duplicate.
+    client.send("D", &format!("97=Y|{body}")).await;
+    let again = client.report("rests", "0").await;
+    assert_eq!((again.text(17), again.text(20)), (new.text(17), Some("0")), "{again:?}");
+    client.send("D", &format!("97=Y|{}", order("rests", "99999999", LIMIT))).await;
+    assert_eq!(client.report("rests", "8").await.text(103), Some("6"));
+    client.send("H", "11=rests|54=2|55=USDC/USD").await;
+    let status = client.expect("8").await;
+    assert_eq!((status.text(20), status.text(150), status.text(39)), (Some("3"), Some("0"), Some("0")));
+    let time = Client::utc().to_millis_text();
+    let cancel = |id: &str, orig: &str| format!("11={id}|38=100|41={orig}|54=2|55=USDC/USD|60={time}");
+    for (id, orig, reason) in [("c1", "nothing", "1"), ("c1", "rests", "2")] {
+        client.send("F", &cancel(id, orig)).await;
+        let refused = client.expect("9").await;
+        assert_eq!((refused.text(102), refused.text(434)), (Some(reason), Some("1")), "{refused:?}");
+    }
+    client.send("F", &cancel("c2", "rests")).await;
+    let cancelled = client.report("c2", "4").await;
+    assert_eq!((cancelled.text(20), cancelled.text(150)), (Some("0"), Some("4")), "{cancelled:?}");
+    gateway.stop().await;
+}
