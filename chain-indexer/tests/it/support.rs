@@ -64,22 +64,21 @@ impl Scene {
 
     /// A chain of another number than the usual one.
     pub(crate) async fn on_chain(chain_id: u64) -> Self {
-        Self::with(AnvilOptions {
-            args: vec!["--chain-id".to_owned(), chain_id.to_string()],
-            ..AnvilOptions::default()
-        })
-        .await
+        Self::with(AnvilOptions::default(), Some(chain_id)).await
     }
 
     pub(crate) async fn with_block_time(block_time: Option<Duration>) -> Self {
-        Self::with(AnvilOptions { block_time, ..AnvilOptions::default() }).await
+        Self::with(AnvilOptions { block_time, ..AnvilOptions::default() }, None).await
     }
 
-    async fn with(options: AnvilOptions) -> Self {
+    async fn with(options: AnvilOptions, chain_id: Option<u64>) -> Self {
         let options = AnvilOptions { slots_in_an_epoch: 1, ..options };
         let node = Anvil::start(options).await.unwrap();
         let url = node.rpc_url();
         let provider = rpc::connect(&url).unwrap();
+        if let Some(chain_id) = chain_id {
+            let _: serde_json::Value = raw(&provider, "anvil_setChainId", json!([chain_id])).await;
+        }
         let (admin, relayer, maker, solver) = (key(0xa1), key(0xa2), key(0xa3), key(0xa4));
         let other_relayer = key(0xa5);
         for signer in [&admin, &relayer, &other_relayer, &maker, &solver] {
