@@ -1,6 +1,7 @@
 //! The command line: what can be asked for, in the words of its users.
 
 mod chain;
+mod execution;
 mod fix_session;
 mod key;
 mod partner;
@@ -16,6 +17,9 @@ use clap::{Args, Parser, Subcommand};
 use crate::config::Role;
 
 pub(crate) use self::chain::{ChainCommand, ChainDeploy, ChainPlace, ChainResume, ReconcileArgs};
+pub(crate) use self::execution::{
+    ActionArg, ExecutionCommand, ExecutionList, ExecutionResolve, ExecutionShow, LegArg,
+};
 pub(crate) use self::fix_session::{
     FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, Patience, SessionId, SessionOptions,
 };
@@ -61,6 +65,9 @@ pub(crate) enum Command {
     /// API keys and their signing secrets.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Executions: list, inspect, and resolve those that are stuck.
+    #[command(subcommand)]
+    Execution(ExecutionCommand),
     /// FIX sessions: who may log on.
     #[command(subcommand)]
     FixSession(FixSessionCommand),
@@ -99,6 +106,9 @@ pub(crate) struct SandboxArgs {
     /// Where FIX listens with TLS, if anywhere, with a certificate of the sandbox's own authority.
     #[arg(long, value_name = "ADDR")]
     pub fix_tls: Option<SocketAddr>,
+    /// Pay out through ISO 20022 files in DIR/bank, answered by a simulated bank.
+    #[arg(long)]
+    pub bank_files: bool,
     /// Where Prometheus finds the service's figures, if anywhere.
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,

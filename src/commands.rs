@@ -2,6 +2,7 @@
 
 pub(crate) mod chain;
 pub(crate) mod doctor;
+pub(crate) mod execution;
 pub(crate) mod fix_session;
 pub(crate) mod key;
 pub(crate) mod migrate;

@@ -43,6 +43,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Partner(command) => commands::partner::run(command).await?,
         Command::Provider(command) => commands::provider::run(command).await?,
         Command::Key(command) => commands::key::run(command).await?,
+        Command::Execution(command) => commands::execution::run(command).await?,
         Command::FixSession(command) => commands::fix_session::run(command).await?,
         Command::Receipt(command) => return commands::receipt::run(command).await,
         Command::Webhook(command) => return commands::webhook::run(command).await,

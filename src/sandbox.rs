@@ -21,6 +21,7 @@ use dvp_api::Limits;
 use dvp_chain_indexer::anvil::Anvil;
 use dvp_core::embedded::{Options, Postgres};
 use dvp_core::rails::simulated::SimulatedRails;
+use dvp_core::rails::{Rail, iso20022};
 use dvp_core::secrets::Vault;
 use dvp_core::store::pool::pool_options;
 use dvp_core::store::{MIGRATOR, PgPool, effects, lease, webhook_deliveries};
@@ -84,10 +85,18 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     let rpc_url = faults.as_ref().map_or_else(|| anvil.rpc_url(), |faults| faults.url().to_owned());
     let vault = Vault::new(secrets.master_key()?);
     seed::seed(&pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
-    let context = market::context(&chain, &anvil.rpc_url(), &pool, vault)?;
+    let mut context = market::context(&chain, &anvil.rpc_url(), &pool, vault)?;
     // Ready means that there are prices.
     context.liquidity.refresh().await;
     let rails = Arc::new(SimulatedRails::new(pool.clone()));
+    let bank = if args.bank_files { Some(market::bank(files.dir(), &pool).await?) } else { None };
+    let payout: Arc<dyn Rail> = match &bank {
+        None => rails.clone(),
+        Some(bank) => Arc::new(bank.files.clone()),
+    };
+    if bank.is_some() {
+        context.payout_provider = iso20022::PROVIDER.into();
+    }
     let config = ServiceConfig {
         context,
         chains: vec![chain.parts(&rpc_url)],
@@ -95,7 +104,8 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
         fix: Some(FixParts { addr: args.fix, gateway: Default::default(), tls: fix_tls }),
         indexer: true,
         worker: Some(WorkerParts {
-            rails: Rails { offramp: rails.clone(), payout: rails },
+            rails: Rails { offramp: rails, payout },
+            bank,
             delivery: hooks.delivery(),
         }),
     };

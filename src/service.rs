@@ -12,6 +12,8 @@ use dvp_chain_indexer::{ChainConfig, ChainPermitNonces};
 use dvp_core::context::Context;
 use dvp_core::engine::Engine;
 use dvp_core::rails::Rail;
+use dvp_core::rails::iso20022::BankFiles;
+use dvp_core::rails::iso20022::bank::Bank;
 use dvp_core::store::PgPool;
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
@@ -61,7 +63,15 @@ pub(crate) struct FixParts {
 /// Who settles, and how events are sent.
 pub(crate) struct WorkerParts {
     pub rails: Rails,
+    /// The bank of the payout rail, when it is spoken to in files.
+    pub bank: Option<BankParts>,
     pub delivery: DeliveryConfig,
+}
+
+/// Takes a bank's files in, and stands for the bank where there is none.
+pub(crate) struct BankParts {
+    pub files: BankFiles,
+    pub simulated: Option<Bank>,
 }
 
 /// Who converts and who pays.
@@ -197,7 +207,13 @@ impl Parts {
     }
 
     fn worker(&mut self, engine: &Engine, worker: WorkerParts) -> anyhow::Result<()> {
-        let WorkerParts { rails, delivery } = worker;
+        let WorkerParts { rails, bank, delivery } = worker;
+        if let Some(BankParts { files, simulated }) = bank {
+            self.tasks.spawn(named("bank files", files.run(self.workers.subscribe())));
+            if let Some(bank) = simulated {
+                self.tasks.spawn(named("simulated bank", bank.run(self.workers.subscribe())));
+            }
+        }
         let settling = workflow::run(engine.clone(), rails.offramp, rails.payout, self.workers.subscribe());
         self.tasks.spawn(named("settlement workflow", settling));
         let older = dvp_core::legacy::run(engine.clone(), self.workers.subscribe());

@@ -16,6 +16,7 @@ pub mod fix;
 pub mod keys;
 pub mod legacy;
 pub mod liquidity;
+pub mod operations;
 pub mod permit;
 pub mod rails;
 pub mod reads;

@@ -3,11 +3,13 @@
 //! A call may be answered, refused before anything happened, or not answered at all. Only the second is proof that
 //! nothing happened; after the third the rail is asked by reference before anything is repeated.
 
+pub mod iso20022;
 pub mod simulated;
 
 use std::pin::Pin;
 
 use chrono::{DateTime, Utc};
+use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::RailAnswer;
 pub use dvp_domain::settlement::leg::LegKind;
@@ -19,8 +21,13 @@ pub struct RailRequest {
     /// `H(execution, leg)`: committed before the call, so that it can be found again after a crash.
     pub reference: String,
     pub account: String,
+    /// The recipient as the order has it.
+    pub beneficiary: Option<Beneficiary>,
     pub amount: Minor,
     pub currency: String,
+    pub exponent: u8,
+    /// The execution, for people.
+    pub execution: String,
     /// The rail does not act on the call later than this: what is not known of it then never will be.
     pub not_after: DateTime<Utc>,
 }

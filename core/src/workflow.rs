@@ -5,6 +5,7 @@
 //! Both may be seen twice and by several processes: the settlement's version lets one of them through.
 
 mod effects;
+pub(crate) use self::effects::IN_FLIGHT_SECS;
 mod facts;
 mod step;
 

@@ -1,5 +1,6 @@
 //! What the sandbox deals in: assets, pairs, and the sources of their prices.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,9 @@ use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
     OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
 };
+use dvp_core::rails::iso20022::BankFiles;
+use dvp_core::rails::iso20022::bank::Bank;
+use dvp_core::rails::iso20022::instruction::Debtor;
 use dvp_core::rails::simulated;
 use dvp_core::secrets::Vault;
 use dvp_core::store::PgPool;
@@ -20,6 +24,7 @@ use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
 
 use super::chain::{NAME, SandboxChain};
+use crate::service::BankParts;
 
 /// The name the permit contract signs with (EIP-712 domain).
 const PERMIT_NAME: &str = "Permit";
@@ -52,6 +57,21 @@ const PAIRS: [(&str, &str, Option<&str>); 9] = [
     ("EUR", "USDC", Some("1.086")),
     ("WETH", "USD", Some("3000")),
 ];
+
+/// A bank with an account in each currency, at the other end of a folder.
+pub(super) async fn bank(dir: &Path, pool: &PgPool) -> anyhow::Result<BankParts> {
+    let debtor = |(currency, account, bic): (&str, &str, &str)| Debtor {
+        name: "DVP Sandbox".into(),
+        currency: currency.into(),
+        account: account.into(),
+        bic: bic.into(),
+        country: "DE".into(),
+    };
+    let accounts = [("USD", "400500600", "SANDUS33"), ("EUR", "DE89370400440532013000", "SANDDEFF")];
+    let folder = dir.join("bank");
+    let files = BankFiles::open(pool.clone(), &folder, accounts.map(debtor).to_vec()).await?;
+    Ok(BankParts { files, simulated: Some(Bank::open(&folder).await?) })
+}
 
 pub(super) fn context(
     chain: &SandboxChain,

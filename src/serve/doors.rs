@@ -72,6 +72,7 @@ pub(super) fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<WorkerPar
     };
     Ok(WorkerParts {
         rails: Rails { offramp: rail(rails.offramp), payout: rail(rails.payout) },
+        bank: None,
         delivery: DeliveryConfig { reach: reach(config), authorities, ..DeliveryConfig::default() },
     })
 }

@@ -9,21 +9,21 @@ use serde_json::{Value, json};
 use crate::partner::Partner;
 use crate::sandbox::Sandbox;
 
-fn dvp(sandbox: &Sandbox, words: &[&str]) -> Output {
+pub(crate) fn dvp(sandbox: &Sandbox, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dvp"));
     command.args(words).arg("--json").arg("--dir").arg(sandbox.dir());
     command.stdin(Stdio::null()).output().unwrap()
 }
 
 /// What a command that must succeed prints.
-fn said(sandbox: &Sandbox, words: &[&str]) -> Value {
+pub(crate) fn said(sandbox: &Sandbox, words: &[&str]) -> Value {
     let output = dvp(sandbox, words);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words:?}: {errors}");
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn refused(sandbox: &Sandbox, words: &[&str]) -> String {
+pub(crate) fn refused(sandbox: &Sandbox, words: &[&str]) -> String {
     let output = dvp(sandbox, words);
     assert!(!output.status.success(), "{words:?} succeeded");
     String::from_utf8(output.stderr).unwrap()

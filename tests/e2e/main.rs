@@ -14,6 +14,7 @@ mod receiver;
 mod reconcile;
 mod sandbox;
 mod serve;
+mod suffixes;
 mod webhooks;
 
 use std::time::Duration;

@@ -2,8 +2,10 @@
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
+use sqlx::types::Json;
 
 use super::StoreError;
+use crate::operations::Verdict;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EffectKind {
@@ -51,6 +53,8 @@ pub struct Claimed {
     pub fence: i64,
     /// When the rail was first called, or is about to be: by the database's clock.
     pub called_at: DateTime<Utc>,
+    /// What an operator knows of it.
+    pub verdict: Option<Verdict>,
 }
 
 /// How a claim ends.
@@ -82,7 +86,7 @@ pub async fn claim(
     in_flight_secs: i32,
     limit: i64,
 ) -> Result<Vec<Claimed>, StoreError> {
-    type Row = (i64, String, String, bool, bool, i32, i64, DateTime<Utc>);
+    type Row = (i64, String, String, bool, bool, i32, i64, DateTime<Utc>, Option<Json<Verdict>>);
     let rows: Vec<Row> = sqlx::query_as(
         "with due as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
                       from effect \
@@ -92,7 +96,8 @@ pub async fn claim(
                 attempts = e.attempts + 1, called = true, \
                 called_at = case when due.called then e.called_at else now() end \
          from due where e.id = due.id \
-         returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.fence, coalesce(e.called_at, now())",
+         returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.fence, coalesce(e.called_at, now()), \
+                   e.verdict",
     )
     .bind(limit)
     .bind(lease_secs)
@@ -100,9 +105,10 @@ pub async fn claim(
     .fetch_all(conn)
     .await?;
     rows.into_iter()
-        .map(|(id, reference, kind, called_before, fresh, attempts, fence, called_at)| {
+        .map(|(id, reference, kind, called_before, fresh, attempts, fence, called_at, verdict)| {
             let (kind, in_flight) = (EffectKind::parse(&kind)?, called_before && fresh);
-            Ok(Claimed { id, reference, kind, called_before, in_flight, attempts, fence, called_at })
+            let verdict = verdict.map(|verdict| verdict.0);
+            Ok(Claimed { id, reference, kind, called_before, in_flight, attempts, fence, called_at, verdict })
         })
         .collect()
 }

@@ -5,6 +5,7 @@
 
 pub mod additions;
 pub mod balances;
+pub mod bank;
 pub mod chain;
 pub mod commands;
 pub mod effects;
@@ -23,6 +24,7 @@ pub mod ledger;
 pub mod legacy;
 pub mod levels;
 pub mod liquidity;
+pub mod operations;
 pub mod partners;
 pub mod pool;
 pub mod quotes;

@@ -21,6 +21,7 @@ use super::step::{Taken, account, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
+use crate::operations::Verdict;
 use crate::rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use crate::store::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect};
 use crate::store::executions::{self, Execution};
@@ -33,9 +34,10 @@ const IN_HAND: usize = 256;
 /// How long a rail may take to answer.
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long after a call it may still take effect: longer than the rail may take to answer it.
-const IN_FLIGHT_SECS: i32 = 12;
-/// How often a leg under way is asked for.
+pub(crate) const IN_FLIGHT_SECS: i32 = 12;
+/// How often a leg under way is asked for: at first, and after long. A rail that hears something says so at once.
 const ASK_AGAIN_MS: u64 = 500;
+const ASK_MAX_MS: u64 = 30_000;
 /// Back-off of a rail that is down: doubled at each attempt up to the longest.
 const RETRY_MS: u64 = 250;
 const RETRY_MAX_MS: u64 = 60_000;
@@ -140,8 +142,11 @@ async fn carry_out(engine: &Engine, rails: &Rails, claim: Claimed) -> Result<(),
 /// The timer of an accepted order: its first step, or its end when the deadline has passed.
 async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<Taken, EngineError> {
     let deadline = execution.terms.request.deadline;
-    let happened =
-        if now() < deadline { Happened::LockDue } else { Happened::DeadlinePassed { at: deadline } };
+    let happened = match claim.verdict {
+        Some(Verdict::Cancel) => Happened::CancelAsked,
+        _ if now() < deadline => Happened::LockDue,
+        _ => Happened::DeadlinePassed { at: deadline },
+    };
     take(engine, execution, happened, consumed(claim, EffectEnd::Done)).await
 }
 
@@ -159,6 +164,16 @@ struct Call<'a> {
 
 impl Call<'_> {
     async fn carry_out(&self, execution: Execution) -> Result<Taken, EngineError> {
+        if let Some(answer) = self.claim.verdict.as_ref().and_then(Verdict::answer)
+            && execution.state.awaits(self.leg)
+        {
+            info!(
+                leg = self.leg.as_str(),
+                ?answer,
+                "an operator's decision takes the place of the rail's answer"
+            );
+            return self.take_answer(execution, answer).await;
+        }
         let known = Claim { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at);
         let mut heard = "";
@@ -218,12 +233,15 @@ impl Call<'_> {
     /// The rail is down, or has not answered: the claim is given back until later.
     async fn later(&self, called: bool, heard: &'static str) -> Result<Taken, EngineError> {
         let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
-        let chance = RandomState::new().hash_one(self.claim.id);
-        let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, chance);
+        let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
         // A rail that is asked costs it little, and somebody waits for its answer.
         let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
         info!(attempts, called, heard, wait_ms = wait, "the rail is tried again later");
         self.end(EffectEnd::Again { at: in_ms(wait), called, heard }).await
+    }
+
+    fn chance(&self) -> u64 {
+        RandomState::new().hash_one(self.claim.id)
     }
 
     async fn end(&self, end: EffectEnd) -> Result<Taken, EngineError> {
@@ -244,7 +262,9 @@ impl Call<'_> {
     async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<Taken, EngineError> {
         let end = match &answer {
             RailAnswer::InProgress { .. } => {
-                EffectEnd::Again { at: in_ms(ASK_AGAIN_MS), called: true, heard: "in progress" }
+                let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
+                let wait = back_off_ms(attempts, ASK_AGAIN_MS, ASK_MAX_MS, self.chance());
+                EffectEnd::Again { at: in_ms(wait), called: true, heard: "in progress" }
             }
             RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,
         };
@@ -253,6 +273,11 @@ impl Call<'_> {
             LegKind::Offramp => Happened::Offramp { answer, at },
             LegKind::Payout => Happened::Payout { answer, at },
         };
+        // Progress that was told already changes nothing.
+        let step = execution.state.clone().step(&execution.terms, happened.clone());
+        if step.is_ok_and(|step| step.next == execution.state) {
+            return self.end(end).await;
+        }
         loop {
             let reference = execution.terms.reference.to_string();
             let consumed = consumed(self.claim, end.clone());
@@ -302,8 +327,11 @@ fn rail_request(execution: &Execution, leg: LegKind, called_at: DateTime<Utc>) -
         leg,
         reference: hex::encode(sha256(&format!("{}:{}", terms.reference, leg.as_str()))),
         account: account(terms),
+        beneficiary: terms.request.beneficiary.clone(),
         amount,
         currency: terms.output.asset.clone(),
+        exponent: terms.output.exponent,
+        execution: terms.reference.to_string(),
         not_after: called_at + RAIL_TIMEOUT,
     }
 }

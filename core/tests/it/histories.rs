@@ -1,16 +1,19 @@
 //! Random histories of orders of every kind through the real store: rails that misbehave, commands that fail, facts
-//! that come twice, funds that go back, cancellations. Whatever happens, each order ends once and the books agree.
+//! that come twice, funds that go back, cancellations, workers that stop dead. Whatever happens, each order ends once and the books agree.
 
 use std::collections::BTreeSet;
 
 use dvp_core::chain::ChainFact;
 use dvp_core::context::now;
+use dvp_core::store::effects;
 use dvp_core::writer::Outcome;
 use sqlx::Row as _;
 
 use crate::house::{House, Wanted, order_for};
 
 const ORDERS: u64 = 40;
+/// How often the workers of a history stop dead.
+const CRASHES: u32 = 8;
 
 /// A small generator, so that a seed is a history.
 struct Dice(u64);
@@ -68,7 +71,8 @@ async fn live(house: &House, seed: u64) {
         house.fund(provider, asset, amount).await;
     }
     house.prefund("USD", 1_500_000).await;
-    house.work();
+    let mut workers = house.mortal_workers();
+    let mut crashes = 0;
     let mut accepted = Vec::new();
     for _ in 0..ORDERS {
         if let Outcome::Accepted(one) = house.submit(order_for(&wanted(&mut dice))).await {
@@ -83,6 +87,14 @@ async fn live(house: &House, seed: u64) {
     let open = "select count(*) from execution where terminal_at is null";
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
     loop {
+        // What was not committed is gone; whoever comes next finds the claims of the dead free.
+        if crashes < CRASHES && dice.throw(6) == 0 {
+            crashes += 1;
+            workers.abort();
+            let _ = workers.await;
+            effects::free_all_claims(&mut house.pool().acquire().await.unwrap()).await.unwrap();
+            workers = house.mortal_workers();
+        }
         let commands = sqlx::query("select id, kind, entity from chain_command order by id")
             .fetch_all(house.pool())
             .await

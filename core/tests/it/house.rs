@@ -213,6 +213,12 @@ impl House {
         tokio::spawn(workflow::run(self.engine.clone(), offramp, payout, self.stop.subscribe()));
     }
 
+    /// Workers that can be stopped dead, between any two lines.
+    pub(crate) fn mortal_workers(&self) -> tokio::task::JoinHandle<()> {
+        let rails = Arc::new(SimulatedRails::new(self.pool().clone()));
+        tokio::spawn(workflow::run(self.engine.clone(), rails.clone(), rails, self.stop.subscribe()))
+    }
+
     pub(crate) async fn submit(&self, request: IntentRequest) -> Outcome {
         let command = SubmitCommand { tenant: self.tenant.clone(), request, idempotency: None, fix: None };
         self.engine.submit(command).await.unwrap().outcome

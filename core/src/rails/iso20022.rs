@@ -1,0 +1,316 @@
+//! A bank that is spoken to in ISO 20022 files: payment orders go out as pain.001, its answers come in as pain.002 and
+//! camt.054, all through a shared folder.
+//!
+//! ```text
+//! submit ─> staging/ ─row committed─> outbox/ ─> the bank ─> inbox/ ─> words ─> the payment's row ─> status
+//!                                                              └─> archive/, or quarantine/ with an alarm
+//! ```
+//!
+//! Invariants: a payment has one end-to-end id and one file, which can be given to the bank once only, however many
+//! processes try and wherever they stop; what the bank said is committed before its file is put away, so a file is
+//! taken in at least once and counts once.
+//!
+//! Reading order: [`text`] and [`xml`] what files are made of, [`schema`] what they may contain, [`instruction`] and
+//! [`pain001`] what we write, [`answers`] what we read, [`standing`] what it means, [`folder`] where it lies. All but
+//! the last and this are pure. [`bank`] stands for a bank that behaves badly.
+
+pub mod answers;
+pub mod bank;
+pub mod folder;
+pub mod instruction;
+pub mod pain001;
+pub mod schema;
+pub mod standing;
+pub mod text;
+pub mod xml;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::Utc;
+use dvp_domain::settlement::{LegDone, RailAnswer};
+use sha2::{Digest as _, Sha256};
+use sqlx::PgPool;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use self::answers::{Said, Word};
+use self::folder::Folder;
+use self::instruction::{Debtor, Instruction, end_to_end_id};
+use self::schema::{Message, check};
+use self::standing::{Ordered, Standing, failure_code, hear};
+use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
+use crate::store::StoreError;
+use crate::store::bank::{self as store, BankFile, BankPayment, NewBankPayment};
+
+/// The name on paths and receipts.
+pub const PROVIDER: &str = "iso20022-bank";
+/// How often the bank's folder is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Files could not be read or written, or the database did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum BankError {
+    #[error("the bank's folder: {0}")]
+    Folder(#[from] std::io::Error),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<sqlx::Error> for BankError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// The payout rail over the folder.
+#[derive(Debug, Clone)]
+pub struct BankFiles {
+    pool: PgPool,
+    folder: Folder,
+    debtors: Arc<[Debtor]>,
+}
+
+impl BankFiles {
+    /// `root`: the folder shared with the bank. `debtors`: the accounts to pay from, one a currency.
+    pub async fn open(pool: PgPool, root: &Path, debtors: Vec<Debtor>) -> Result<Self, BankError> {
+        Ok(Self { pool, folder: Folder::open(root).await?, debtors: debtors.into() })
+    }
+
+    pub const fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
+    /// Takes the bank's files in until `stop` turns true.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        while !*stop.borrow() {
+            if let Err(error) = self.take_in().await {
+                warn!(%error, "the bank's files are not taken in; trying again");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    /// Takes in every file there is. Returns how many.
+    pub async fn take_in(&self) -> Result<usize, BankError> {
+        let names = self.folder.list_inbox().await?;
+        for name in &names {
+            self.take_in_one(name).await?;
+        }
+        Ok(names.len())
+    }
+
+    async fn take_in_one(&self, name: &str) -> Result<(), BankError> {
+        let content = match self.folder.read_inbox(name).await {
+            // Another process has put it away meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            content => content?,
+        };
+        let digest = Sha256::digest(&content).into();
+        let mut tx = self.pool.begin().await?;
+        let read = answers::read(&content, Utc::now());
+        let unreadable = read.is_err();
+        match read {
+            Ok(answer) => {
+                let mut unknown = 0;
+                for said in &answer.said {
+                    unknown += i64::from(!take_word(&mut tx, said).await?);
+                }
+                let file = BankFile {
+                    digest,
+                    name,
+                    message: Some(answer.message.name()),
+                    message_id: Some(&answer.message_id),
+                    refusal: None,
+                    unknown,
+                };
+                let first = store::insert_file(&mut tx, &file).await?;
+                if unknown > 0 && first {
+                    error!(name, unknown, "the bank speaks of payments we do not know");
+                }
+                info!(name, first, words = answer.said.len(), "a file of the bank was taken in");
+            }
+            Err(refused) => {
+                let refusal = Some(refused.to_string());
+                let file = BankFile { digest, name, message: None, message_id: None, refusal, unknown: 0 };
+                store::insert_file(&mut tx, &file).await?;
+                error!(name, %refused, "a file of the bank cannot be taken in; it is in quarantine");
+            }
+        }
+        tx.commit().await?;
+        match self.folder.put_away(name, unreadable).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            put => Ok(put?),
+        }
+    }
+
+    async fn answer_submit(&self, request: &RailRequest) -> Result<RailAnswer, RailError> {
+        let instruction = match Instruction::of(request) {
+            Ok(instruction) => instruction,
+            Err(refusal) => {
+                let (code, message) = (refusal.code.to_owned(), refusal.message.to_owned());
+                return Ok(RailAnswer::Failed { code, message, retryable: false });
+            }
+        };
+        let Some(debtor) = self.debtors.iter().find(|debtor| debtor.currency == instruction.currency) else {
+            let message = format!("there is no account to pay {} from", instruction.currency);
+            return Ok(RailAnswer::Failed {
+                code: "currency_not_served_by_rail".into(),
+                message,
+                retryable: false,
+            });
+        };
+        let id = instruction.end_to_end_id.clone();
+        let down = |error: BankError| RailError::Down(error.to_string());
+        if self.find(&id).await.map_err(down)?.is_none() {
+            self.stage(request, &instruction, debtor).await.map_err(down)?;
+        }
+        // From here on it is written down: the file may be given away by this process or any other.
+        let unsure = |error: BankError| {
+            warn!(%error, end_to_end_id = id, "an order was written down and may not be with the bank yet");
+            RailError::Unconfirmed
+        };
+        match self.give(&id).await.map_err(unsure)? {
+            Some(payment) => Ok(answer(&payment)),
+            None => Err(RailError::Unconfirmed),
+        }
+    }
+
+    async fn find(&self, id: &str) -> Result<Option<BankPayment>, BankError> {
+        let mut conn = self.pool.acquire().await?;
+        Ok(store::find_payment(&mut conn, id).await?)
+    }
+
+    /// Writes the file and then its row: a file without a row is never given away.
+    async fn stage(
+        &self,
+        request: &RailRequest,
+        instruction: &Instruction,
+        debtor: &Debtor,
+    ) -> Result<(), BankError> {
+        let id = &instruction.end_to_end_id;
+        let message_id = pain001::message_id(id);
+        let document = pain001::build(&message_id, debtor, std::slice::from_ref(instruction), Utc::now());
+        let violations = check(Message::Pain001, &document);
+        if !violations.is_empty() {
+            error!(?violations, end_to_end_id = id, "an order breaks the schema's rules and is not sent");
+            return Err(StoreError::corrupt("bank_payment", "an order that breaks the schema's rules").into());
+        }
+        let staged_file = format!("{id}.{}.xml", uuid::Uuid::new_v4().simple());
+        self.folder.stage(&staged_file, &document.render()).await?;
+        let new = NewBankPayment {
+            end_to_end_id: id.clone(),
+            reference: request.reference.clone(),
+            execution: request.execution.clone(),
+            message_id,
+            block_id: pain001::payment_id(id),
+            amount: instruction.amount,
+            currency: instruction.currency.clone(),
+            exponent: instruction.exponent,
+            staged_file,
+            not_after: request.not_after,
+        };
+        let mut conn = self.pool.acquire().await?;
+        store::insert_payment(&mut conn, &new).await?;
+        Ok(())
+    }
+
+    /// Gives the file named by the row to the bank unless that was done, and returns how the payment stands.
+    async fn give(&self, id: &str) -> Result<Option<BankPayment>, BankError> {
+        let Some(mut payment) = self.find(id).await? else { return Ok(None) };
+        if payment.standing == Standing::Staged {
+            self.folder.give(&payment.staged_file, &format!("{id}.xml")).await?;
+            let mut conn = self.pool.acquire().await?;
+            store::mark_sent(&mut conn, id).await?;
+            payment.standing = Standing::Sent;
+        }
+        Ok(Some(payment))
+    }
+
+    async fn answer_status(&self, request: &RailRequest) -> Result<RailStatus, RailError> {
+        let id = end_to_end_id(&request.reference);
+        let found = self.give(&id).await.map_err(|error| RailError::Down(error.to_string()))?;
+        Ok(found.map_or(RailStatus::NeverSeen, |payment| RailStatus::Known(answer(&payment))))
+    }
+}
+
+/// Takes in what is said of a payment. `false`: it is none of ours.
+async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &Said) -> Result<bool, BankError> {
+    let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
+    let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
+    let after = hear(payment.standing, &said.word, ordered);
+    let id = payment.end_to_end_id.clone();
+    if let Some(alarm) = after.alarm {
+        error!(end_to_end_id = id, execution = payment.execution, word = ?said.word, alarm, "look at this payment");
+        payment.alarm = Some(alarm.to_owned());
+    }
+    if after.standing != payment.standing {
+        info!(
+            end_to_end_id = id,
+            from = payment.standing.as_str(),
+            to = after.standing.as_str(),
+            "the bank answered"
+        );
+        payment.standing = after.standing;
+        match &said.word {
+            Word::Paid { at, bank_reference, .. } => {
+                (payment.paid_at, payment.bank_reference) = (Some(*at), bank_reference.clone());
+            }
+            Word::Refused { reason, text } => {
+                (payment.reason, payment.reason_text) = (Some(reason.clone()), Some(text.clone()));
+            }
+            Word::Returned { reason } => payment.reason = Some(reason.clone()),
+            Word::Pending { .. } | Word::TakenForDuplicate => {}
+        }
+    } else if after.alarm.is_none() {
+        return Ok(true);
+    }
+    store::update_payment(tx, &payment).await?;
+    Ok(true)
+}
+
+/// What the settlement is told of a payment. One that came back after it was paid stays paid: the contract's one way
+/// on from there is a reversal, which no rail records today; people are told.
+fn answer(payment: &BankPayment) -> RailAnswer {
+    match payment.standing {
+        Standing::Staged | Standing::Sent | Standing::Pending => {
+            RailAnswer::InProgress { provider_reference: payment.end_to_end_id.clone() }
+        }
+        Standing::Paid | Standing::Returned => RailAnswer::Done(LegDone {
+            provider_reference: payment
+                .bank_reference
+                .clone()
+                .unwrap_or_else(|| payment.end_to_end_id.clone()),
+            occurred_at: payment.paid_at.unwrap_or_else(Utc::now).into(),
+        }),
+        Standing::Refused => {
+            let reason = payment.reason.as_deref().unwrap_or("NARR");
+            let (code, retryable) = failure_code(reason);
+            let text = payment.reason_text.as_deref().unwrap_or_default();
+            let message = format!("the bank refused the payment ({reason}) {text}").trim_end().to_owned();
+            RailAnswer::Failed { code: code.to_owned(), message, retryable }
+        }
+    }
+}
+
+impl Rail for BankFiles {
+    fn submit<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
+        Box::pin(async move {
+            match request.leg {
+                LegKind::Payout => self.answer_submit(request).await,
+                LegKind::Offramp => Err(RailError::Down("this bank converts nothing".into())),
+            }
+        })
+    }
+
+    fn status<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailStatus> {
+        Box::pin(self.answer_status(request))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+//! What the bank says, out of its status reports and notifications. Pure.
+
+use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
+
+use super::schema::{Message, Violation, check};
+use super::xml::{Document, Node, Unreadable};
+
+/// Which payments something is said of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// All of a message of ours.
+    Message(String),
+    /// All of a block of ours.
+    Block(String),
+    Payment(String),
+}
+
+/// What is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Word {
+    /// Taken in, not decided yet.
+    Pending { status: String },
+    /// The money has left our account, or reached the beneficiary's.
+    Paid { at: DateTime<Utc>, bank_reference: Option<String>, amount: Option<(String, String)> },
+    /// It is not and will not be paid.
+    Refused { reason: String, text: String },
+    /// The bank takes it for one that it has had before: nothing is known of that one by this.
+    TakenForDuplicate,
+    /// It was paid and has come back.
+    Returned { reason: String },
+}
+
+/// Something said of some payments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    pub of: Subject,
+    pub word: Word,
+}
+
+/// A file, read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    pub message: Message,
+    pub message_id: String,
+    pub said: Vec<Said>,
+}
+
+/// The file cannot be taken in as it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error(transparent)]
+    Unreadable(#[from] Unreadable),
+    #[error("no message we take: {0}")]
+    UnknownMessage(String),
+    #[error("not as the schema has it: {0:?}")]
+    Invalid(Vec<Violation>),
+}
+
+/// Reads a file of the bank. `now` stands in where the bank gives no time.
+pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<Answer, Refused> {
+    let document = Document::read(bytes)?;
+    let message = match Message::of(&document) {
+        Some(message @ (Message::Pain002 | Message::Camt054)) => message,
+        Some(Message::Pain001) | None => return Err(Refused::UnknownMessage(document.namespace)),
+    };
+    let mut violations = check(message, &document);
+    if !violations.is_empty() {
+        violations.truncate(5);
+        return Err(Refused::Invalid(violations));
+    }
+    let body = document.root.children.first().cloned().unwrap_or_default();
+    let message_id = body.text_at("GrpHdr/MsgId").unwrap_or_default().to_owned();
+    let said = match message {
+        Message::Pain002 => status_report(&body, now),
+        Message::Camt054 | Message::Pain001 => notification(&body, now),
+    };
+    Ok(Answer { message, message_id, said })
+}
+
+/// What is said of a payment counts before what is said of its block, and that before what is said of the message.
+fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<Said> {
+    let mut said = Vec::new();
+    let Some(group) = body.child("OrgnlGrpInfAndSts") else { return said };
+    let mut is_detailed = false;
+    for block in body.all("OrgnlPmtInfAndSts") {
+        let mut has_payments = false;
+        for payment in block.all("TxInfAndSts") {
+            let Some(id) = payment.text_at("OrgnlEndToEndId").or_else(|| payment.text_at("OrgnlInstrId"))
+            else {
+                continue;
+            };
+            has_payments = true;
+            if let Some(word) = status(payment, "TxSts", now) {
+                said.push(Said { of: Subject::Payment(id.to_owned()), word });
+            }
+        }
+        let word = status(block, "PmtInfSts", now).filter(|_| !has_payments);
+        is_detailed |= has_payments || word.is_some();
+        if let (Some(word), Some(id)) = (word, block.text_at("OrgnlPmtInfId")) {
+            said.push(Said { of: Subject::Block(id.to_owned()), word });
+        }
+    }
+    if !is_detailed
+        && let (Some(word), Some(id)) = (status(group, "GrpSts", now), group.text_at("OrgnlMsgId"))
+    {
+        said.push(Said { of: Subject::Message(id.to_owned()), word });
+    }
+    said
+}
+
+fn status(node: &Node, name: &str, now: DateTime<Utc>) -> Option<Word> {
+    let reasons =
+        || node.all("StsRsnInf").filter_map(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
+    let texts: Vec<&str> =
+        node.all("StsRsnInf").flat_map(|info| info.all("AddtlInf")).map(|text| text.text.as_str()).collect();
+    let code = node.text_at(name)?;
+    Some(match code {
+        "RJCT"
+            if reasons()
+                .any(|code| matches!(code, "AM05" | "DUPL" | "DU01" | "DU02" | "DU03" | "DU04" | "DU05")) =>
+        {
+            Word::TakenForDuplicate
+        }
+        "RJCT" | "CANC" => {
+            let reason = reasons().next().unwrap_or("NARR").to_owned();
+            Word::Refused { reason, text: texts.join(" ") }
+        }
+        "ACSC" | "ACCC" => Word::Paid {
+            at: node.text_at("AccptncDtTm").and_then(time).unwrap_or(now),
+            bank_reference: node.text_at("AcctSvcrRef").map(str::to_owned),
+            amount: None,
+        },
+        // Partly: each payment is said apart.
+        "PART" => return None,
+        other => Word::Pending { status: other.to_owned() },
+    })
+}
+
+fn notification(body: &Node, now: DateTime<Utc>) -> Vec<Said> {
+    let entries = body.all("Ntfctn").flat_map(|notification| notification.all("Ntry"));
+    let mut said = Vec::new();
+    for entry in entries {
+        let payments: Vec<&Node> = entry.all("NtryDtls").flat_map(|details| details.all("TxDtls")).collect();
+        let alone = payments.len() == 1;
+        for payment in payments {
+            let id = payment.text_at("Refs/EndToEndId").filter(|id| *id != "NOTPROVIDED");
+            if let Some(id) = id
+                && let Some(word) = booked(entry, payment, alone, now)
+            {
+                said.push(Said { of: Subject::Payment(id.to_owned()), word });
+            }
+        }
+    }
+    said
+}
+
+/// What an entry says of one of its payments.
+fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Option<Word> {
+    let status = entry.text_at("Sts/Cd").or(entry.text_at("Sts/Prtry"))?;
+    let direction = payment.text_at("CdtDbtInd").or(entry.text_at("CdtDbtInd"))?;
+    let is_reversal = matches!(entry.text_at("RvslInd"), Some("true" | "1"));
+    let returned = payment.child("RtrInf");
+    match (direction, status) {
+        (_, "INFO") => None,
+        ("CRDT", "BOOK") if is_reversal || returned.is_some() => {
+            let reason = returned.and_then(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
+            Some(Word::Returned { reason: reason.unwrap_or("NARR").to_owned() })
+        }
+        ("DBIT", "BOOK") if !is_reversal => {
+            let amount = payment.child("Amt").or_else(|| entry.child("Amt").filter(|_| alone));
+            let amount =
+                amount.and_then(|amount| Some((amount.text.clone(), amount.attribute("Ccy")?.to_owned())));
+            let dates = ["BookgDt/DtTm", "BookgDt/Dt", "ValDt/DtTm", "ValDt/Dt"];
+            let at = dates.into_iter().find_map(|path| entry.text_at(path)).and_then(time);
+            let reference = payment.text_at("Refs/AcctSvcrRef").or(entry.text_at("AcctSvcrRef"));
+            Some(Word::Paid { at: at.unwrap_or(now), bank_reference: reference.map(str::to_owned), amount })
+        }
+        ("DBIT", _) => Some(Word::Pending { status: status.to_owned() }),
+        _ => None,
+    }
+}
+
+/// A time with or without an offset (then it is taken for UTC), or a day's beginning.
+fn time(text: &str) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(text)
+        .map(|at| at.to_utc())
+        .ok()
+        .or_else(|| text.parse::<NaiveDateTime>().ok().map(|at| at.and_utc()))
+        .or_else(|| text.parse::<NaiveDate>().ok()?.and_hms_opt(0, 0, 0).map(|at| at.and_utc()))
+}

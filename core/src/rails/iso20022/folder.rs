@@ -1,0 +1,121 @@
+//! The drop folder: files for the bank go to `outbox`, the bank's come to `inbox`. What was taken in goes to
+//! `archive`, what could not be to `quarantine`, what is not given away yet waits in `staging`.
+//!
+//! Invariants: a file appears where somebody looks whole or not at all, and stays there after a power cut (the file
+//! is synced, then renamed, then its directory is synced). No file is ever overwritten or deleted.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tokio::fs;
+use tokio::io::AsyncWriteExt as _;
+
+const PARTS: [&str; 5] = ["outbox", "inbox", "archive", "quarantine", "staging"];
+
+/// The folder that the bank and we share.
+#[derive(Debug, Clone)]
+pub struct Folder {
+    root: PathBuf,
+}
+
+impl Folder {
+    /// Makes what is missing.
+    pub async fn open(root: &Path) -> io::Result<Self> {
+        for part in PARTS {
+            fs::create_dir_all(root.join(part)).await?;
+        }
+        Ok(Self { root: root.to_owned() })
+    }
+
+    pub fn outbox(&self) -> PathBuf {
+        self.root.join("outbox")
+    }
+
+    pub fn inbox(&self) -> PathBuf {
+        self.root.join("inbox")
+    }
+
+    pub fn archive(&self) -> PathBuf {
+        self.root.join("archive")
+    }
+
+    pub fn quarantine(&self) -> PathBuf {
+        self.root.join("quarantine")
+    }
+
+    /// Writes a file that nobody looks at yet, under a name of its own.
+    pub async fn stage(&self, name: &str, content: &str) -> io::Result<()> {
+        let path = self.root.join("staging").join(name);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(&path).await?;
+        file.write_all(content.as_bytes()).await?;
+        file.sync_all().await?;
+        sync(&self.root.join("staging")).await
+    }
+
+    /// Gives a staged file to the bank. `false`: it was given away before. A file can leave its place once only, so
+    /// however many do this, one succeeds.
+    pub async fn give(&self, staged: &str, name: &str) -> io::Result<bool> {
+        let moved = fs::rename(self.root.join("staging").join(staged), self.outbox().join(name)).await;
+        match moved {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        sync(&self.outbox()).await?;
+        sync(&self.root.join("staging")).await?;
+        Ok(true)
+    }
+
+    /// The bank's files by name, the oldest name first. Names beginning with a dot are still being written.
+    pub async fn list_inbox(&self) -> io::Result<Vec<String>> {
+        let mut entries = fs::read_dir(self.inbox()).await?;
+        let mut names = Vec::new();
+        while let Some(entry) = entries.next_entry().await? {
+            let name = entry.file_name();
+            let is_file = entry.file_type().await?.is_file();
+            if let Some(name) = name.to_str().filter(|name| is_file && !name.starts_with('.')) {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    pub async fn read_inbox(&self, name: &str) -> io::Result<Vec<u8>> {
+        fs::read(self.inbox().join(name)).await
+    }
+
+    /// Puts a file that was taken in away; `unreadable` ones apart. Names that came before get a number.
+    pub async fn put_away(&self, name: &str, unreadable: bool) -> io::Result<()> {
+        let place = if unreadable { self.quarantine() } else { self.archive() };
+        let mut to = place.join(name);
+        for n in 1.. {
+            // A link fails where a name is taken; a rename would overwrite.
+            match fs::hard_link(self.inbox().join(name), &to).await {
+                Ok(()) => break,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    to = place.join(format!("{name}.{n}"))
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        sync(&place).await?;
+        fs::remove_file(self.inbox().join(name)).await?;
+        sync(&self.inbox()).await
+    }
+}
+
+/// Writes a file into a folder where somebody looks: whole or not at all.
+pub async fn drop_into(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
+    let hidden = folder.join(format!(".{name}.part"));
+    let mut file = fs::File::create(&hidden).await?;
+    file.write_all(content).await?;
+    file.sync_all().await?;
+    fs::rename(&hidden, folder.join(name)).await?;
+    sync(folder).await
+}
+
+/// A renamed file survives a power cut only once its directory is synced.
+async fn sync(dir: &Path) -> io::Result<()> {
+    fs::File::open(dir).await?.sync_all().await
+}

@@ -1,0 +1,246 @@
+//! What a payment order says, by the rules of its rail: who is named how, in which characters, with which service
+//! level and whose charges. Pure.
+
+use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
+use dvp_domain::money::Minor;
+use serde::Deserialize;
+
+use super::schema::exponent;
+use super::text::{clearing_member, iban, is_bic, plain};
+use crate::rails::RailRequest;
+
+/// The account that payments are made from, as its bank knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Debtor {
+    pub name: String,
+    /// ISO 4217.
+    pub currency: String,
+    /// An IBAN, or an account number of the bank's own.
+    pub account: String,
+    pub bic: String,
+    /// ISO 3166-1 alpha-2.
+    pub country: String,
+}
+
+/// An account's identification.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Account {
+    Iban(String),
+    Other(String),
+}
+
+/// A bank's identification.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Agent {
+    Bic(String),
+    /// A member of a national clearing system.
+    Member {
+        system: &'static str,
+        member: String,
+        name: Option<String>,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Address {
+    pub street: Option<String>,
+    pub post_code: Option<String>,
+    pub town: Option<String>,
+    pub subdivision: Option<String>,
+    pub country: Option<String>,
+}
+
+/// One payment to be ordered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instruction {
+    /// 32 characters that stand for this payment, the same at every attempt.
+    pub end_to_end_id: String,
+    pub method: PayoutMethod,
+    pub amount: Minor,
+    pub currency: String,
+    pub exponent: u8,
+    pub name: String,
+    pub account: Account,
+    pub agent: Option<Agent>,
+    pub address: Option<Address>,
+    /// For the recipient to read.
+    pub remittance: String,
+}
+
+/// The payment cannot be ordered on its rail, now or later: the stable code of the failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    pub code: &'static str,
+    pub message: &'static str,
+}
+
+const fn refuse<T>(code: &'static str, message: &'static str) -> Result<T, Refusal> {
+    Err(Refusal { code, message })
+}
+
+/// The end-to-end id of a payment: half of the reference's 64 hex digits, which is the length that fits.
+pub fn end_to_end_id(reference: &str) -> String {
+    reference.chars().take(32).collect::<String>().to_ascii_uppercase()
+}
+
+impl Instruction {
+    /// Reads the order of a payout.
+    pub fn of(request: &RailRequest) -> Result<Self, Refusal> {
+        let details =
+            || refuse("beneficiary_details_missing", "the bank needs the beneficiary's name and account");
+        let Some(beneficiary) = &request.beneficiary else { return details() };
+        if beneficiary.is_reference() {
+            return refuse(
+                "beneficiary_details_missing",
+                "a pre-provisioned recipient is known to another provider than this bank",
+            );
+        }
+        let (Some(name), Some(account), Some(method)) =
+            (beneficiary.name(), beneficiary.account(), beneficiary.rail())
+        else {
+            return details();
+        };
+        let account = account_of(account)?;
+        let agent = agent_of(beneficiary)?;
+        let instruction = Self {
+            end_to_end_id: end_to_end_id(&request.reference),
+            method,
+            amount: request.amount,
+            currency: request.currency.clone(),
+            exponent: request.exponent,
+            name: plain(name, 140),
+            account,
+            agent,
+            address: address_of(beneficiary),
+            remittance: plain(&request.execution, 140),
+        };
+        instruction.check()?;
+        Ok(instruction)
+    }
+
+    /// What each rail needs beyond the schema.
+    fn check(&self) -> Result<(), Refusal> {
+        if self.name.is_empty() {
+            return refuse("beneficiary_name_unwritable", "the name has no character that banks take");
+        }
+        if self.amount.is_zero() || self.exponent != exponent(&self.currency) {
+            return refuse("amount_unwritable", "the amount cannot be written in the currency's decimals");
+        }
+        if self.amount.get() >= 1_000_000_000_000_000_000 {
+            return refuse("amount_unwritable", "the amount has more than eighteen digits");
+        }
+        let has_iban = matches!(self.account, Account::Iban(_));
+        let has_bic = matches!(self.agent, Some(Agent::Bic(_)));
+        match self.method {
+            PayoutMethod::Sepa if self.currency != "EUR" => {
+                refuse("currency_not_served_by_rail", "sepa pays euros only")
+            }
+            PayoutMethod::Sepa if !has_iban => {
+                refuse("beneficiary_account_invalid", "sepa pays to an IBAN only, with right check digits")
+            }
+            PayoutMethod::Swift if !has_bic => {
+                refuse("beneficiary_bank_missing", "swift needs the BIC of the beneficiary's bank")
+            }
+            PayoutMethod::Wire if self.agent.is_none() => {
+                refuse("beneficiary_bank_missing", "a wire needs the bank's BIC or clearing number")
+            }
+            PayoutMethod::Ach if !matches!(self.agent, Some(Agent::Member { .. })) => {
+                refuse("beneficiary_bank_missing", "ach needs the bank's clearing number")
+            }
+            PayoutMethod::Swift | PayoutMethod::Wire if self.address.is_none() => {
+                refuse("beneficiary_address_missing", "swift and wire need the beneficiary's address")
+            }
+            PayoutMethod::Sepa | PayoutMethod::Swift | PayoutMethod::Wire | PayoutMethod::Ach => Ok(()),
+        }
+    }
+
+    /// The external code of the service level, if the rail has one.
+    pub const fn service_level(&self) -> Option<&'static str> {
+        match self.method {
+            PayoutMethod::Sepa => Some("SEPA"),
+            PayoutMethod::Wire => Some("URGP"),
+            PayoutMethod::Ach => Some("NURG"),
+            // Tracked from end to end, which is why each payment has a UETR.
+            PayoutMethod::Swift => Some("G001"),
+        }
+    }
+
+    /// The external code of the local instrument: a credit to a company's or a person's account.
+    pub const fn local_instrument(&self) -> Option<&'static str> {
+        match self.method {
+            PayoutMethod::Ach => Some("CCD"),
+            PayoutMethod::Sepa | PayoutMethod::Wire | PayoutMethod::Swift => None,
+        }
+    }
+
+    /// Who bears the banks' charges. What is quoted is what arrives, as far as the rail can promise it.
+    pub const fn charge_bearer(&self) -> &'static str {
+        match self.method {
+            PayoutMethod::Sepa => "SLEV",
+            PayoutMethod::Wire | PayoutMethod::Swift => "DEBT",
+            PayoutMethod::Ach => "SHAR",
+        }
+    }
+
+    /// A UUID of version 4 made of the end-to-end id: the same payment has the same at every attempt.
+    pub fn uetr(&self) -> Option<String> {
+        let value = u128::from_str_radix(&self.end_to_end_id, 16).ok()?;
+        let version = (value & !(0xf << 76)) | (0x4 << 76);
+        let variant = (version & !(0x3 << 62)) | (0x2 << 62);
+        Some(uuid::Uuid::from_u128(variant).to_string())
+    }
+}
+
+/// An IBAN when its check digits hold; what looks like one and does not is refused rather than sent.
+fn account_of(text: &str) -> Result<Account, Refusal> {
+    if let Some(iban) = iban(text) {
+        return Ok(Account::Iban(iban));
+    }
+    let compact: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    let mut letters = compact.chars();
+    let looks = letters.by_ref().take(2).all(|c| c.is_ascii_alphabetic())
+        && letters.by_ref().take(2).all(|c| c.is_ascii_digit())
+        && compact.len() >= 15;
+    if looks || compact.is_empty() || compact.chars().count() > 34 || compact != plain(&compact, 34) {
+        return refuse("beneficiary_account_invalid", "the account is no account number that banks take");
+    }
+    Ok(Account::Other(compact))
+}
+
+/// A BIC goes before a clearing number; both are in fields of their own, a clearing number with its system's code in
+/// that of the bank.
+fn agent_of(beneficiary: &Beneficiary) -> Result<Option<Agent>, Refusal> {
+    let given = |text: &Option<String>| {
+        text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    if let Some(bic) = given(&beneficiary.swift_code) {
+        let bic = bic.to_ascii_uppercase();
+        if !is_bic(&bic) {
+            return refuse("beneficiary_bank_invalid", "swiftCode is no BIC");
+        }
+        return Ok(Some(Agent::Bic(bic)));
+    }
+    let Some(bank) = given(&beneficiary.bank) else { return Ok(None) };
+    let (code, name) = bank.split_once(' ').map_or((bank.as_str(), None), |(code, name)| (code, Some(name)));
+    let member = clearing_member(code).map(|(system, member)| Agent::Member {
+        system,
+        member: member.to_owned(),
+        name: name.map(|name| plain(name, 140)).filter(|name| !name.is_empty()),
+    });
+    Ok(member)
+}
+
+fn address_of(beneficiary: &Beneficiary) -> Option<Address> {
+    let address = beneficiary.address.as_ref()?;
+    let part = |text: &str, most| Some(plain(text, most)).filter(|text| !text.is_empty());
+    let country = beneficiary.country.as_deref().map(str::to_ascii_uppercase);
+    Some(Address {
+        street: part(&address.line1, 70),
+        post_code: part(&address.postal_code, 16),
+        town: part(&address.city, 35),
+        subdivision: part(&address.state, 35),
+        country: country.filter(|code| code.len() == 2 && code.chars().all(|c| c.is_ascii_uppercase())),
+    })
+}

@@ -1,0 +1,125 @@
+//! Payment orders as a customer credit transfer initiation. Pure.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::money::Minor;
+
+use super::instruction::{Account, Address, Agent, Debtor, Instruction};
+use super::schema::Message;
+use super::text::{fixed, iban, plain};
+use super::xml::{Document, Node};
+
+/// The ids of a message with one payment hang on the payment: the same at every attempt.
+pub fn message_id(end_to_end_id: &str) -> String {
+    format!("M{end_to_end_id}")
+}
+
+/// The id of a payment's block.
+pub fn payment_id(end_to_end_id: &str) -> String {
+    format!("P{end_to_end_id}")
+}
+
+/// A message that orders payments, one block each: banks answer for a block as a whole.
+pub fn build(message_id: &str, debtor: &Debtor, payments: &[Instruction], now: DateTime<Utc>) -> Document {
+    let mut header = vec![
+        Node::leaf("MsgId", message_id),
+        Node::leaf("CreDtTm", now.format("%Y-%m-%dT%H:%M:%SZ").to_string()),
+        Node::leaf("NbOfTxs", payments.len().to_string()),
+    ];
+    if let Some(sum) = control_sum(payments) {
+        header.push(Node::leaf("CtrlSum", sum));
+    }
+    header.push(Node::of("InitgPty", [Node::leaf("Nm", plain(&debtor.name, 140))]));
+    let blocks = payments.iter().map(|payment| block(debtor, payment, now));
+    let children = [Node::of("GrpHdr", header)].into_iter().chain(blocks);
+    let root = Node::of("Document", [Node::of("CstmrCdtTrfInitn", children)]);
+    Document { namespace: Message::Pain001.namespace(), root }
+}
+
+/// The sum of all amounts whatever their currency, as the standard has it: a check on what arrived.
+fn control_sum(payments: &[Instruction]) -> Option<String> {
+    let places = payments.iter().map(|payment| payment.exponent).max()?;
+    let total = payments.iter().try_fold(0_u128, |total, payment| {
+        let scale = 10_u128.checked_pow(u32::from(places - payment.exponent))?;
+        total.checked_add(payment.amount.get().checked_mul(scale)?)
+    })?;
+    Some(fixed(Minor::new(total), places))
+}
+
+fn block(debtor: &Debtor, payment: &Instruction, now: DateTime<Utc>) -> Node {
+    let amount = fixed(payment.amount, payment.exponent);
+    let mut kind = Vec::new();
+    if let Some(code) = payment.service_level() {
+        kind.push(Node::of("SvcLvl", [Node::leaf("Cd", code)]));
+    }
+    if let Some(code) = payment.local_instrument() {
+        kind.push(Node::of("LclInstrm", [Node::leaf("Cd", code)]));
+    }
+    let debtor_account =
+        iban(&debtor.account).map_or_else(|| Account::Other(debtor.account.clone()), Account::Iban);
+    let country = Address { country: Some(debtor.country.clone()), ..Address::default() };
+    Node::of(
+        "PmtInf",
+        [
+            Node::leaf("PmtInfId", payment_id(&payment.end_to_end_id)),
+            Node::leaf("PmtMtd", "TRF"),
+            Node::leaf("NbOfTxs", "1"),
+            Node::leaf("CtrlSum", amount.clone()),
+            Node::of("PmtTpInf", kind),
+            Node::of("ReqdExctnDt", [Node::leaf("Dt", now.format("%Y-%m-%d").to_string())]),
+            Node::of("Dbtr", [Node::leaf("Nm", plain(&debtor.name, 140)), address(&country)]),
+            Node::of("DbtrAcct", [account(&debtor_account), Node::leaf("Ccy", debtor.currency.clone())]),
+            agent("DbtrAgt", &Agent::Bic(debtor.bic.clone())),
+            Node::leaf("ChrgBr", payment.charge_bearer()),
+            transfer(payment, &amount),
+        ],
+    )
+}
+
+fn transfer(payment: &Instruction, amount: &str) -> Node {
+    let mut ids = vec![
+        Node::leaf("InstrId", payment.end_to_end_id.clone()),
+        Node::leaf("EndToEndId", payment.end_to_end_id.clone()),
+    ];
+    ids.extend(payment.uetr().map(|uetr| Node::leaf("UETR", uetr)));
+    let instructed = Node::leaf("InstdAmt", amount).with_attribute("Ccy", &payment.currency);
+    let mut children = vec![Node::of("PmtId", ids), Node::of("Amt", [instructed])];
+    children.extend(payment.agent.as_ref().map(|bank| agent("CdtrAgt", bank)));
+    let mut creditor = vec![Node::leaf("Nm", payment.name.clone())];
+    creditor.extend(payment.address.as_ref().map(address));
+    children.push(Node::of("Cdtr", creditor));
+    children.push(Node::of("CdtrAcct", [account(&payment.account)]));
+    children.push(Node::of("RmtInf", [Node::leaf("Ustrd", payment.remittance.clone())]));
+    Node::of("CdtTrfTxInf", children)
+}
+
+fn account(account: &Account) -> Node {
+    let id = match account {
+        Account::Iban(iban) => Node::leaf("IBAN", iban.clone()),
+        Account::Other(number) => Node::of("Othr", [Node::leaf("Id", number.clone())]),
+    };
+    Node::of("Id", [id])
+}
+
+fn agent(name: &str, agent: &Agent) -> Node {
+    let children = match agent {
+        Agent::Bic(bic) => vec![Node::leaf("BICFI", bic.clone())],
+        Agent::Member { system, member, name } => {
+            let system = Node::of("ClrSysId", [Node::leaf("Cd", *system)]);
+            let member = Node::of("ClrSysMmbId", [system, Node::leaf("MmbId", member.clone())]);
+            [member].into_iter().chain(name.clone().map(|name| Node::leaf("Nm", name))).collect()
+        }
+    };
+    Node::of(name, [Node::of("FinInstnId", children)])
+}
+
+fn address(address: &Address) -> Node {
+    let parts = [
+        ("StrtNm", &address.street),
+        ("PstCd", &address.post_code),
+        ("TwnNm", &address.town),
+        ("CtrySubDvsn", &address.subdivision),
+        ("Ctry", &address.country),
+    ];
+    let given = parts.into_iter().filter_map(|(name, text)| Some(Node::leaf(name, text.clone()?)));
+    Node::of("PstlAdr", given)
+}

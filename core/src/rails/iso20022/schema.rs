@@ -1,0 +1,261 @@
+//! The published schemas' rules for the messages we exchange, and a check of a document against them. Pure.
+//!
+//! A message's rules are a committed text: one element a line, indented under its parent, in the schema's order, with
+//! how often it may occur (`1`, `?`, `*`, `+`, or `?n` for at most n) and its type. `choice` means exactly one of the
+//! children. `skip` is what the schema knows there and we do not look into. What has no line is unknown, which the
+//! schema forbids.
+
+use super::text::{iban, is_bic};
+use super::xml::{Document, Node};
+
+const PAIN_001: &str = include_str!("pain.001.001.09.rules");
+const PAIN_002: &str = include_str!("pain.002.001.10.rules");
+const CAMT_054: &str = include_str!("camt.054.001.08.rules");
+
+/// A message of the standard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message {
+    /// Customer credit transfer initiation.
+    Pain001,
+    /// Customer payment status report.
+    Pain002,
+    /// Debit and credit notification.
+    Camt054,
+}
+
+impl Message {
+    pub const ALL: [Self; 3] = [Self::Pain001, Self::Pain002, Self::Camt054];
+
+    /// As the standard names it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pain001 => "pain.001.001.09",
+            Self::Pain002 => "pain.002.001.10",
+            Self::Camt054 => "camt.054.001.08",
+        }
+    }
+
+    pub fn namespace(self) -> String {
+        format!("urn:iso:std:iso:20022:tech:xsd:{}", self.name())
+    }
+
+    const fn rules(self) -> &'static str {
+        match self {
+            Self::Pain001 => PAIN_001,
+            Self::Pain002 => PAIN_002,
+            Self::Camt054 => CAMT_054,
+        }
+    }
+
+    /// The message whose namespace a document has.
+    pub fn of(document: &Document) -> Option<Self> {
+        Self::ALL.into_iter().find(|message| message.namespace() == document.namespace)
+    }
+}
+
+/// A rule that a document breaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// `Document/CstmrCdtTrfInitn/…`
+    pub path: String,
+    pub what: String,
+}
+
+/// An element as the rules have it.
+#[derive(Debug)]
+struct Rule {
+    name: &'static str,
+    least: usize,
+    most: usize,
+    kind: &'static str,
+    children: Vec<Rule>,
+}
+
+/// The rules broken by a document of a message, in the document's order.
+pub fn check(message: Message, document: &Document) -> Vec<Violation> {
+    let mut found = Vec::new();
+    if document.namespace != message.namespace() {
+        found.push(Violation { path: String::new(), what: format!("namespace {}", document.namespace) });
+        return found;
+    }
+    let mut lines = message.rules().lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    let mut lines = lines.by_ref().peekable();
+    for rule in siblings(&mut lines, 0) {
+        if rule.name == document.root.name {
+            check_node(&rule, &document.root, rule.name, &mut found);
+            return found;
+        }
+    }
+    found.push(Violation { path: document.root.name.clone(), what: "unknown element".into() });
+    found
+}
+
+type Lines<'a, I> = std::iter::Peekable<&'a mut I>;
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
+}
+
+fn siblings<I: Iterator<Item = &'static str>>(lines: &mut Lines<'_, I>, depth: usize) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    while lines.peek().is_some_and(|line| indent(line) == depth) {
+        let Some(line) = lines.next() else { break };
+        let mut words = line.split_whitespace();
+        let (name, occurs) = (words.next().unwrap_or_default(), words.next().unwrap_or("1"));
+        let (least, most) = match occurs {
+            "1" => (1, 1),
+            "?" => (0, 1),
+            "*" => (0, usize::MAX),
+            "+" => (1, usize::MAX),
+            other => (0, other.trim_start_matches('?').parse().unwrap_or(1)),
+        };
+        let kind = words.next().unwrap_or("");
+        let deeper = lines.peek().map_or(0, |line| indent(line));
+        let children = if deeper > depth { siblings(lines, deeper) } else { Vec::new() };
+        rules.push(Rule { name, least, most, kind, children });
+    }
+    rules
+}
+
+fn check_node(rule: &Rule, node: &Node, path: &str, found: &mut Vec<Violation>) {
+    let mut broken = |what: String| found.push(Violation { path: path.to_owned(), what });
+    if rule.kind == "skip" {
+        return;
+    }
+    if rule.children.is_empty() {
+        if !node.children.is_empty() {
+            broken("children where text belongs".into());
+        } else if let Err(what) = check_text(rule.kind, node) {
+            broken(what);
+        }
+        return;
+    }
+    if !node.text.trim().is_empty() {
+        broken("text between elements".into());
+    }
+    let mut next = 0;
+    for child in &node.children {
+        let Some(n) = rule.children.iter().position(|rule| rule.name == child.name) else {
+            broken(format!("unknown element {}", child.name));
+            continue;
+        };
+        if n < next && rule.kind != "choice" {
+            broken(format!("{} is out of order", child.name));
+        }
+        next = next.max(n);
+    }
+    if rule.kind == "choice" && node.children.len() != 1 {
+        broken(format!("{} of exactly one choice", node.children.len()));
+    }
+    for known in &rule.children {
+        let count = node.all(known.name).count();
+        if count > known.most || (rule.kind != "choice" && count < known.least) {
+            broken(format!("{} occurs {count} times", known.name));
+        }
+    }
+    for child in &node.children {
+        if let Some(known) = rule.children.iter().find(|rule| rule.name == child.name) {
+            check_node(known, child, &format!("{path}/{}", child.name), found);
+        }
+    }
+}
+
+/// The text of an element without children.
+fn check_text(kind: &str, node: &Node) -> Result<(), String> {
+    let text = node.text.as_str();
+    let length = text.chars().count();
+    let fits = match kind {
+        "date" => is_date(text),
+        "datetime" => is_datetime(text),
+        "bool" => matches!(text, "true" | "false" | "0" | "1"),
+        "count" => (1..=15).contains(&length) && text.chars().all(|c| c.is_ascii_digit()),
+        "decimal" => is_decimal(text, 18, 17),
+        "money" => return check_money(node),
+        "iban" => iban(text).is_some_and(|compact| compact == text),
+        "bic" => is_bic(text),
+        "country" => length == 2 && text.chars().all(|c| c.is_ascii_uppercase()),
+        "currency" => length == 3 && text.chars().all(|c| c.is_ascii_uppercase()),
+        "uuid4" => is_uuid4(text),
+        _ => {
+            if let Some(most) = kind.strip_prefix("text").and_then(|most| most.parse().ok()) {
+                (1..=most).contains(&length) && !text.chars().any(char::is_control)
+            } else {
+                kind.split('|').any(|word| word == text)
+            }
+        }
+    };
+    if fits { Ok(()) } else { Err(format!("{text:?} is no {kind}")) }
+}
+
+/// An amount with its currency: at most eighteen digits, five of them after the point, and no more of them than the
+/// currency has (ISO 4217).
+fn check_money(node: &Node) -> Result<(), String> {
+    let text = node.text.as_str();
+    let Some(currency) = node.attribute("Ccy") else { return Err("an amount without its currency".into()) };
+    if currency.len() != 3 || !currency.chars().all(|c| c.is_ascii_uppercase()) {
+        return Err(format!("{currency:?} is no currency"));
+    }
+    let places = text.split_once('.').map_or(0, |(_, places)| places.trim_end_matches('0').len());
+    if !is_decimal(text, 18, 5) || places > usize::from(exponent(currency)) {
+        return Err(format!("{text:?} is no amount of {currency}"));
+    }
+    Ok(())
+}
+
+/// How many decimals a currency has; two but for those that are listed.
+pub fn exponent(currency: &str) -> u8 {
+    match currency {
+        "BIF" | "CLP" | "DJF" | "GNF" | "ISK" | "JPY" | "KMF" | "KRW" | "PYG" | "RWF" | "UGX" | "VND"
+        | "VUV" | "XAF" | "XOF" | "XPF" => 0,
+        "BHD" | "IQD" | "JOD" | "KWD" | "LYD" | "OMR" | "TND" => 3,
+        _ => 2,
+    }
+}
+
+fn is_decimal(text: &str, digits_most: usize, places_most: usize) -> bool {
+    let (whole, places) = text.split_once('.').unwrap_or((text, ""));
+    let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
+    !whole.is_empty()
+        && digits(whole)
+        && digits(places)
+        && !text.ends_with('.')
+        && places.len() <= places_most
+        && whole.len() + places.len() <= digits_most
+}
+
+fn is_date(text: &str) -> bool {
+    text.parse::<chrono::NaiveDate>().is_ok() && text.len() == 10
+}
+
+/// With or without an offset: the standard allows both.
+fn is_datetime(text: &str) -> bool {
+    chrono::DateTime::parse_from_rfc3339(text).is_ok() || text.parse::<chrono::NaiveDateTime>().is_ok()
+}
+
+fn is_uuid4(text: &str) -> bool {
+    text.len() == 36
+        && text.chars().all(|c| c == '-' || c.is_ascii_digit() || ('a'..='f').contains(&c))
+        && text.parse::<uuid::Uuid>().is_ok_and(|uuid| uuid.get_version_num() == 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_of_every_message_are_read_whole() {
+        for message in Message::ALL {
+            let lines =
+                message.rules().lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+            let total = lines.clone().count();
+            let mut lines = lines;
+            let mut lines = lines.by_ref().peekable();
+            let rules = siblings(&mut lines, 0);
+            fn count(rules: &[Rule]) -> usize {
+                rules.iter().map(|rule| 1 + count(&rule.children)).sum()
+            }
+            assert_eq!(count(&rules), total, "{}", message.name());
+            assert_eq!(rules.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! How a payment stands with the bank, and what its words change about it, in whatever order and however often they
+//! come. Pure.
+//!
+//! ```text
+//! staged -> sent -> pending -> paid -> returned
+//!                      └─────> refused
+//! ```
+//!
+//! Invariants: `paid`, `refused` and `returned` were told to the settlement and are not taken back: a word against
+//! them changes nothing and is shown to people. An amount that is not the ordered one is no payment of the order.
+
+use super::answers::Word;
+use super::text::minor;
+use dvp_domain::money::Minor;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Written down, and perhaps put where the bank looks.
+    Staged,
+    Sent,
+    Pending,
+    Paid,
+    Refused,
+    Returned,
+}
+
+impl Standing {
+    pub const ALL: [Self; 6] =
+        [Self::Staged, Self::Sent, Self::Pending, Self::Paid, Self::Refused, Self::Returned];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Staged => "staged",
+            Self::Sent => "sent",
+            Self::Pending => "pending",
+            Self::Paid => "paid",
+            Self::Refused => "refused",
+            Self::Returned => "returned",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|standing| standing.as_str() == text)
+    }
+
+    /// Nothing was decided yet.
+    const fn is_open(self) -> bool {
+        match self {
+            Self::Staged | Self::Sent | Self::Pending => true,
+            Self::Paid | Self::Refused | Self::Returned => false,
+        }
+    }
+}
+
+/// What was ordered.
+#[derive(Debug, Clone, Copy)]
+pub struct Ordered<'a> {
+    pub amount: Minor,
+    pub currency: &'a str,
+    pub exponent: u8,
+}
+
+/// What a word leads to. An alarm is for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct After {
+    pub standing: Standing,
+    pub alarm: Option<&'static str>,
+}
+
+/// Takes a word in.
+pub fn hear(standing: Standing, word: &Word, ordered: Ordered<'_>) -> After {
+    let quiet = |standing| After { standing, alarm: None };
+    let alarm = |standing, alarm| After { standing, alarm: Some(alarm) };
+    match word {
+        Word::Pending { .. } if standing.is_open() => quiet(Standing::Pending),
+        Word::Pending { .. } => quiet(standing),
+        Word::TakenForDuplicate if standing.is_open() => {
+            alarm(Standing::Pending, "the bank takes it for a duplicate")
+        }
+        Word::TakenForDuplicate => quiet(standing),
+        Word::Paid { amount: Some((amount, currency)), .. } if !ordered.is(amount, currency) => {
+            alarm(standing, "another amount was booked than was ordered")
+        }
+        Word::Paid { .. } => match standing {
+            Standing::Staged | Standing::Sent | Standing::Pending | Standing::Paid => quiet(Standing::Paid),
+            Standing::Refused => alarm(standing, "paid after it was refused"),
+            Standing::Returned => quiet(standing),
+        },
+        Word::Refused { .. } => match standing {
+            Standing::Staged | Standing::Sent | Standing::Pending | Standing::Refused => {
+                quiet(Standing::Refused)
+            }
+            Standing::Paid => alarm(standing, "refused after it was paid"),
+            Standing::Returned => quiet(standing),
+        },
+        Word::Returned { .. } => match standing {
+            // It came back before we knew that it had gone: it is not paid, and will not be.
+            Standing::Staged | Standing::Sent | Standing::Pending => quiet(Standing::Refused),
+            Standing::Refused | Standing::Returned => quiet(standing),
+            Standing::Paid => alarm(Standing::Returned, "returned after it was paid"),
+        },
+    }
+}
+
+impl Ordered<'_> {
+    fn is(&self, amount: &str, currency: &str) -> bool {
+        currency == self.currency && minor(amount, self.exponent) == Some(self.amount)
+    }
+}
+
+/// The stable code of a reason a bank gives (ISO's external status reasons), and whether the same payment may be
+/// tried again by a new order.
+pub fn failure_code(reason: &str) -> (&'static str, bool) {
+    match reason {
+        "AC01" | "AC02" | "AC03" | "BE23" => ("beneficiary_account_invalid", false),
+        "AC04" | "AC05" | "AC07" => ("beneficiary_account_closed", false),
+        "AC06" => ("beneficiary_account_blocked", false),
+        "AM04" => ("rail_funds_insufficient", true),
+        "AM02" | "AM13" | "AM14" | "AM21" => ("amount_over_rail_limit", false),
+        "AM01" | "AM06" | "AM09" | "AM12" => ("amount_not_accepted", false),
+        "AM03" | "AM11" | "CURR" => ("currency_not_served_by_rail", false),
+        "AG01" | "AG02" | "AG03" => ("payment_type_not_accepted", false),
+        "BE01" | "BE04" | "BE05" | "BE06" | "BE07" => ("beneficiary_details_rejected", false),
+        "RC01" | "RC03" | "RC04" | "AGNT" => ("beneficiary_bank_invalid", false),
+        "RR01" | "RR02" | "RR03" | "RR04" => ("regulatory_details_missing", false),
+        "TM01" | "CUTA" | "CUST" => ("rail_closed", true),
+        "FF01" | "FF03" | "FF05" | "CH03" | "CH04" | "CH11" | "CH13" | "CH17" | "CH19" | "CH20" | "CH21" => {
+            ("order_rejected_by_bank", false)
+        }
+        _ => ("payment_rejected_by_bank", false),
+    }
+}

@@ -1,0 +1,333 @@
+//! What we write is as the schema has it, what we read means what it says, and words come in any order.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod};
+use dvp_domain::money::Minor;
+use expect_test::{expect, expect_file};
+
+use super::answers::{Said, Subject, Word, read};
+use super::instruction::{Debtor, Instruction, Refusal};
+use super::pain001::{build, message_id};
+use super::schema::{Message, check};
+use super::standing::{Ordered, Standing, hear};
+use super::xml::{Document, Node};
+use crate::rails::{LegKind, RailRequest};
+
+fn at() -> DateTime<Utc> {
+    "2026-11-21T12:00:40Z".parse().unwrap()
+}
+
+fn debtor(currency: &str) -> Debtor {
+    Debtor {
+        name: "DVP Settlement Ltd".into(),
+        currency: currency.into(),
+        account: if currency == "EUR" { "DE89370400440532013000".into() } else { "400500600".into() },
+        bic: "SANDDEFF".into(),
+        country: "DE".into(),
+    }
+}
+
+/// A payment that each rail takes.
+fn request(method: PayoutMethod) -> RailRequest {
+    let (account, swift_code, bank, currency) = match method {
+        PayoutMethod::Sepa => ("DE89 3704 0044 0532 0130 00", None, None, "EUR"),
+        PayoutMethod::Swift => ("GB82WEST12345698765432", Some("westgb2l"), None, "USD"),
+        PayoutMethod::Wire => ("000123456789", None, Some("USABA021000021 JPMorgan Chase"), "USD"),
+        PayoutMethod::Ach => ("000123456789", None, Some("USABA021000021"), "USD"),
+    };
+    let address = BeneficiaryAddress {
+        line1: "1 Königstraße".into(),
+        city: "Zürich".into(),
+        state: "ZH".into(),
+        postal_code: "8001".into(),
+    };
+    RailRequest {
+        leg: LegKind::Payout,
+        reference: "0123456789abcdef".repeat(4),
+        account: account.into(),
+        beneficiary: Some(Beneficiary {
+            account: Some(account.into()),
+            name: Some("José Müller & Söhne <GmbH>".into()),
+            country: Some("CH".into()),
+            payout_method: Some(method),
+            swift_code: swift_code.map(str::to_owned),
+            bank: bank.map(str::to_owned),
+            address: Some(address),
+            travel_rule_data: None,
+        }),
+        amount: Minor::new(9_935),
+        currency: currency.into(),
+        exponent: 2,
+        execution: "exe_1".into(),
+        not_after: at() + TimeDelta::seconds(10),
+    }
+}
+
+const METHODS: [PayoutMethod; 4] =
+    [PayoutMethod::Sepa, PayoutMethod::Swift, PayoutMethod::Wire, PayoutMethod::Ach];
+
+fn order(method: PayoutMethod) -> Document {
+    let request = request(method);
+    let instruction = Instruction::of(&request).unwrap();
+    build(&message_id(&instruction.end_to_end_id), &debtor(&request.currency), &[instruction], at())
+}
+
+fn refusal(change: impl Fn(&mut RailRequest), method: PayoutMethod) -> &'static str {
+    let mut request = request(method);
+    change(&mut request);
+    Instruction::of(&request).map_or_else(|Refusal { code, .. }| code, |_| "taken")
+}
+
+#[test]
+fn each_rails_order_is_the_committed_file_and_as_the_schema_has_it() {
+    for method in METHODS {
+        let document = order(method);
+        assert_eq!(check(Message::Pain001, &document), [], "{method:?}");
+        let text = document.render();
+        match method {
+            PayoutMethod::Sepa => expect_file!["golden/sepa.xml"].assert_eq(&text),
+            PayoutMethod::Swift => expect_file!["golden/swift.xml"].assert_eq(&text),
+            PayoutMethod::Wire => expect_file!["golden/wire.xml"].assert_eq(&text),
+            PayoutMethod::Ach => expect_file!["golden/ach.xml"].assert_eq(&text),
+        }
+        assert_eq!(Document::read(text.as_bytes()).unwrap().root.children, document.root.children);
+    }
+}
+
+#[test]
+fn a_message_of_many_payments_counts_and_sums_them() {
+    let of = |method| Instruction::of(&request(method)).unwrap();
+    let payments = [of(PayoutMethod::Wire), of(PayoutMethod::Ach)];
+    let document = build("M1", &debtor("USD"), &payments, at());
+    assert_eq!(check(Message::Pain001, &document), []);
+    let header = document.root.at("CstmrCdtTrfInitn/GrpHdr").unwrap();
+    assert_eq!((header.text_at("NbOfTxs"), header.text_at("CtrlSum")), (Some("2"), Some("198.70")));
+}
+
+#[test]
+fn what_a_rail_cannot_carry_is_refused_before_anything_is_sent() {
+    use PayoutMethod::{Ach, Sepa, Swift, Wire};
+    let details = |change: fn(&mut Beneficiary)| {
+        move |request: &mut RailRequest| change(request.beneficiary.as_mut().unwrap())
+    };
+    assert_eq!(refusal(|_| {}, Sepa), "taken");
+    assert_eq!(refusal(|r| r.beneficiary = None, Ach), "beneficiary_details_missing");
+    let reference = details(|b| b.account = Some("bene_a:dest_1".into()));
+    assert_eq!(refusal(reference, Ach), "beneficiary_details_missing");
+    assert_eq!(refusal(|r| r.currency = "USD".into(), Sepa), "currency_not_served_by_rail");
+    assert_eq!(
+        refusal(details(|b| b.account = Some("000123456789".into())), Sepa),
+        "beneficiary_account_invalid"
+    );
+    let broken = details(|b| b.account = Some("DE88370400440532013000".into()));
+    assert_eq!(refusal(broken, Swift), "beneficiary_account_invalid", "an IBAN with wrong check digits");
+    assert_eq!(refusal(details(|b| b.swift_code = None), Swift), "beneficiary_bank_missing");
+    assert_eq!(refusal(details(|b| b.swift_code = Some("NOBIC".into())), Swift), "beneficiary_bank_invalid");
+    assert_eq!(refusal(details(|b| b.bank = Some("First National".into())), Ach), "beneficiary_bank_missing");
+    assert_eq!(refusal(details(|b| b.address = None), Wire), "beneficiary_address_missing");
+    assert_eq!(refusal(details(|b| b.name = Some("日本".into())), Wire), "beneficiary_name_unwritable");
+    assert_eq!(refusal(|r| r.exponent = 6, Wire), "amount_unwritable");
+    assert_eq!(refusal(|r| r.amount = Minor::ZERO, Wire), "amount_unwritable");
+}
+
+#[test]
+fn the_same_payment_has_the_same_ids_at_every_attempt_and_others_have_others() {
+    let first = Instruction::of(&request(PayoutMethod::Swift)).unwrap();
+    let again = Instruction::of(&request(PayoutMethod::Swift)).unwrap();
+    assert_eq!((&first.end_to_end_id, first.uetr()), (&again.end_to_end_id, again.uetr()));
+    let mut other = request(PayoutMethod::Swift);
+    other.reference = "f".repeat(64);
+    assert_ne!(Instruction::of(&other).unwrap().uetr(), first.uetr());
+    assert!(message_id(&first.end_to_end_id).len() <= 35);
+}
+
+/// Changes the first element of a name, wherever it is.
+fn change(node: &mut Node, name: &str, change: &dyn Fn(&mut Node)) -> bool {
+    if node.name == name {
+        change(node);
+        return true;
+    }
+    node.children.iter_mut().any(|child| self::change(child, name, change))
+}
+
+#[test]
+fn every_kind_of_broken_rule_is_found() {
+    let broken = |name: &str, by: &dyn Fn(&mut Node)| {
+        let mut document = order(PayoutMethod::Wire);
+        assert!(change(&mut document.root, name, by), "{name}");
+        let found = check(Message::Pain001, &document);
+        found.first().map(|violation| format!("{}: {}", violation.path, violation.what)).unwrap_or_default()
+    };
+    let found = [
+        broken("GrpHdr", &|node| node.children.swap(0, 1)),
+        broken("GrpHdr", &|node| drop(node.children.remove(0))),
+        broken("MsgId", &|node| node.text = "x".repeat(36)),
+        broken("MsgId", &|node| node.text.clear()),
+        broken("PmtMtd", &|node| node.text = "CHK".into()),
+        broken("PmtMtd", &|node| node.name = "PmtMethod".into()),
+        broken("InstdAmt", &|node| node.text = "1.005".into()),
+        broken("InstdAmt", &|node| node.attributes.clear()),
+        broken("InstdAmt", &|node| node.text = "-1.00".into()),
+        broken("BICFI", &|node| node.text = "SANDDE".into()),
+        broken("CreDtTm", &|node| node.text = "yesterday".into()),
+        broken("Dt", &|node| node.text = "2026-02-30".into()),
+        broken("CdtrAcct", &|node| {
+            node.children[0].children.push(Node::leaf("IBAN", "DE89370400440532013000"));
+        }),
+        broken("UETR", &|node| node.text = node.text.to_uppercase()),
+        broken("PmtInf", &|node| node.text = "text".into()),
+        broken("Ctry", &|node| node.text = "CHE".into()),
+        broken("RmtInf", &|node| node.children[0].text = "a\u{7}b".into()),
+    ];
+    expect![[r#"
+        Document/CstmrCdtTrfInitn/GrpHdr: MsgId is out of order
+        Document/CstmrCdtTrfInitn/GrpHdr: MsgId occurs 0 times
+        Document/CstmrCdtTrfInitn/GrpHdr/MsgId: "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx" is no text35
+        Document/CstmrCdtTrfInitn/GrpHdr/MsgId: "" is no text35
+        Document/CstmrCdtTrfInitn/PmtInf/PmtMtd: "CHK" is no TRF
+        Document/CstmrCdtTrfInitn/PmtInf: unknown element PmtMethod
+        Document/CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf/Amt/InstdAmt: "1.005" is no amount of USD
+        Document/CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf/Amt/InstdAmt: an amount without its currency
+        Document/CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf/Amt/InstdAmt: "-1.00" is no amount of USD
+        Document/CstmrCdtTrfInitn/PmtInf/DbtrAgt/FinInstnId/BICFI: "SANDDE" is no bic
+        Document/CstmrCdtTrfInitn/GrpHdr/CreDtTm: "yesterday" is no datetime
+        Document/CstmrCdtTrfInitn/PmtInf/ReqdExctnDt/Dt: "2026-02-30" is no date
+        Document/CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf/CdtrAcct/Id: 2 of exactly one choice
+        Document/CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf/PmtId/UETR: "01234567-89AB-4DEF-8123-456789ABCDEF" is no uuid4
+        Document/CstmrCdtTrfInitn/PmtInf: text between elements
+        Document/CstmrCdtTrfInitn/PmtInf/Dbtr/PstlAdr/Ctry: "CHE" is no country
+        Document/CstmrCdtTrfInitn/PmtInf/CdtTrfTxInf/RmtInf/Ustrd: "a\u{7}b" is no text140"#]].assert_eq(&found.join("\n"));
+    let mut other = order(PayoutMethod::Wire);
+    other.namespace = Message::Pain002.namespace();
+    assert_eq!(check(Message::Pain001, &other).len(), 1);
+}
+
+fn report(inner: &str) -> Vec<u8> {
+    format!(
+        "<Document xmlns='{}'><CstmrPmtStsRpt><GrpHdr><MsgId>S1</MsgId><CreDtTm>2026-11-21T12:00:40</CreDtTm>\
+         </GrpHdr>{inner}</CstmrPmtStsRpt></Document>",
+        Message::Pain002.namespace()
+    )
+    .into_bytes()
+}
+
+fn said(content: &[u8]) -> Vec<Said> {
+    read(content, at()).unwrap().said
+}
+
+fn pending(status: &str) -> Word {
+    Word::Pending { status: status.into() }
+}
+
+#[test]
+fn what_is_said_of_a_payment_counts_before_what_is_said_of_its_block_and_message() {
+    let group = |status: &str| {
+        format!(
+            "<OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId><OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId>\
+             <GrpSts>{status}</GrpSts></OrgnlGrpInfAndSts>"
+        )
+    };
+    let only = said(&report(&group("ACTC")));
+    assert_eq!(only, [Said { of: Subject::Message("M1".into()), word: pending("ACTC") }]);
+    let block =
+        "<OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId><PmtInfSts>ACCP</PmtInfSts></OrgnlPmtInfAndSts>";
+    let blocks = said(&report(&format!("{}{block}", group("ACCP"))));
+    assert_eq!(blocks, [Said { of: Subject::Block("P1".into()), word: pending("ACCP") }]);
+    let parts = "<OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId><PmtInfSts>PART</PmtInfSts>\
+                 <TxInfAndSts><OrgnlEndToEndId>E1</OrgnlEndToEndId><TxSts>ACSC</TxSts>\
+                 <AccptncDtTm>2026-11-21T11:00:00+01:00</AccptncDtTm><AcctSvcrRef>B1</AcctSvcrRef></TxInfAndSts>\
+                 <TxInfAndSts><OrgnlEndToEndId>E2</OrgnlEndToEndId><TxSts>RJCT</TxSts><StsRsnInf><Rsn><Cd>AC04</Cd>\
+                 </Rsn><AddtlInf>closed</AddtlInf></StsRsnInf></TxInfAndSts></OrgnlPmtInfAndSts>";
+    let paid = Word::Paid {
+        at: "2026-11-21T10:00:00Z".parse().unwrap(),
+        bank_reference: Some("B1".into()),
+        amount: None,
+    };
+    let refused = Word::Refused { reason: "AC04".into(), text: "closed".into() };
+    let of = |id: &str| Subject::Payment(id.into());
+    let payments = said(&report(&format!("{}{parts}", group("PART"))));
+    assert_eq!(payments, [Said { of: of("E1"), word: paid }, Said { of: of("E2"), word: refused }]);
+}
+
+#[test]
+fn a_refusal_for_being_a_duplicate_is_no_refusal() {
+    let inner = "<OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId><OrgnlMsgNmId>pain.001.001.09</OrgnlMsgNmId>\
+                 <GrpSts>RJCT</GrpSts><StsRsnInf><Rsn><Cd>AM05</Cd></Rsn></StsRsnInf></OrgnlGrpInfAndSts>";
+    assert_eq!(said(&report(inner))[0].word, Word::TakenForDuplicate);
+}
+
+fn notification(entry: &str) -> Vec<u8> {
+    format!(
+        "<Document xmlns='{}'><BkToCstmrDbtCdtNtfctn><GrpHdr><MsgId>N1</MsgId><CreDtTm>2026-11-21T12:00:40Z</CreDtTm>\
+         </GrpHdr><Ntfctn><Id>N1</Id><Acct><Id><Othr><Id>1</Id></Othr></Id></Acct><Ntry>{entry}</Ntry></Ntfctn>\
+         </BkToCstmrDbtCdtNtfctn></Document>",
+        Message::Camt054.namespace()
+    )
+    .into_bytes()
+}
+
+#[test]
+fn only_a_booked_debit_is_a_payment_and_a_returned_credit_is_a_return() {
+    let entry = |direction: &str, status: &str, more: &str| {
+        let content = notification(&format!(
+            "<Amt Ccy='USD'>99.35</Amt><CdtDbtInd>{direction}</CdtDbtInd><Sts><Cd>{status}</Cd></Sts>\
+             <BookgDt><Dt>2026-11-20</Dt></BookgDt><BkTxCd/><NtryDtls><TxDtls><Refs><EndToEndId>E1</EndToEndId></Refs>\
+             {more}</TxDtls></NtryDtls>"
+        ));
+        said(&content).pop().map(|said| said.word)
+    };
+    let paid = Word::Paid {
+        at: "2026-11-20T00:00:00Z".parse().unwrap(),
+        bank_reference: None,
+        amount: Some(("99.35".into(), "USD".into())),
+    };
+    assert_eq!(entry("DBIT", "BOOK", ""), Some(paid));
+    assert_eq!(entry("DBIT", "PDNG", ""), Some(pending("PDNG")));
+    assert_eq!(entry("DBIT", "INFO", ""), None);
+    assert_eq!(entry("CRDT", "BOOK", ""), None, "somebody else's money");
+    let returned = entry("CRDT", "BOOK", "<RtrInf><Rsn><Cd>AC04</Cd></Rsn></RtrInf>");
+    assert_eq!(returned, Some(Word::Returned { reason: "AC04".into() }));
+}
+
+#[test]
+fn files_that_are_no_answer_are_refused() {
+    let order = order(PayoutMethod::Ach).render();
+    let half: String = order.chars().take(300).collect();
+    let unknown = report("<OrgnlGrpInfAndSts><OrgnlMsgId>M1</OrgnlMsgId></OrgnlGrpInfAndSts>");
+    for bad in [b"garbage".to_vec(), order.into_bytes(), half.into_bytes(), unknown, Vec::new()] {
+        assert!(read(&bad, at()).is_err(), "{}", String::from_utf8_lossy(&bad));
+    }
+}
+
+#[test]
+fn the_whole_table_of_standings_and_words() {
+    let paid = |amount: Option<(&str, &str)>| Word::Paid {
+        at: at(),
+        bank_reference: None,
+        amount: amount.map(|(amount, currency)| (amount.to_owned(), currency.to_owned())),
+    };
+    let words = [
+        ("pending", pending("ACSP")),
+        ("paid", paid(None)),
+        ("booked", paid(Some(("99.350", "USD")))),
+        ("booked short", paid(Some(("99.34", "USD")))),
+        ("booked in another currency", paid(Some(("99.35", "EUR")))),
+        ("refused", Word::Refused { reason: "AC04".into(), text: String::new() }),
+        ("duplicate", Word::TakenForDuplicate),
+        ("returned", Word::Returned { reason: "AC04".into() }),
+    ];
+    let ordered = Ordered { amount: Minor::new(9_935), currency: "USD", exponent: 2 };
+    let mut table = String::new();
+    for standing in Standing::ALL {
+        for (name, word) in &words {
+            let after = hear(standing, word, ordered);
+            let alarm = after.alarm.map(|alarm| format!(" ALARM {alarm}")).unwrap_or_default();
+            table.push_str(&format!(
+                "{} + {name} -> {}{alarm}\n",
+                standing.as_str(),
+                after.standing.as_str()
+            ));
+        }
+    }
+    expect_file!["standings.txt"].assert_eq(&table);
+}

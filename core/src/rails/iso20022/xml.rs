@@ -1,0 +1,251 @@
+//! XML as ISO 20022 uses it: elements of one namespace with text or children, no entities of one's own, no document
+//! type. Pure.
+//!
+//! Invariant: what is read is bounded in size, depth and number of elements before anything looks at it.
+
+use quick_xml::NsReader;
+use quick_xml::XmlVersion;
+use quick_xml::escape::{escape, resolve_predefined_entity};
+use quick_xml::events::{BytesStart, Event};
+use quick_xml::name::ResolveResult;
+
+/// A file that is larger is nobody's answer to us.
+const BYTES_MAX: usize = 16 * 1024 * 1024;
+const DEPTH_MAX: usize = 40;
+const ELEMENTS_MAX: usize = 500_000;
+
+/// An element: its local name, attributes, and either text or children.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Node {
+    pub name: String,
+    pub attributes: Vec<(String, String)>,
+    pub text: String,
+    pub children: Vec<Node>,
+}
+
+/// A document: the namespace of its root, and the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Document {
+    pub namespace: String,
+    pub root: Node,
+}
+
+/// It is not XML of this kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not readable as XML: {0}")]
+pub struct Unreadable(pub String);
+
+impl Node {
+    pub fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
+    /// An element with text.
+    pub fn leaf(name: &str, text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::new(name) }
+    }
+
+    /// An element with children.
+    pub fn of(name: &str, children: impl IntoIterator<Item = Self>) -> Self {
+        Self { children: children.into_iter().collect(), ..Self::new(name) }
+    }
+
+    #[must_use]
+    pub fn with_attribute(mut self, name: &str, value: &str) -> Self {
+        self.attributes.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub fn attribute(&self, name: &str) -> Option<&str> {
+        self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The first child of a name.
+    pub fn child(&self, name: &str) -> Option<&Self> {
+        self.children.iter().find(|child| child.name == name)
+    }
+
+    /// All children of a name.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
+        self.children.iter().filter(move |child| child.name == name)
+    }
+
+    /// The element a path of first children leads to, as `A/B/C`.
+    pub fn at(&self, path: &str) -> Option<&Self> {
+        path.split('/').try_fold(self, |node, name| node.child(name))
+    }
+
+    /// Its text.
+    pub fn text_at(&self, path: &str) -> Option<&str> {
+        self.at(path).map(|node| node.text.as_str())
+    }
+
+    fn write(&self, out: &mut String, indent: usize) {
+        let pad = "  ".repeat(indent);
+        out.push_str(&format!("{pad}<{}", self.name));
+        for (name, value) in &self.attributes {
+            out.push_str(&format!(" {name}=\"{}\"", escape(value.as_str())));
+        }
+        if self.children.is_empty() {
+            out.push_str(&format!(">{}</{}>\n", escape(self.text.as_str()), self.name));
+            return;
+        }
+        out.push_str(">\n");
+        for child in &self.children {
+            child.write(out, indent + 1);
+        }
+        out.push_str(&format!("{pad}</{}>\n", self.name));
+    }
+}
+
+impl Document {
+    /// The document as UTF-8 text.
+    pub fn render(&self) -> String {
+        let mut out = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+        self.root.clone().with_attribute("xmlns", &self.namespace).write(&mut out, 0);
+        out
+    }
+
+    /// Reads a document. Names are taken without their prefix; every element is of the root's namespace.
+    pub fn read(bytes: &[u8]) -> Result<Self, Unreadable> {
+        let refuse = |why: &str| Err(Unreadable(why.to_owned()));
+        if bytes.len() > BYTES_MAX {
+            return refuse("too large");
+        }
+        let Ok(text) = std::str::from_utf8(bytes) else { return refuse("not UTF-8") };
+        let mut reader = NsReader::from_str(text.trim_start_matches('\u{feff}'));
+        let mut namespace: Option<String> = None;
+        let mut open: Vec<Node> = Vec::new();
+        let mut root = None;
+        let mut elements = 0;
+        loop {
+            let (resolved, event) =
+                reader.read_resolved_event().map_err(|error| Unreadable(error.to_string()))?;
+            match event {
+                Event::Start(start) | Event::Empty(start) if root.is_some() => {
+                    return refuse(&format!("{} after the document's end", start.local_name().into_inner()));
+                }
+                Event::Start(ref start) | Event::Empty(ref start) => {
+                    elements += 1;
+                    if open.len() >= DEPTH_MAX || elements > ELEMENTS_MAX {
+                        return refuse("too deep or too many elements");
+                    }
+                    let ResolveResult::Bound(bound) = resolved else {
+                        return refuse("an element of no namespace");
+                    };
+                    let known = namespace.get_or_insert_with(|| bound.into_inner().to_owned());
+                    if known != bound.into_inner() {
+                        return refuse("elements of several namespaces");
+                    }
+                    let node = element(start)?;
+                    if matches!(event, Event::Start(_)) {
+                        open.push(node);
+                    } else {
+                        close(&mut open, &mut root, node);
+                    }
+                }
+                Event::End(_) => {
+                    if let Some(node) = open.pop() {
+                        close(&mut open, &mut root, node);
+                    }
+                }
+                Event::Text(text) => add_text(&mut open, &text.xml10_content())?,
+                Event::CData(text) => add_text(&mut open, &text.xml10_content())?,
+                Event::GeneralRef(name) => {
+                    let resolved =
+                        match name.resolve_char_ref().map_err(|error| Unreadable(error.to_string()))? {
+                            Some(letter) => Some(letter.to_string()),
+                            None => resolve_predefined_entity(&name.xml10_content()).map(str::to_owned),
+                        };
+                    let Some(resolved) = resolved else { return refuse("an entity of its own") };
+                    add_text(&mut open, &resolved)?;
+                }
+                Event::DocType(_) => return refuse("a document type"),
+                Event::Comment(_) | Event::Decl(_) | Event::PI(_) => {}
+                Event::Eof => break,
+            }
+        }
+        match (root, namespace, open.is_empty()) {
+            (Some(root), Some(namespace), true) => Ok(Self { namespace, root }),
+            _ => refuse("the document has no end"),
+        }
+    }
+}
+
+fn element(start: &BytesStart<'_>) -> Result<Node, Unreadable> {
+    let mut node = Node::new(start.local_name().into_inner());
+    for attribute in start.attributes() {
+        let attribute = attribute.map_err(|error| Unreadable(error.to_string()))?;
+        let name = attribute.key.into_inner();
+        if name.starts_with("xmlns") || name.contains(':') {
+            continue;
+        }
+        let value = attribute.normalized_value(XmlVersion::Explicit1_0);
+        let value = value.map_err(|error| Unreadable(error.to_string()))?;
+        node.attributes.push((name.to_owned(), value.into_owned()));
+    }
+    Ok(node)
+}
+
+fn close(open: &mut [Node], root: &mut Option<Node>, mut node: Node) {
+    if !node.children.is_empty() && node.text.trim().is_empty() {
+        node.text.clear();
+    }
+    match open.last_mut() {
+        Some(parent) => parent.children.push(node),
+        None => *root = Some(node),
+    }
+}
+
+fn add_text(open: &mut [Node], text: &str) -> Result<(), Unreadable> {
+    match open.last_mut() {
+        Some(node) => node.text.push_str(text),
+        None if text.trim().is_empty() => {}
+        None => return Err(Unreadable("text outside the document".to_owned())),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_with_every_character() {
+        let text = "a < b & \"c\" 'd' > é\u{1f600}";
+        let root = Node::of("Document", [Node::leaf("Nm", text).with_attribute("Ccy", "a\"&<")]);
+        let document = Document { namespace: "urn:x".into(), root };
+        let again = Document::read(document.render().as_bytes()).unwrap();
+        assert_eq!(again.root.text_at("Nm"), Some(text));
+        assert_eq!(again.root.child("Nm").unwrap().attribute("Ccy"), Some("a\"&<"));
+        assert_eq!(again.namespace, "urn:x");
+    }
+
+    #[test]
+    fn prefixes_are_only_names_of_the_namespace() {
+        let text = b"<n:Document xmlns:n='urn:x'><n:A><n:B/></n:A></n:Document>";
+        let document = Document::read(text).unwrap();
+        assert!(document.namespace == "urn:x" && document.root.at("A/B").is_some());
+    }
+
+    #[test]
+    fn what_is_no_xml_of_this_kind_is_refused() {
+        let deep = format!("<D xmlns='urn:x'>{}", "<a>".repeat(50));
+        for bad in [
+            "",
+            "garbage",
+            "<D xmlns='urn:x'><A></D>",
+            "<D xmlns='urn:x'><A>",
+            "<D><A/></D>",
+            "<!DOCTYPE D [<!ENTITY e 'x'>]><D xmlns='urn:x'>&e;</D>",
+            "<D xmlns='urn:x'>&e;</D>",
+            "<D xmlns='urn:x'><A xmlns='urn:y'/></D>",
+            "<D xmlns='urn:x'/><D xmlns='urn:x'/>",
+            "x<D xmlns='urn:x'/>",
+            deep.as_str(),
+        ] {
+            assert!(Document::read(bad.as_bytes()).is_err(), "{bad}");
+        }
+        assert!(Document::read(&[0xff, 0xfe, 0x3c]).is_err());
+    }
+}

@@ -1,0 +1,155 @@
+//! What operators decide about orders that do not end by themselves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use chrono::Utc;
+use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
+use dvp_core::rails::simulated::SimulatedRails;
+use dvp_core::rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
+use dvp_core::store::executions::RefType;
+use dvp_core::store::operations::{Filter, list, load_history};
+use dvp_domain::settlement::{LegDone, RailAnswer};
+
+use crate::house::{House, order};
+
+/// A rail that says nothing until it is told to, and counts its calls.
+#[derive(Default)]
+struct Silent {
+    calls: AtomicU32,
+    speaks: AtomicBool,
+}
+
+impl Rail for Silent {
+    fn submit<'a>(&'a self, _request: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
+        Box::pin(async {
+            self.calls.fetch_add(1, Ordering::Relaxed);
+            if !self.speaks.load(Ordering::Relaxed) {
+                return Err(RailError::Unconfirmed);
+            }
+            let done = LegDone { provider_reference: "late".into(), occurred_at: Utc::now().into() };
+            Ok(RailAnswer::Done(done))
+        })
+    }
+
+    fn status<'a>(&'a self, _request: &'a RailRequest) -> RailFuture<'a, RailStatus> {
+        Box::pin(async { Err(RailError::Unconfirmed) })
+    }
+}
+
+/// A house with an order whose payout was called and not answered, long ago.
+async fn stuck() -> (House, Arc<Silent>, String) {
+    let (house, rail) = (House::new().await, Arc::new(Silent::default()));
+    let offramp = SimulatedRails::new(house.pool().clone());
+    house.work_with(Arc::new(offramp), rail.clone());
+    let reference = house.accept(order("000123456789")).await.reference;
+    house.play_until(&reference, |kind| kind == "create").await;
+    house.wait_for_state(&reference, "paying").await;
+    let called = "select count(*) from effect where kind = 'payout' and heard = 'unconfirmed'";
+    house.wait_for("the call", || async { (house.count(called).await == 1).then_some(()) }).await;
+    (house, rail, reference)
+}
+
+async fn long_ago(house: &House) {
+    sqlx::query("update effect set called_at = now() - interval '1 minute'")
+        .execute(house.pool())
+        .await
+        .unwrap();
+}
+
+fn resolution<'a>(reference: &'a str, action: Action) -> Resolution<'a> {
+    Resolution { reference, action, operator: "jo", reason: "the bank called", evidence: "statement 17" }
+}
+
+/// Decides; while a worker has the claim, it waits.
+async fn decide(house: &House, reference: &str, action: Action) {
+    house
+        .wait_for("the decision", || async {
+            let mut conn = house.pool().acquire().await.unwrap();
+            match resolve(&mut conn, &resolution(reference, action.clone())).await {
+                Ok(_) => Some(()),
+                Err(ResolveError::InFlight) => None,
+                Err(other) => panic!("{other}"),
+            }
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_decides_while_a_call_may_be_on_its_way() {
+    let (house, _, reference) = stuck().await;
+    let mut conn = house.pool().acquire().await.unwrap();
+    let action = Action::Retry(LegKind::Payout);
+    let refused = resolve(&mut conn, &resolution(&reference, action)).await;
+    assert!(matches!(refused, Err(ResolveError::InFlight)), "{refused:?}");
+    assert!(resolve(&mut conn, &resolution(&reference, Action::Ask)).await.is_ok(), "asking repeats nothing");
+    let kept = "select count(*) from operator_action";
+    assert_eq!(house.count(kept).await, 1, "what was refused is no decision");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_knows_takes_the_place_of_the_rails_answer() {
+    let (house, rail, reference) = stuck().await;
+    long_ago(&house).await;
+    let at = Utc::now();
+    let paid = Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at };
+    decide(&house, &reference, paid).await;
+    house.play_chain(&reference).await;
+    house.wait_for_state(&reference, "completed").await;
+    assert_eq!(rail.calls.load(Ordering::Relaxed), 1, "the rail was not called again");
+    let view =
+        house.engine.execution(&house.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
+    assert_eq!(view.provider_reference.as_deref(), Some("S17"));
+    let mut conn = house.pool().acquire().await.unwrap();
+    let history = load_history(&mut conn, &reference).await.unwrap();
+    assert_eq!(history["operators"][0]["evidence"]["evidence"], "statement 17");
+    assert_eq!(history["operators"][0]["evidence"]["state"], "paying");
+    house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_found_unpaid_is_called_again_or_fails() {
+    let (house, rail, reference) = stuck().await;
+    long_ago(&house).await;
+    rail.speaks.store(true, Ordering::Relaxed);
+    decide(&house, &reference, Action::Retry(LegKind::Payout)).await;
+    house.wait_for_state(&reference, "releasing").await;
+    assert_eq!(rail.calls.load(Ordering::Relaxed), 2);
+
+    let (house, rail, reference) = stuck().await;
+    long_ago(&house).await;
+    let mut conn = house.pool().acquire().await.unwrap();
+    let filter = Filter { stuck_for_secs: Some(0), state: None, after: None, limit: 10 };
+    let listed = list(&mut conn, &filter).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].waits_for.as_deref(), Some("payout"));
+    let fail = Action::Fail { leg: LegKind::Payout, code: "never_paid".into() };
+    decide(&house, &reference, fail).await;
+    house.wait_for_state(&reference, "payout_failed").await;
+    assert_eq!(rail.calls.load(Ordering::Relaxed), 1);
+    assert!(list(&mut conn, &filter).await.unwrap().is_empty());
+    house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_at_rest_is_cancelled_and_what_is_not_waited_for_is_not_decided() {
+    let house = House::new().await;
+    house.work();
+    let reference = house.accept(order("000123450008")).await.reference;
+    let mut conn = house.pool().acquire().await.unwrap();
+    let action = Action::Fail { leg: LegKind::Payout, code: "c".into() };
+    let refused = resolve(&mut conn, &resolution(&reference, action)).await;
+    assert!(
+        matches!(refused, Err(ResolveError::NotWaiting { state: "accepted", what: "payout" })),
+        "{refused:?}"
+    );
+    let unknown = resolve(&mut conn, &resolution("exe_none", Action::Ask)).await;
+    assert!(matches!(unknown, Err(ResolveError::Unknown(_))));
+    let silent = Resolution { reason: " ", ..resolution(&reference, Action::Cancel) };
+    assert!(matches!(resolve(&mut conn, &silent).await, Err(ResolveError::NoReason)));
+    decide(&house, &reference, Action::Cancel).await;
+    house.wait_for_state(&reference, "cancelled").await;
+    assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.cancelled"]);
+    let changed = sqlx::query("update operator_action set reason = 'x'").execute(house.pool()).await;
+    assert!(changed.is_err(), "what operators did is never changed");
+}

@@ -1,0 +1,51 @@
+-- Payments ordered from a bank by files, and what its files said of them. The end-to-end id is the payment's for ever:
+-- ordering it again finds its row.
+
+create table bank_payment (
+    end_to_end_id   text not null,
+    -- The rail's reference of the leg, and the execution it belongs to.
+    reference       text not null,
+    execution       text not null,
+    message_id      text not null,
+    block_id        text not null,
+    amount          numeric(39, 0) not null,
+    currency        text not null,
+    exponent        integer not null,
+    standing        text not null,
+    -- The file as it waits to be put where the bank looks: only the one named here ever is.
+    staged_file     text not null,
+    ordered_at      timestamptz not null default now(),
+    -- What the bank calls it, when the money moved, why it did not.
+    bank_reference  text,
+    paid_at         timestamptz,
+    reason          text,
+    reason_text     text,
+    -- What people have to look at: a word against what was told already, another amount.
+    alarm           text,
+    updated_at      timestamptz not null default now(),
+    constraint bank_payment_pkey primary key (end_to_end_id),
+    constraint bank_payment_reference_key unique (reference),
+    constraint bank_payment_message_key unique (message_id),
+    constraint bank_payment_block_key unique (block_id),
+    constraint bank_payment_standing_known
+        check (standing in ('staged', 'sent', 'pending', 'paid', 'refused', 'returned')),
+    constraint bank_payment_amount_positive check (amount > 0)
+);
+create index bank_payment_open_idx on bank_payment (ordered_at) where standing in ('staged', 'sent', 'pending');
+create index bank_payment_alarm_idx on bank_payment (updated_at) where alarm is not null;
+
+-- Each file of the bank, once however often it comes: by its content.
+create table bank_file (
+    digest      bytea not null,
+    name        text not null,
+    message     text,
+    message_id  text,
+    -- Null when it was taken in.
+    refusal     text,
+    -- Payments it speaks of that we do not know.
+    unknown     bigint not null default 0,
+    taken_at    timestamptz not null default now(),
+    constraint bank_file_pkey primary key (digest),
+    constraint bank_file_digest_length check (octet_length(digest) = 32)
+);
+create index bank_file_refused_idx on bank_file (taken_at) where refusal is not null or unknown > 0;

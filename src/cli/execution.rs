@@ -1,0 +1,102 @@
+//! `dvp execution …`
+
+use chrono::{DateTime, Utc};
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::PlaceArgs;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExecutionCommand {
+    /// List executions, oldest first: all, those in a state, or those that are stuck.
+    #[command(after_help = "Example:\n  dvp execution list --stuck-for-secs 300 --dir .dvp --json")]
+    List(ExecutionList),
+    /// Show all that is recorded of one: events, due work, commands and facts of the chain, ledger, decisions.
+    #[command(after_help = "Example:\n  dvp execution show --reference exe_… --dir .dvp --json")]
+    Show(ExecutionShow),
+    /// Decide about one that does not end by itself. The running service carries it out within seconds; who decided
+    /// what, why and on which evidence is kept for ever.
+    ///
+    /// ask: the rail is asked now, and nothing repeated. retry: the rail never carried the leg out, call it anew.
+    /// mark-paid: the rail carried the leg out. fail: it did not and will not; the funds become refundable. cancel:
+    /// end an order whose settlement has not begun.
+    #[command(
+        after_help = "Example:\n  dvp execution resolve --reference exe_… --action mark-paid --leg payout --provider-reference BK1 --operator jo --reason 'bank lost its answer' --evidence 'statement 17, line 4' --confirm exe_… --dir .dvp"
+    )]
+    Resolve(Box<ExecutionResolve>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecutionList {
+    /// Only those that have not ended after so many seconds, and those there is an alarm about.
+    #[arg(long, value_name = "SECONDS")]
+    pub stuck_for_secs: Option<i64>,
+    /// Only those in this state, as `list` prints it.
+    #[arg(long)]
+    pub state: Option<String>,
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    pub limit: i64,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecutionShow {
+    #[arg(long)]
+    pub reference: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ActionArg {
+    Ask,
+    Retry,
+    MarkPaid,
+    Fail,
+    Cancel,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum LegArg {
+    Offramp,
+    Payout,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecutionResolve {
+    #[arg(long)]
+    pub reference: String,
+    #[arg(long, value_enum)]
+    pub action: ActionArg,
+    /// Which leg: with retry, mark-paid and fail.
+    #[arg(
+        long,
+        value_enum,
+        required_if_eq_any([("action", "retry"), ("action", "mark-paid"), ("action", "fail")])
+    )]
+    pub leg: Option<LegArg>,
+    /// What the rail calls the payment: with mark-paid.
+    #[arg(long, required_if_eq("action", "mark-paid"))]
+    pub provider_reference: Option<String>,
+    /// When the money moved (RFC 3339); now when not given.
+    #[arg(long)]
+    pub paid_at: Option<DateTime<Utc>>,
+    /// The failure's stable code: with fail.
+    #[arg(long, default_value = "payment_not_made")]
+    pub code: String,
+    /// Who decides.
+    #[arg(long)]
+    pub operator: String,
+    /// Why.
+    #[arg(long)]
+    pub reason: String,
+    /// What it rests on: a line of a bank statement, a ticket. Needed by retry, mark-paid and fail.
+    #[arg(long, default_value = "")]
+    pub evidence: String,
+    /// The reference once more: nothing is decided by a slip of the hand.
+    #[arg(long)]
+    pub confirm: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}

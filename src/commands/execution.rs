@@ -1,0 +1,140 @@
+//! `dvp execution list|show|resolve`: what operators see of executions, and decide about those that are stuck.
+
+use anyhow::{Context as _, ensure};
+use chrono::Utc;
+use dvp_core::operations::{Action, Resolution, resolve};
+use dvp_core::rails::LegKind;
+use dvp_core::store::executions;
+use dvp_core::store::operations::{self, Filter, Listed};
+use serde_json::{Value, json};
+
+use crate::access::Access;
+use crate::cli::{ActionArg, ExecutionCommand, ExecutionList, ExecutionResolve, ExecutionShow, LegArg};
+use crate::output::print;
+
+pub(crate) async fn run(command: ExecutionCommand) -> anyhow::Result<()> {
+    match command {
+        ExecutionCommand::List(args) => list(args).await,
+        ExecutionCommand::Show(args) => show(args).await,
+        ExecutionCommand::Resolve(args) => resolve_one(*args).await,
+    }
+}
+
+async fn list(args: ExecutionList) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let filter = Filter {
+        stuck_for_secs: args.stuck_for_secs,
+        state: args.state.as_deref(),
+        after: None,
+        limit: args.limit,
+    };
+    let found = operations::list(&mut access.conn, &filter).await?;
+    let executions: Vec<Value> = found.iter().map(view).collect();
+    print(args.place.json, &json!({"executions": executions}), || found.iter().map(line).collect())
+}
+
+fn view(row: &Listed) -> Value {
+    json!({
+        "reference": row.reference, "partner": row.partner, "intentId": row.intent_id,
+        "clientReference": row.client_reference, "state": row.state, "acceptedAt": row.accepted_at.to_rfc3339(),
+        "terminalAt": row.terminal_at.map(|at| at.to_rfc3339()), "waitsFor": row.waits_for,
+        "attempts": row.attempts, "heard": row.heard, "alarm": row.alarm,
+    })
+}
+
+fn line(row: &Listed) -> String {
+    let waits = row.waits_for.as_deref().map(|what| {
+        let heard = row.heard.as_deref().map(|heard| format!(": {heard}")).unwrap_or_default();
+        format!("  waits for {what} ({} attempts{heard})", row.attempts.unwrap_or(0))
+    });
+    let alarm = row.alarm.as_deref().map(|alarm| format!("  ALARM {alarm}"));
+    let [waits, alarm] = [waits, alarm].map(Option::unwrap_or_default);
+    format!(
+        "{}  {}  {}  {}{waits}{alarm}",
+        row.reference,
+        row.accepted_at.to_rfc3339(),
+        row.partner,
+        row.state
+    )
+}
+
+async fn show(args: ExecutionShow) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let found = executions::find_by_reference(&mut access.conn, &args.reference).await?;
+    let found = found.with_context(|| format!("there is no execution {}", args.reference))?;
+    let mut value = operations::load_history(&mut access.conn, &args.reference).await?;
+    let fields = value.as_object_mut().context("the history is an object")?;
+    let terms = &found.terms;
+    fields.insert("reference".into(), json!(args.reference));
+    fields.insert("intentId".into(), json!(terms.request.intent_id));
+    fields.insert("clientReference".into(), json!(terms.request.client_reference));
+    fields.insert("state".into(), serde_json::to_value(&found.state)?);
+    fields.insert("version".into(), json!(found.version));
+    fields.insert("input".into(), serde_json::to_value(&terms.input)?);
+    fields.insert("output".into(), serde_json::to_value(&terms.output)?);
+    fields.insert("acceptedAt".into(), json!(terms.accepted_at.iso8601()));
+    print(args.place.json, &value, || lines(&value))
+}
+
+fn lines(value: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut out = vec![
+        format!("{}  {}", text(&value["reference"]), text(&value["state"]["state"])),
+        format!("intent {}  accepted {}", text(&value["intentId"]), text(&value["acceptedAt"])),
+    ];
+    for part in ["events", "work", "chain", "facts", "bank", "ledger", "operators"] {
+        let rows = value[part].as_array().map(Vec::as_slice).unwrap_or_default();
+        if rows.is_empty() {
+            continue;
+        }
+        out.push(format!("{part}:"));
+        for row in rows {
+            let fields = row.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+            let fields: Vec<String> = fields.map(|(name, value)| format!("{name} {}", text(value))).collect();
+            out.push(format!("  {}", fields.join("  ")));
+        }
+    }
+    out
+}
+
+async fn resolve_one(args: ExecutionResolve) -> anyhow::Result<()> {
+    ensure!(args.confirm == args.reference, "--confirm is not the reference: nothing was decided");
+    let action = action(&args)?;
+    let mut access = Access::open(&args.place).await?;
+    let resolution = Resolution {
+        reference: &args.reference,
+        action: action.clone(),
+        operator: &args.operator,
+        reason: &args.reason,
+        evidence: &args.evidence,
+    };
+    let state = resolve(&mut access.conn, &resolution).await?;
+    let value = json!({"reference": args.reference, "action": action.as_str(), "state": state});
+    print(args.place.json, &value, || {
+        vec![format!(
+            "{}: {} is recorded and will be carried out; it was {state}",
+            args.reference,
+            action.as_str()
+        )]
+    })
+}
+
+fn action(args: &ExecutionResolve) -> anyhow::Result<Action> {
+    let leg = || {
+        Ok::<_, anyhow::Error>(match args.leg.context("--leg is needed")? {
+            LegArg::Offramp => LegKind::Offramp,
+            LegArg::Payout => LegKind::Payout,
+        })
+    };
+    Ok(match args.action {
+        ActionArg::Ask => Action::Ask,
+        ActionArg::Cancel => Action::Cancel,
+        ActionArg::Retry => Action::Retry(leg()?),
+        ActionArg::Fail => Action::Fail { leg: leg()?, code: args.code.clone() },
+        ActionArg::MarkPaid => Action::MarkPaid {
+            leg: leg()?,
+            provider_reference: args.provider_reference.clone().context("--provider-reference is needed")?,
+            at: args.paid_at.unwrap_or_else(Utc::now),
+        },
+    })
+}
