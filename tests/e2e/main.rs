@@ -3,6 +3,7 @@
 
 mod chain_faults;
 mod cli;
+mod crash;
 mod fix;
 mod fix_killed;
 mod guide;

@@ -5,6 +5,7 @@
 #[expect(clippy::unwrap_used, reason = "a scenario that cannot go on has failed; the seed is told")]
 mod chain_faults;
 mod chain_sim;
+mod crash;
 mod feed;
 #[path = "../../../../tests/e2e/partner.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
@@ -46,6 +47,8 @@ enum What {
     /// Orders through a sandbox whose node fails, lags and loses while the chain forks: do all end once? Needs the
     /// `dvp` binary beside this one.
     ChainFaults(Seeds),
+    /// Orders through both doors while the service is killed with SIGKILL and started again.
+    Crash(crash::CrashArgs),
     /// A reader pages while sixteen writers commit, some slowly, in one process and in two.
     Feed(Seeds),
     /// Hostile webhook receivers beside a healthy one.
@@ -59,6 +62,7 @@ fn main() -> anyhow::Result<ExitCode> {
         match cli.what {
             What::ChainSim(seeds) => chain_sim::run(seeds).await,
             What::ChainFaults(seeds) => chain_faults_of(seeds).await,
+            What::Crash(args) => crash::run(args).await,
             What::Feed(seeds) => feed::run(seeds).await,
             What::Webhooks(seeds) => webhooks::run(seeds).await,
         }

@@ -1,0 +1,209 @@
+//! What must be true in the database, whatever happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use dvp_core::store::ledger;
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection};
+
+use super::fix::Told;
+use super::rest::{Placed, text};
+
+pub(super) struct Checked {
+    pub orders: usize,
+    pub completed: usize,
+}
+
+/// Each query finds what must not be.
+const NEVER: [(&str, &str); 12] = [
+    ("moved money twice", "select count(*) from simulated_rail where executed > 1"),
+    (
+        "completed without a payout",
+        "select count(*) from execution where state_name = 'completed' and state -> 'payout' = 'null'::jsonb",
+    ),
+    (
+        "paid out more often than completed",
+        "select greatest(0, (select coalesce(sum(executed), 0) from simulated_rail where leg = 'payout') \
+                          - (select count(*) from execution where state_name = 'completed'))::int8",
+    ),
+    (
+        "with a gap in its events",
+        "select count(*) from execution e where last_sequence <> \
+         (select count(*) from event v where v.reference = e.reference) or last_sequence <> \
+         (select max(sequence) from event v where v.reference = e.reference)",
+    ),
+    (
+        "ended not once",
+        "select count(*) from (select reference from event where type in ('offramp.failed', 'payout.completed', \
+         'payout.failed', 'intent.cancelled', 'intent.expired', 'intent.failed') \
+         group by reference having count(*) <> 1) t",
+    ),
+    (
+        "positions of the feed missing",
+        "select (select position from feed_counter) - (select count(*) from event)",
+    ),
+    ("promised to nobody", "select count(*) from account_balance where reserved <> 0"),
+    (
+        "on its way to nobody",
+        "select count(*) from (select asset from ledger_entry where owner_kind = 'clearing' \
+         group by asset having sum(amount) <> 0) c",
+    ),
+    (
+        "completed without a receipt",
+        "select count(*) from execution e where state_name = 'completed' and not exists \
+         (select from receipt r where r.reference = e.reference)",
+    ),
+    (
+        "accepted without its execution",
+        "select count(*) from intent i where reference is not null and not exists \
+         (select from execution e where e.reference = i.reference)",
+    ),
+    (
+        "settled on the chain twice",
+        "select count(*) from (select entity, event from chain_log where canonical \
+         group by entity, event having count(*) > 1) d",
+    ),
+    (
+        "given numbers of FIX that were never used",
+        "select count(*) from fix_outbound o join fix_session s using (session_id) where o.seq >= s.next_out",
+    ),
+];
+
+/// Waits until everything has ended, and holds the books against what the clients were told.
+pub(super) async fn check(
+    ready: &Value,
+    placed: &[Placed],
+    told: &[Told],
+    deadline: Instant,
+) -> anyhow::Result<Checked> {
+    let mut conn = PgConnection::connect(text(ready, "/databaseUrl")?).await?;
+    let open = "select (select count(*) from execution where terminal_at is null) \
+                + (select count(*) from chain_fact where consumed_at is null and retracted_at is null) \
+                + (select count(*) from chain_command where state in ('pending', 'sent')) \
+                + (select count(*) from effect)";
+    while count(&mut conn, open).await? > 0 {
+        if Instant::now() > deadline {
+            bail!("{}", left_open(&mut conn).await?);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for (what, sql) in NEVER {
+        let found = count(&mut conn, sql).await?;
+        ensure!(found == 0, "{found} {what}");
+    }
+    let disagreements = ledger::list_disagreements(&mut conn).await?;
+    ensure!(disagreements.is_empty(), "the books disagree: {disagreements:?}");
+    check_rest(&mut conn, placed).await?;
+    for one in told {
+        check_fix(&mut conn, one).await?;
+    }
+    let orders = count(&mut conn, "select count(*) from execution").await?;
+    let completed = count(&mut conn, "select count(*) from execution where state_name = 'completed'").await?;
+    let by_fix: usize = told.iter().map(|one| one.orders.len()).sum();
+    let refused = count(&mut conn, "select count(*) from intent where reference is null").await?;
+    let (known, asked) = (usize::try_from(orders + refused)?, placed.len() + by_fix);
+    ensure!(known == asked, "{asked} orders were placed and {known} are known");
+    Ok(Checked { orders: usize::try_from(orders)?, completed: usize::try_from(completed)? })
+}
+
+async fn count(conn: &mut PgConnection, sql: &'static str) -> anyhow::Result<i64> {
+    Ok(sqlx::query_as::<_, (i64,)>(sql).fetch_one(conn).await?.0)
+}
+
+async fn left_open(conn: &mut PgConnection) -> anyhow::Result<String> {
+    let rows: Vec<(String, String, Option<String>, Option<String>)> = sqlx::query_as(
+        "select e.reference, e.state_name, f.kind || ' ' || coalesce(f.heard, '') || ' ' || f.attempts, \
+                (select string_agg(c.kind || ' ' || c.state, ', ') from chain_command c \
+                 where c.reference = e.reference and c.state <> 'done') \
+         from execution e left join effect f using (reference) \
+         where e.terminal_at is null or f.id is not null or exists (select from chain_command c \
+               where c.reference = e.reference and c.state in ('pending', 'sent')) limit 10",
+    )
+    .fetch_all(conn)
+    .await?;
+    Ok(format!("orders do not end: {rows:?}"))
+}
+
+/// Every answer stands in the database, and nothing else of these callers does.
+async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> anyhow::Result<()> {
+    for one in placed {
+        let found: Vec<(Option<String>,)> =
+            sqlx::query_as("select reference from intent where intent_id = $1")
+                .bind(&one.intent_id)
+                .fetch_all(&mut *conn)
+                .await?;
+        ensure!(
+            found.len() == 1,
+            "{} was answered with {} and is known {} times",
+            one.intent_id,
+            one.status,
+            found.len()
+        );
+        let reference = found.into_iter().next().and_then(|row| row.0);
+        ensure!(
+            reference == one.reference,
+            "{} was told {:?}, kept is {reference:?}",
+            one.intent_id,
+            one.reference
+        );
+    }
+    Ok(())
+}
+
+/// The client heard each message that was kept for it, and its orders ended as the database has it.
+async fn check_fix(conn: &mut PgConnection, told: &Told) -> anyhow::Result<()> {
+    let id = told.session_id.as_str();
+    let kept: Vec<(i64, Vec<u8>)> =
+        sqlx::query_as("select seq, body from fix_outbound where session_id = $1 order by seq")
+            .bind(id)
+            .fetch_all(&mut *conn)
+            .await?;
+    let mut exec_ids = BTreeSet::new();
+    for (seq, body) in &kept {
+        let heard = told.heard.get(&u64::try_from(*seq)?);
+        let Some(heard) = heard else { bail!("{id} never heard message {seq}") };
+        let body = String::from_utf8_lossy(body);
+        for field in body.split('\u{1}').filter(|field| field.contains('=')) {
+            let tag = field.split('=').next().unwrap_or_default();
+            if ["11", "17", "37", "39", "150", "151", "14", "6"].contains(&tag) {
+                ensure!(
+                    heard.contains(&format!("{field}|")),
+                    "{id}, message {seq}: {field} is not in {heard}"
+                );
+            }
+            ensure!(tag != "17" || exec_ids.insert(field.to_owned()), "{id}: {field} was reported twice");
+        }
+    }
+    ensure!(kept.len() == told.heard.len(), "{id} heard {} of {} messages", told.heard.len(), kept.len());
+    let (next_out,): (i64,) = sqlx::query_as("select next_out from fix_session where session_id = $1")
+        .bind(id)
+        .fetch_one(&mut *conn)
+        .await?;
+    ensure!(
+        u64::try_from(next_out)? >= told.next_in,
+        "{id} is at {next_out} and its client at {}",
+        told.next_in
+    );
+    let rows: Vec<(String, Option<String>)> = sqlx::query_as(
+        "select o.cl_ord_id, e.state_name from fix_order o left join execution e using (reference) \
+         where o.session_id = $1",
+    )
+    .bind(id)
+    .fetch_all(&mut *conn)
+    .await?;
+    let known: BTreeMap<String, Option<String>> = rows.into_iter().collect();
+    ensure!(known.keys().eq(told.orders.iter()), "{id}: its orders are others than those it placed");
+    for (order, state) in known {
+        let wanted = match state.as_deref() {
+            Some("completed") => "2",
+            Some("expired") => "C",
+            Some(_) => "4",
+            None => "8",
+        };
+        let last = told.status.get(&order).map(String::as_str);
+        ensure!(last == Some(wanted), "{id}: {order} is {state:?}, and its client was last told {last:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,314 @@
+//! A FIX client that keeps its numbers and messages through every disconnect, asks for what it missed, gives again
+//! what it is asked for, and writes down what each number of the service stood for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail, ensure};
+use dvp_fix::codec::{Body, Framed, Framer, Head, Message, MsgType, encode};
+use dvp_fix::{SeqNum, UtcNanos};
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::Ready;
+use super::dice::Dice;
+use super::rest::{Wallet, text, up};
+
+/// Header, trailer and what a repetition changes: not what a message says.
+const STAMPS: [u32; 11] = [8, 9, 10, 34, 43, 49, 52, 56, 97, 122, 1128];
+/// OrdStatus of an order that has ended.
+const ENDED: [&str; 4] = ["2", "4", "8", "C"];
+/// Orders without an end, at most.
+const OPEN_ORDERS: usize = 12;
+
+/// What a session's client holds in the end.
+pub(super) struct Told {
+    pub session_id: String,
+    /// Application messages by number, as `tag=value|…`.
+    pub heard: BTreeMap<u64, String>,
+    /// ClOrdIDs placed.
+    pub orders: BTreeSet<String>,
+    /// The last OrdStatus of each order.
+    pub status: BTreeMap<String, String>,
+    pub next_in: u64,
+    /// Messages heard more than once.
+    pub repeats: usize,
+}
+
+pub(super) struct FixClient {
+    n: usize,
+    begin_string: &'static str,
+    comp_id: String,
+    wallet: Option<Wallet>,
+    http: reqwest::Client,
+    dice: Dice,
+    next_out: u64,
+    sent: BTreeMap<u64, (String, String, UtcNanos)>,
+    asked_for: u64,
+    told: Told,
+}
+
+/// A connection and what it has read.
+struct Line {
+    socket: TcpStream,
+    framer: Framer,
+}
+
+fn utc() -> UtcNanos {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    UtcNanos(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl FixClient {
+    pub(super) fn new(ready: &Value, n: usize, wallet: Option<Wallet>, dice: Dice) -> anyhow::Result<Self> {
+        let begin_string = match text(ready, &format!("/fix/sessions/{n}/beginString"))? {
+            "FIX.4.4" => "FIX.4.4",
+            "FIX.4.2" => "FIX.4.2",
+            other => bail!("a session of {other}"),
+        };
+        let comp_id = text(ready, &format!("/fix/sessions/{n}/senderCompId"))?.to_owned();
+        let told = Told {
+            session_id: format!("{begin_string}:DVP->{comp_id}"),
+            heard: BTreeMap::new(),
+            orders: BTreeSet::new(),
+            status: BTreeMap::new(),
+            next_in: 1,
+            repeats: 0,
+        };
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(5)).build()?;
+        let sent = BTreeMap::new();
+        Ok(Self { n, begin_string, comp_id, wallet, http, dice, next_out: 1, sent, asked_for: 0, told })
+    }
+
+    /// Places orders until the drill closes, then stays until each has ended and nothing more comes.
+    pub(super) async fn run(
+        mut self,
+        mut place: watch::Receiver<Ready>,
+        closing: watch::Receiver<bool>,
+    ) -> anyhow::Result<Told> {
+        loop {
+            let ready = up(&mut place).await?;
+            match self.connected(&ready, &closing).await? {
+                true => return Ok(self.told),
+                false => tokio::time::sleep(Duration::from_millis(60)).await,
+            }
+        }
+    }
+
+    /// One connection. `true`: everything has come to its end; an error is a broken promise.
+    async fn connected(&mut self, ready: &Value, closing: &watch::Receiver<bool>) -> anyhow::Result<bool> {
+        let port = ready.pointer("/fix/port").and_then(Value::as_u64).context("the FIX port")?;
+        let Ok(socket) = TcpStream::connect(format!("127.0.0.1:{port}")).await else { return Ok(false) };
+        let mut line = Line { socket, framer: Framer::new(1 << 20) };
+        self.asked_for = 0;
+        let field = |name: &str| text(ready, &format!("/fix/sessions/{}/{name}", self.n)).map(str::to_owned);
+        let logon = format!("98=0|108=5|553={}|554={}", field("username")?, field("password")?);
+        if !self.say(&mut line, "A", &logon).await {
+            return Ok(false);
+        }
+        let mut admitted = false;
+        let mut idle_since = None;
+        loop {
+            let wait = Duration::from_millis(20 + self.dice.roll(120));
+            match tokio::time::timeout(wait, line.next()).await {
+                Ok(Some(message)) => {
+                    idle_since = None;
+                    admitted |= message.msg_type() == b"A";
+                    if !self.take(&mut line, &message).await? {
+                        return Ok(false);
+                    }
+                    continue;
+                }
+                Ok(None) => return Ok(false),
+                Err(_) if !admitted => continue,
+                Err(_) => {}
+            }
+            let is_closing = *closing.borrow();
+            if !is_closing && self.open_orders() < OPEN_ORDERS {
+                if let Some(order) = self.order(ready).await
+                    && !self.say(&mut line, "D", &order).await
+                {
+                    return Ok(false);
+                }
+            } else if is_closing && self.open_orders() == 0 {
+                let since = *idle_since.get_or_insert_with(std::time::Instant::now);
+                if since.elapsed() > Duration::from_secs(2) {
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn open_orders(&self) -> usize {
+        let ended = |id: &&String| self.told.status.get(*id).is_some_and(|s| ENDED.contains(&s.as_str()));
+        self.told.orders.len() - self.told.orders.iter().filter(ended).count()
+    }
+
+    /// The next order, or none yet: a wallet has one at a time.
+    async fn order(&mut self, ready: &Value) -> Option<String> {
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let id = format!("C-{}", id.get(..16)?);
+        let handling = if self.begin_string == "FIX.4.2" { "21=1|" } else { "" };
+        let account = self.dice.account();
+        let at = utc().to_millis_text();
+        let order = match &self.wallet {
+            Some(_) if self.open_orders() > 0 => return None,
+            Some(wallet) => {
+                let rpc = text(ready, "/chain/rpcUrl").ok()?;
+                let permit = wallet.permit(&self.http, rpc, 10_000_000).await.ok()?;
+                format!(
+                    "11={id}|1={account}|{handling}55=USDC/USD|54=2|60={at}|38=10|40=2|44=0.9|59=0|\
+                     20001={}|20002={}|20003={}",
+                    permit.nonce, permit.deadline, permit.signature
+                )
+            }
+            None => format!("11={id}|1={account}|{handling}55=USD/EUR|54=2|60={at}|38=100|40=2|44=0.5|59=0"),
+        };
+        self.told.orders.insert(id);
+        Some(order)
+    }
+
+    /// A message of ours, kept under its number whether or not it arrives. `false`: the connection is gone.
+    async fn say(&mut self, line: &mut Line, kind: &str, body: &str) -> bool {
+        let (seq, at) = (self.next_out, utc());
+        self.next_out += 1;
+        if kind == "D" {
+            self.sent.insert(seq, (kind.to_owned(), body.to_owned(), at));
+        }
+        self.write(line, seq, None, kind, body).await
+    }
+
+    async fn write(&self, line: &mut Line, seq: u64, orig: Option<UtcNanos>, kind: &str, body: &str) -> bool {
+        let Some(msg_type) = MsgType::new(kind) else { return false };
+        let head = Head {
+            begin_string: self.begin_string,
+            msg_type,
+            seq: SeqNum(seq),
+            sender_comp_id: &self.comp_id,
+            target_comp_id: "DVP",
+            sending_time: utc(),
+            orig_sending_time: orig,
+            last_processed: None,
+        };
+        let fields = body.split('|').filter_map(|field| field.split_once('='));
+        let body = fields.fold(Body::new(), |body, (tag, value)| match tag.parse() {
+            Ok(tag) => body.field(tag, value),
+            Err(_) => body,
+        });
+        let mut out = Vec::new();
+        encode(&head, &body, &mut out);
+        line.socket.write_all(&out).await.is_ok()
+    }
+
+    /// Takes a message in. `false`: the connection is of no use any more.
+    async fn take(&mut self, line: &mut Line, message: &Message) -> anyhow::Result<bool> {
+        let number = |tag| message.text(tag).and_then(|text| text.parse::<u64>().ok());
+        let seq = number(34).context("a message without its number")?;
+        let kind = message.text(35).unwrap_or_default().to_owned();
+        if kind == "4" && message.text(123) == Some("Y") {
+            if seq == self.told.next_in {
+                let next = number(36).context("a gap fill without its end")?;
+                ensure!(next > seq, "a gap fill backwards, from {seq} to {next}");
+                self.told.next_in = next;
+            }
+            return Ok(true);
+        }
+        ensure!(kind != "4", "the numbers were reset");
+        if seq > self.told.next_in {
+            // A Logon or whatever came after what we missed: asked for once a connection and gap.
+            if self.asked_for < self.told.next_in {
+                self.asked_for = self.told.next_in;
+                let ask = format!("7={}|16=0", self.told.next_in);
+                if !self.say(line, "2", &ask).await {
+                    return Ok(false);
+                }
+            }
+            if kind != "2" {
+                return Ok(true);
+            }
+        } else if seq < self.told.next_in {
+            ensure!(message.is_yes(43), "number {seq} came again and is no repetition: {message:?}");
+            self.note(seq, &kind, message)?;
+            return Ok(true);
+        } else {
+            self.told.next_in += 1;
+            self.note(seq, &kind, message)?;
+        }
+        Ok(match kind.as_str() {
+            "1" => {
+                let answer = format!("112={}", message.text(112).unwrap_or_default());
+                self.say(line, "0", &answer).await
+            }
+            "2" => self.give_again(line, number(7).unwrap_or(1)).await,
+            "3" => bail!("rejected: {message:?}"),
+            "5" => {
+                let text = message.text(58).unwrap_or_default();
+                ensure!(!text.contains("too low"), "our numbers are unknown to the service: {text}");
+                false
+            }
+            _ => true,
+        })
+    }
+
+    /// What a number stands for: never two things.
+    fn note(&mut self, seq: u64, kind: &str, message: &Message) -> anyhow::Result<()> {
+        if matches!(kind, "0" | "1" | "2" | "5" | "A") {
+            return Ok(());
+        }
+        let fields = message.fields().iter().filter(|field| !STAMPS.contains(&field.tag));
+        let text = |field| String::from_utf8_lossy(message.value(field));
+        let content: String = fields.map(|field| format!("{}={}|", field.tag, text(field))).collect();
+        if let Some(before) = self.told.heard.get(&seq) {
+            ensure!(*before == content, "number {seq} stood for two things:\n{before}\n{content}");
+            self.told.repeats += 1;
+            return Ok(());
+        }
+        if kind == "8"
+            && let (Some(order), Some(status)) = (message.text(11), message.text(39))
+        {
+            ensure!(self.told.orders.contains(order), "a report of an order never placed: {message:?}");
+            let before = self.told.status.insert(order.to_owned(), status.to_owned());
+            let ended = before.is_some_and(|before| ENDED.contains(&before.as_str()));
+            ensure!(!ended, "a report after the end of {order}: {message:?}");
+        }
+        self.told.heard.insert(seq, content);
+        Ok(())
+    }
+
+    /// Orders again under their numbers, everything else filled over.
+    async fn give_again(&self, line: &mut Line, from: u64) -> bool {
+        let until = self.next_out;
+        let mut next = from;
+        let orders: Vec<_> = self.sent.range(from..until).map(|(seq, kept)| (*seq, kept.clone())).collect();
+        for (seq, (kind, body, at)) in orders {
+            if next < seq && !self.write(line, next, Some(utc()), "4", &format!("123=Y|36={seq}")).await {
+                return false;
+            }
+            if !self.write(line, seq, Some(at), &kind, &body).await {
+                return false;
+            }
+            next = seq + 1;
+        }
+        next >= until || self.write(line, next, Some(utc()), "4", &format!("123=Y|36={until}")).await
+    }
+}
+
+impl Line {
+    /// The next message; `None` when the connection has ended.
+    async fn next(&mut self) -> Option<Message> {
+        loop {
+            match self.framer.next_frame() {
+                Framed::Frame(frame) => return Message::parse(frame).ok(),
+                Framed::Incomplete => {}
+                Framed::TooLong => return None,
+            }
+            let mut buffer = [0; 8192];
+            match self.socket.read(&mut buffer).await {
+                Ok(0) | Err(_) => return None,
+                Ok(bytes) => self.framer.push(buffer.get(..bytes)?),
+            }
+        }
+    }
+}

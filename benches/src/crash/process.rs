@@ -1,0 +1,114 @@
+//! The program under fire.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+/// How much of the log a broken promise shows.
+const LOG_TAIL: usize = 40;
+
+pub(super) struct Process {
+    binary: PathBuf,
+    dir: PathBuf,
+    child: Child,
+}
+
+impl Process {
+    pub(super) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Self> {
+        let child = spawn(binary, dir)?;
+        Ok(Self { binary: binary.to_owned(), dir: dir.to_owned(), child })
+    }
+
+    pub(super) fn start_again(&mut self) -> anyhow::Result<()> {
+        self.child = spawn(&self.binary, &self.dir)?;
+        Ok(())
+    }
+
+    fn ready_file(&self) -> PathBuf {
+        self.dir.join("data/sandbox.json")
+    }
+
+    /// The ready file of this start. What a killed run left of it was removed with the kill.
+    pub(super) async fn ready_within(&mut self, limit: Duration) -> anyhow::Result<Value> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Ok(text) = std::fs::read(self.ready_file()) {
+                return serde_json::from_slice(&text).context("the ready file");
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the service does not start: {status}\n{}", self.log_tail());
+            }
+            if Instant::now() > deadline {
+                bail!("the service is not ready after {limit:?}\n{}", self.log_tail());
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+    }
+
+    pub(super) fn is_running(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// SIGKILL. What it started is left behind, as a crash leaves it.
+    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
+        self.child.kill()?;
+        while self.child.try_wait()?.is_none() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        match std::fs::remove_file(self.ready_file()) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// An interrupt, and an end within a minute.
+    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+        let pid = self.child.id().to_string();
+        Command::new("kill").args(["-INT", &pid]).status()?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.child.try_wait()?.is_none() {
+            if Instant::now() > deadline {
+                bail!("the service does not stop\n{}", self.log_tail());
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        Ok(())
+    }
+
+    pub(super) fn log_tail(&self) -> String {
+        let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // A drill that failed leaves no program behind: an interrupted one ends what it started.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let pid = self.child.id().to_string();
+            let _ = Command::new("kill").args(["-INT", &pid]).status();
+            let deadline = Instant::now() + Duration::from_secs(20);
+            while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn spawn(binary: &Path, dir: &Path) -> anyhow::Result<Child> {
+    let log = std::fs::OpenOptions::new().create(true).append(true).open(dir.join("log"))?;
+    Command::new(binary)
+        .args(["sandbox", "--http", "127.0.0.1:0", "--fix", "127.0.0.1:0", "--dir"])
+        .arg(dir.join("data"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .with_context(|| binary.display().to_string())
+}

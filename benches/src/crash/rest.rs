@@ -1,0 +1,220 @@
+//! Callers over REST: each asks again with the same key until it has its answer.
+
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use alloy::primitives::Address;
+use alloy::signers::SignerSync as _;
+use alloy::signers::local::PrivateKeySigner;
+use anyhow::{Context as _, bail, ensure};
+use dvp_core::permit::PermitDomain;
+use dvp_domain::intent::Permit;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::Ready;
+use super::dice::Dice;
+
+/// An order and what its caller was told.
+pub(super) struct Placed {
+    pub intent_id: String,
+    pub status: u16,
+    /// The execution's reference when it was accepted.
+    pub reference: Option<String>,
+}
+
+/// A wallet of the sandbox, which orders one thing at a time.
+#[derive(Clone)]
+pub(super) struct Wallet {
+    signer: PrivateKeySigner,
+    token: String,
+    escrow: String,
+    domain: PermitDomain,
+    permit: String,
+}
+
+pub(super) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
+    ready.pointer(pointer).and_then(Value::as_str).with_context(|| format!("{pointer} of the ready file"))
+}
+
+impl Wallet {
+    pub(super) fn of(ready: &Value, n: usize) -> anyhow::Result<Self> {
+        let key = text(ready, &format!("/chain/wallets/{n}/privateKey"))?;
+        let permit = text(ready, "/chain/contracts/permit")?;
+        let chain_id = ready.pointer("/chain/chainId").and_then(Value::as_u64).context("chainId")?;
+        Ok(Self {
+            signer: key.parse()?,
+            token: text(ready, "/chain/tokens/0/address")?.to_owned(),
+            escrow: text(ready, "/chain/contracts/escrow")?.to_owned(),
+            domain: PermitDomain::new("Permit", chain_id, Address::from_str(permit)?),
+            permit: permit.to_owned(),
+        })
+    }
+
+    /// The next nonce, as the chain has it.
+    async fn nonce(&self, client: &reqwest::Client, rpc: &str) -> anyhow::Result<u64> {
+        let owner = hex::encode(self.signer.address());
+        let call = json!({"to": self.permit, "data": format!("0x7ecebe00{owner:0>64}")});
+        let asked = json!({"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]});
+        let answer: Value = client.post(rpc).json(&asked).send().await?.json().await?;
+        let word = answer["result"].as_str().context("nonces")?.trim_start_matches("0x");
+        Ok(u64::from_str_radix(word.trim_start_matches('0'), 16).unwrap_or(0))
+    }
+
+    /// A permit for `amount` of the token, with the next nonce.
+    pub(super) async fn permit(
+        &self,
+        client: &reqwest::Client,
+        rpc: &str,
+        amount: u64,
+    ) -> anyhow::Result<Permit> {
+        let nonce = self.nonce(client, rpc).await?;
+        let permit: Permit = serde_json::from_value(json!({
+            "token": self.token, "amountMinor": amount.to_string(), "spender": self.escrow,
+            "nonce": nonce.to_string(), "deadline": unix_secs()? + 7200, "signature": "",
+        }))?;
+        let digest = self.domain.digest(&permit).context("the permit's digest")?;
+        let signature = self.signer.sign_hash_sync(&digest.into())?;
+        Ok(Permit { signature: format!("0x{}", hex::encode(signature.as_bytes())), ..permit })
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.signer.address().to_string()
+    }
+}
+
+fn unix_secs() -> anyhow::Result<u64> {
+    Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs())
+}
+
+/// Waits until the service is up.
+pub(super) async fn up(place: &mut watch::Receiver<Ready>) -> anyhow::Result<std::sync::Arc<Value>> {
+    let ready = place.wait_for(Option::is_some).await?.clone();
+    ready.context("the service is up")
+}
+
+pub(super) struct Caller {
+    place: watch::Receiver<Ready>,
+    closing: watch::Receiver<bool>,
+    client: reqwest::Client,
+    wallet: Option<Wallet>,
+    dice: Dice,
+}
+
+impl Caller {
+    pub(super) fn new(
+        place: watch::Receiver<Ready>,
+        closing: watch::Receiver<bool>,
+        wallet: Option<Wallet>,
+        dice: Dice,
+    ) -> anyhow::Result<Self> {
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(20)).build()?;
+        Ok(Self { place, closing, client, wallet, dice })
+    }
+
+    pub(super) async fn run(mut self) -> anyhow::Result<Vec<Placed>> {
+        let mut placed = Vec::new();
+        while !*self.closing.borrow() {
+            let body = self.order().await?;
+            let key = Uuid::new_v4().to_string();
+            let (status, answer) = self.submit_until_answered(&body, &key).await?;
+            ensure!(matches!(status, 202 | 422), "an order was answered with {status}: {answer}");
+            let intent_id = body["intentId"].as_str().unwrap_or_default().to_owned();
+            let reference = answer["reference"].as_str().map(str::to_owned);
+            ensure!(reference.is_some() == (status == 202), "{status} without its reference: {answer}");
+            // Asked once more, the same answer comes.
+            if self.dice.roll(4) == 0 {
+                let (again, repeated) = self.submit_until_answered(&body, &key).await?;
+                ensure!((again, &repeated) == (status, &answer), "{answer} became {repeated}");
+            }
+            if let (Some(reference), true) = (&reference, self.wallet.is_some()) {
+                self.wait_for_end(reference).await?;
+            }
+            placed.push(Placed { intent_id, status, reference });
+            tokio::time::sleep(Duration::from_millis(20 + self.dice.roll(150))).await;
+        }
+        Ok(placed)
+    }
+
+    async fn order(&mut self) -> anyhow::Result<Value> {
+        let id = Uuid::new_v4().to_string();
+        let beneficiary = json!({"account": self.dice.account(), "name": "Jane Doe", "country": "US",
+                                 "payoutMethod": "ach"});
+        let mut order = json!({
+            "intentId": id, "clientReference": format!("ref-{id}"), "user": "acme",
+            "inputAsset": {"type": "fiat", "symbol": "USD", "currency": "USD"},
+            "outputAsset": {"type": "fiat", "symbol": "EUR", "currency": "EUR"},
+            "inputAmountMinor": "10000", "minOutputAmountMinor": "1", "settlementType": "hybrid",
+            "deadline": (unix_secs()? + 3600) * 1000, "beneficiary": beneficiary,
+        });
+        let Some(wallet) = self.wallet.clone() else { return Ok(order) };
+        let permit = loop {
+            let ready = up(&mut self.place).await?;
+            let rpc = text(&ready, "/chain/rpcUrl")?;
+            match wallet.permit(&self.client, rpc, 10_000_000).await {
+                Ok(permit) => break permit,
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        };
+        order["user"] = json!(wallet.address());
+        order["inputAsset"] =
+            json!({"type": "erc20", "symbol": "USDC", "address": wallet.token, "chain": "anvil"});
+        order["outputAsset"] = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});
+        order["inputAmountMinor"] = json!("10000000");
+        order["permit"] = serde_json::to_value(&permit)?;
+        Ok(order)
+    }
+
+    async fn submit_until_answered(&mut self, body: &Value, key: &str) -> anyhow::Result<(u16, Value)> {
+        loop {
+            let ready = up(&mut self.place).await?;
+            match self.submit(&ready, body, key).await {
+                // Nothing is known of 503 and of a key that is being worked on: asked again.
+                Ok((503 | 429, _)) => {}
+                Ok((409, answer)) if answer["error"]["code"] == "IDEMPOTENCY_KEY_PROCESSING" => {}
+                Ok(answered) => return Ok(answered),
+                Err(_) => {}
+            }
+            tokio::time::sleep(Duration::from_millis(40)).await;
+        }
+    }
+
+    async fn submit(&self, ready: &Value, body: &Value, key: &str) -> anyhow::Result<(u16, Value)> {
+        let (at, nonce, body) =
+            (unix_secs()?.to_string(), Uuid::new_v4().simple().to_string(), body.to_string());
+        let secret = text(ready, "/partner/signingSecret")?;
+        let mut mac = Hmac::<sha2::Sha256>::new_from_slice(secret.as_bytes())?;
+        mac.update(format!("POST/v1/intents{at}{nonce}{body}").as_bytes());
+        let request = self
+            .client
+            .post(format!("{}/v1/intents", text(ready, "/http")?))
+            .header("X-API-Key", text(ready, "/partner/apiKey")?)
+            .header("Content-Type", "application/json")
+            .header("X-Idempotency-Key", key)
+            .header("X-Timestamp", at)
+            .header("X-Nonce", nonce)
+            .header("X-Signature", hex::encode(mac.finalize().into_bytes()))
+            .body(body);
+        let response = request.send().await?;
+        Ok((response.status().as_u16(), response.json().await?))
+    }
+
+    /// A wallet's next permit has its next nonce: one order at a time.
+    async fn wait_for_end(&mut self, reference: &str) -> anyhow::Result<()> {
+        for _ in 0..3_000 {
+            let ready = up(&mut self.place).await?;
+            let url = format!("{}/v1/executions/{reference}?refType=executionId", text(&ready, "/http")?);
+            let asked = self.client.get(url).header("X-API-Key", text(&ready, "/partner/apiKey")?);
+            if let Ok(response) = asked.send().await
+                && let Ok(execution) = response.json::<Value>().await
+                && matches!(execution["status"].as_str(), Some("completed" | "failed"))
+            {
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        bail!("{reference} does not end")
+    }
+}
