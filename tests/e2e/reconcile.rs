@@ -98,7 +98,7 @@ async fn invent(conn: &mut PgConnection, like: &str, name: &str, state: &Value) 
     sqlx::query(
         "insert into execution (reference, partner_id, livemode, intent_id, entity, terms, state_name, state, \
                                 version, last_sequence, accepted_at, terminal_at) \
-         select $2::text, partner_id, livemode, $2::text, sha256(convert_to($2::text, 'UTF8')), jsonb_set(terms, '{reference}', to_jsonb($2::text)), \
+         select $2::text, partner_id, livemode, $2::text, sha256(convert_to($2::text, 'UTF8')), jsonb_set(terms::jsonb, '{reference}', to_jsonb($2::text)), \
                 $3::jsonb ->> 'state', $3::jsonb, 1, 0, now() - interval '1 hour', \
                 case when $3::jsonb ->> 'state' = 'completed' then now() end \
          from execution where reference = $1",
@@ -158,8 +158,7 @@ async fn planted_breaks_of_every_type_are_found_and_nothing_else_is() {
     run(&mut conn, "update receipt set body = replace(body, 'USD', 'EUR') where reference = $1", &done[1])
         .await;
     expect("anchor_mismatch", &done[1]);
-    let other_amount =
-        "update execution set terms = jsonb_set(terms, '{input,amount}', '\"1\"') where reference = $1";
+    let other_amount = "update execution set terms = jsonb_set(terms::jsonb, '{input,amount}', '\"1\"') where reference = $1";
     run(&mut conn, other_amount, &done[2]).await;
     expect("amount_mismatch", &done[2]);
     let omitted = "delete from chain_log where event = 'Filled' and entity = \
