@@ -139,17 +139,18 @@ const fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
+/// Year, month and day by Neri and Schneider's Euclidean affine functions: a product and a shift for each division that
+/// a calendar in 365ths and 153rds takes.
 const fn civil_from_days(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let of_era = days % 146_097;
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
-    let year = year_of_era + era * 400;
-    (if month <= 2 { year + 1 } else { year }, month, day)
+    // The year begins in March, so that the leap day is its last.
+    let quarters = 4 * (days + 719_468) + 3;
+    let century = quarters / 146_097;
+    let product = 2_939_745 * (quarters % 146_097 / 4 * 4 + 3);
+    let year = 100 * century + (product >> 32);
+    let of_year = (product & 0xffff_ffff) / 2_939_745 / 4;
+    let month_and_day = 2_141 * of_year + 197_913;
+    let (month, day) = (month_and_day >> 16, (month_and_day & 0xffff) / 2_141 + 1);
+    if of_year >= 306 { (year + 1, month - 12, day) } else { (year, month, day) }
 }
 
 #[cfg(test)]
@@ -168,6 +169,14 @@ mod tests {
         }
         assert_eq!(UtcNanos::parse(b"19700102-00:00:01.000000002"), Some(UtcNanos((DAY + 1) * NANOS + 2)));
         assert_eq!(UtcNanos::parse(b"20161231-23:59:60"), UtcNanos::parse(b"20170101-00:00:00"));
+    }
+
+    #[test]
+    fn a_date_of_four_hundred_years_is_the_day_it_came_from() {
+        for days in 0..146_097 {
+            let (year, month, day) = civil_from_days(days);
+            assert_eq!(date(format!("{year:04}{month:02}{day:02}").as_bytes()), Some((days, &b""[..])));
+        }
     }
 
     #[test]
