@@ -1,7 +1,7 @@
 //! Deliveries: made from the feed, claimed in batches with a lease and a fence, ended in batches; and the log of
 //! their attempts.
 //!
-//! A claim is no lock: it moves `due_at` to the end of its lease, so a claim whose owner died is due again by itself.
+//! A claim is no lock: it holds until `leased_until`, so a claim whose owner died is due again by itself.
 //! The fence grows with each claim, and an outcome counts only under the fence it was claimed with.
 
 use std::time::Duration;
@@ -119,12 +119,13 @@ pub async fn claim(
              cross join lateral ( \
                  select id from webhook_delivery \
                  where endpoint_id = w.id and state = 'pending' and due_at <= clock_timestamp() \
+                   and leased_until <= clock_timestamp() \
                  order by due_at limit coalesce(r.room, $3) for update skip locked \
              ) d \
              where w.is_active limit $4 \
          ) \
          update webhook_delivery d \
-         set due_at = clock_timestamp() + make_interval(secs => $5), claimed = true, fence = d.fence + 1 \
+         set leased_until = clock_timestamp() + make_interval(secs => $5), claimed = true, fence = d.fence + 1 \
          from due, webhook_endpoint w where d.id = due.id and w.id = d.endpoint_id \
          returning d.id, d.fence, d.endpoint_id, d.event_id, d.attempts, d.body, w.url, w.sealed_secret, \
                    w.sealed_next, w.grace_expires_at",
@@ -179,7 +180,7 @@ pub struct Ended {
 }
 
 /// An attempt as the log keeps it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Attempt {
     pub number: u32,
     pub at: DateTime<Utc>,
@@ -201,54 +202,45 @@ pub async fn end(conn: &mut PgConnection, ended: &[Ended]) -> Result<Vec<i64>, S
         Next::Again(pause) => pause.as_secs_f64(),
         Next::Delivered | Next::Failed => 0.0,
     };
+    let made = |end: &Ended| end.attempt.clone().unwrap_or_default();
     let rows: Vec<(i64,)> = sqlx::query_as(
-        "update webhook_delivery d \
-         set state = u.state, claimed = false, attempts = d.attempts + u.used, \
-             due_at = clock_timestamp() + make_interval(secs => u.pause), \
-             ended_at = case when u.state = 'pending' then null else clock_timestamp() end, \
-             body = case when u.state = 'pending' then d.body end \
-         from unnest($1::int8[], $2::int8[], $3::text[], $4::float8[], $5::int4[]) as u (id, fence, state, pause, used) \
-         where d.id = u.id and d.fence = u.fence and d.claimed and d.state = 'pending' returning d.id",
+        "with u as ( \
+             select * from unnest($1::int8[], $2::int8[], $3::text[], $4::float8[], $5::bool[], $6::int4[], \
+                                  $7::timestamptz[], $8::int4[], $9::int8[], $10::text[], $11::text[]) \
+                  as u (id, fence, state, pause, used, number, at, status, latency_ms, error, body_prefix) \
+         ), held as ( \
+             update webhook_delivery d \
+             set state = u.state, claimed = false, leased_until = '-infinity', \
+                 attempts = d.attempts + u.used::int4, \
+                 due_at = clock_timestamp() + make_interval(secs => u.pause), \
+                 ended_at = case when u.state = 'pending' then null else clock_timestamp() end, \
+                 body = case when u.state = 'pending' then d.body end \
+             from u where d.id = u.id and d.fence = u.fence and d.claimed and d.state = 'pending' returning d.id \
+         ), made as ( \
+             insert into webhook_attempt (delivery_id, number, at, status, latency_ms, error, body_prefix) \
+             select id, number, at, status, latency_ms, error, body_prefix from u join held using (id) where used \
+         ) \
+         select id from held",
     )
     .bind(ended.iter().map(|end| end.id).collect::<Vec<_>>())
     .bind(ended.iter().map(|end| end.fence).collect::<Vec<_>>())
     .bind(ended.iter().map(state).collect::<Vec<_>>())
     .bind(ended.iter().map(pause).collect::<Vec<_>>())
-    .bind(ended.iter().map(|end| i32::from(end.attempt.is_some())).collect::<Vec<_>>())
-    .fetch_all(&mut *conn)
+    .bind(ended.iter().map(|end| end.attempt.is_some()).collect::<Vec<_>>())
+    .bind(ended.iter().map(|end| i32::try_from(made(end).number).unwrap_or(i32::MAX)).collect::<Vec<_>>())
+    .bind(ended.iter().map(|end| made(end).at).collect::<Vec<_>>())
+    .bind(ended.iter().map(|end| made(end).status.map(i32::from)).collect::<Vec<_>>())
+    .bind(ended.iter().map(|end| made(end).latency_ms).collect::<Vec<_>>())
+    .bind(ended.iter().map(|end| made(end).error).collect::<Vec<_>>())
+    .bind(ended.iter().map(|end| made(end).body_prefix).collect::<Vec<_>>())
+    .fetch_all(conn)
     .await?;
-    let held: Vec<i64> = rows.into_iter().map(|row| row.0).collect();
-    let made: Vec<(i64, &Attempt)> = ended
-        .iter()
-        .filter(|end| held.contains(&end.id))
-        .filter_map(|end| Some((end.id, end.attempt.as_ref()?)))
-        .collect();
-    if !made.is_empty() {
-        insert_attempts(conn, &made).await?;
-    }
-    Ok(held)
-}
-
-async fn insert_attempts(conn: &mut PgConnection, made: &[(i64, &Attempt)]) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into webhook_attempt (delivery_id, number, at, status, latency_ms, error, body_prefix) \
-         select * from unnest($1::int8[], $2::int4[], $3::timestamptz[], $4::int4[], $5::int8[], $6::text[], $7::text[])",
-    )
-    .bind(made.iter().map(|(id, _)| *id).collect::<Vec<_>>())
-    .bind(made.iter().map(|(_, a)| i32::try_from(a.number).unwrap_or(i32::MAX)).collect::<Vec<_>>())
-    .bind(made.iter().map(|(_, a)| a.at).collect::<Vec<_>>())
-    .bind(made.iter().map(|(_, a)| a.status.map(i32::from)).collect::<Vec<_>>())
-    .bind(made.iter().map(|(_, a)| a.latency_ms).collect::<Vec<_>>())
-    .bind(made.iter().map(|(_, a)| a.error).collect::<Vec<_>>())
-    .bind(made.iter().map(|(_, a)| a.body_prefix.as_deref()).collect::<Vec<_>>())
-    .execute(conn)
-    .await?;
-    Ok(())
+    Ok(rows.into_iter().map(|row| row.0).collect())
 }
 
 /// Makes every claimed delivery due: the private database's only user has just started.
 pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query("update webhook_delivery set claimed = false, due_at = clock_timestamp() where claimed")
+    sqlx::query("update webhook_delivery set claimed = false, leased_until = '-infinity' where claimed and state = 'pending'")
         .execute(conn)
         .await?;
     Ok(())
@@ -331,8 +323,12 @@ pub async fn list_attempts(
 /// left the feed. Returns how many went.
 pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let done = sqlx::query(
-        "delete from webhook_delivery d using (select id, created_at from webhook_delivery order by id limit $1) o \
-         where d.id = o.id and o.created_at <= now() - make_interval(days => $2)",
+        "with old as ( \
+             delete from webhook_delivery d \
+             using (select id, created_at from webhook_delivery order by id limit $1) o \
+             where d.id = o.id and o.created_at <= now() - make_interval(days => $2) returning d.id \
+         ), attempts as (delete from webhook_attempt a using old where a.delivery_id = old.id) \
+         select id from old",
     )
     .bind(limit)
     .bind(super::events::RETENTION_DAYS)
