@@ -73,29 +73,29 @@ pub(crate) const REPORT: [(u32, &str); 22] = [
 /// Field by field with constant tags, as the gateway writes its reports.
 fn write_report(body: &mut Body, report: &[(u32, &str); 22]) {
     let mut values = report.iter().map(|(_, value)| value.as_bytes());
-    let mut field = |tag| body.push(tag, values.next().unwrap_or_default());
-    field(37);
-    field(198);
-    field(11);
-    field(17);
-    field(150);
-    field(39);
-    field(1);
-    field(55);
-    field(54);
-    field(38);
-    field(40);
-    field(44);
-    field(15);
-    field(59);
-    field(32);
-    field(31);
-    field(151);
-    field(14);
-    field(6);
-    field(60);
-    field(58);
-    field(20101);
+    let mut next = || values.next().unwrap_or_default();
+    body.push(37, next());
+    body.push(198, next());
+    body.push(11, next());
+    body.push(17, next());
+    body.push(150, next());
+    body.push(39, next());
+    body.push(1, next());
+    body.push(55, next());
+    body.push(54, next());
+    body.push(38, next());
+    body.push(40, next());
+    body.push(44, next());
+    body.push(15, next());
+    body.push(59, next());
+    body.push(32, next());
+    body.push(31, next());
+    body.push(151, next());
+    body.push(14, next());
+    body.push(6, next());
+    body.push(60, next());
+    body.push(58, next());
+    body.push(20101, next());
 }
 
 pub(crate) fn encoding(criterion: &mut Criterion) {

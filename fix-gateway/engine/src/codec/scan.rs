@@ -37,19 +37,24 @@ fn block_delimiters(block: &[u8; BLOCK]) -> u64 {
     })
 }
 
-/// The place of the first SOH among eight bytes, 8 when there is none.
+/// Is there an SOH among the eight bytes of either word?
 #[inline]
-pub(super) fn first_delimiter(word: u64) -> usize {
-    usize::try_from(first_equal(word, SOH)).unwrap_or(8)
+pub(super) const fn hold_delimiter(first: u64, second: u64) -> bool {
+    equal(first, SOH) | equal(second, SOH) != 0
 }
 
 /// The place of the first byte of `word` that equals `byte`, 8 when there is none.
 #[inline]
 const fn first_equal(word: u64, byte: u8) -> u32 {
+    equal(word, byte).trailing_zeros() / 8
+}
+
+/// Marks, by its highest bit, the first byte of `word` that equals `byte`. Bytes behind it may be marked by mistake,
+/// none in front of it.
+#[inline]
+const fn equal(word: u64, byte: u8) -> u64 {
     let differing = word ^ (LOW * byte as u64);
-    // Bytes behind the first may be marked by mistake, none in front of it.
-    let marks = differing.wrapping_sub(LOW) & !differing & HIGH;
-    marks.trailing_zeros() / 8
+    differing.wrapping_sub(LOW) & !differing & HIGH
 }
 
 /// The least number of so many digits without a 0 in front.

@@ -65,7 +65,7 @@ fn push_short_field(out: &mut Vec<u8>, tag: [u8; 8], value: &[u8]) -> bool {
         _ => (up_to_seven(value), 0, 0),
     };
     let last = if bytes < 8 { first } else { last };
-    if scan::first_delimiter(first).min(scan::first_delimiter(last)) < 8 {
+    if scan::hold_delimiter(first, last) {
         return false;
     }
     let from = out.len();
