@@ -61,6 +61,8 @@ impl Book {
                     self.again(from).await;
                     self.client.send_raw("1", &[(112, until)]).await;
                 }
+                // We were slow, on a busy machine, and are asked whether we are still there.
+                "1" => self.client.send_raw("0", &[(112, message.get(112))]).await,
                 "0" if message.get(112) == until => return,
                 "0" | "4" => {}
                 _ => panic!("{} {}", message.get(35), message.get(58)),
