@@ -1,6 +1,7 @@
 //! Commands that do one thing beside a running service and end.
 
 pub(crate) mod chain;
+mod deposit;
 pub(crate) mod doctor;
 pub(crate) mod execution;
 pub(crate) mod fix_session;

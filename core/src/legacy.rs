@@ -30,8 +30,9 @@ use self::strategy::{Offer, Verdict, Window, judge};
 pub use self::strategy::{Strategy, first_turn};
 use crate::context::now;
 use crate::engine::{Engine, EngineError, SubmitCommand};
+use crate::store::StoreError;
+use crate::store::intents::{self, Tenant};
 use crate::store::legacy::{self, ClaimedLegacyIntent, LegacyFilter, LegacyIntentRow, NewLegacyIntent, Turn};
-use crate::store::{StoreError, intents::Tenant};
 use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
 
 /// How long a turn may take before somebody else may begin it again.
@@ -196,7 +197,7 @@ async fn submission(
 ) -> Result<Option<Option<String>>, EngineError> {
     let mut conn = engine.pool().acquire().await?;
     let id = attempt_id(&order.intent_id, order.attempt);
-    Ok(legacy::find_submission(&mut conn, &order.tenant, &id).await?)
+    Ok(intents::find_submission(&mut conn, &order.tenant, &id).await?)
 }
 
 /// The first attempt carries the order's own id.

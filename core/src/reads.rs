@@ -8,7 +8,7 @@ use dvp_domain::time::Timestamp;
 
 use crate::engine::{Engine, EngineError};
 use crate::store::executions::{self, RefType};
-use crate::store::intents::Tenant;
+use crate::store::intents::{self, Tenant};
 use crate::store::reconcile;
 use crate::store::reports::{self, CurrencyTotal, Range, ReportedExecution};
 
@@ -51,7 +51,7 @@ impl Engine {
         intent_id: &str,
     ) -> Result<Option<IntentStatus>, EngineError> {
         let mut tx = self.pool().begin_with(SNAPSHOT).await?;
-        let Some(reference) = reports::find_reference(&mut tx, tenant, intent_id).await? else {
+        let Some(Some(reference)) = intents::find_submission(&mut tx, tenant, intent_id).await? else {
             return Ok(None);
         };
         let named = RefType::ExecutionId;

@@ -67,6 +67,13 @@ pub(crate) struct PartnerDeposit {
     pub name: String,
     #[arg(long, value_enum)]
     pub env: EnvArg,
+    #[command(flatten)]
+    pub deposit: DepositArgs,
+}
+
+/// Money that came in for somebody.
+#[derive(Debug, Args)]
+pub(crate) struct DepositArgs {
     /// The asset's symbol.
     #[arg(long)]
     pub asset: String,
@@ -89,7 +96,7 @@ fn account(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn amount(text: &str) -> Result<Minor, String> {
+fn amount(text: &str) -> Result<Minor, String> {
     match Minor::parse(text) {
         Ok(amount) if amount.is_zero() => Err("must be above zero".to_owned()),
         Ok(amount) => Ok(amount),

@@ -1,10 +1,9 @@
 //! `dvp provider …`
 
 use clap::{Args, Subcommand};
-use dvp_domain::money::Minor;
 
 use super::PlaceArgs;
-use super::partner::amount;
+use super::partner::DepositArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProviderCommand {
@@ -25,17 +24,8 @@ pub(crate) struct ProviderDeposit {
     /// The provider's id, as the configuration has it.
     #[arg(long)]
     pub provider: String,
-    /// The asset's symbol.
-    #[arg(long)]
-    pub asset: String,
-    /// In minor units.
-    #[arg(long, value_parser = amount)]
-    pub amount_minor: Minor,
-    /// What the deposit is called, once and for all: the bank's reference.
-    #[arg(long)]
-    pub id: String,
     #[command(flatten)]
-    pub place: PlaceArgs,
+    pub deposit: DepositArgs,
 }
 
 #[derive(Debug, Args)]

@@ -2,16 +2,13 @@
 
 use anyhow::bail;
 use dvp_core::keys::{self, Env};
-use dvp_core::store::balances;
 use dvp_core::store::intents::Tenant;
-use dvp_core::store::ledger::Deposited;
 use dvp_core::store::legacy;
 use dvp_core::store::partners::{self, PartnerRow};
 use dvp_domain::ledger::Owner;
 use serde_json::{Value, json};
-use sqlx::Connection as _;
 
-use super::named_partner;
+use super::{deposit, named_partner};
 use crate::access::Access;
 use crate::cli::{PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PlaceArgs};
 use crate::output::print;
@@ -48,20 +45,10 @@ async fn instruct(args: PartnerInstruct) -> anyhow::Result<()> {
 }
 
 async fn deposit(args: PartnerDeposit) -> anyhow::Result<()> {
-    let mut access = Access::open(&args.place).await?;
+    let mut access = Access::open(&args.deposit.place).await?;
     let partner = named_partner(&mut access.conn, &args.name).await?;
     let owner = Owner::Partner { id: partner.id.clone(), livemode: Env::from(args.env) == Env::Live };
-    let mut tx = access.conn.begin().await?;
-    let noted = balances::deposit(&mut tx, &args.id, &owner, &args.asset, args.amount_minor).await?;
-    tx.commit().await?;
-    let word = match noted {
-        Deposited::Posted => "posted",
-        Deposited::Repeated => "known already",
-        Deposited::Conflict => bail!("{} stands for another deposit", args.id),
-    };
-    let value = json!({"depositId": args.id, "partnerId": partner.id, "asset": args.asset,
-                       "amountMinor": args.amount_minor, "repeated": noted == Deposited::Repeated});
-    print(args.place.json, &value, || vec![format!("{}: {word}", args.id)])
+    deposit::post(&mut access, &args.deposit, &owner, ("partnerId", &partner.id)).await
 }
 
 async fn list(place: PlaceArgs) -> anyhow::Result<()> {

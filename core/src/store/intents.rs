@@ -43,6 +43,24 @@ pub(super) fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>
 
 // `offset 0` keeps the planner from turning a lookup a key into one walk through the whole index.
 
+/// What a submission under an id came to: `None` when there was none, else its reference, or no reference when it was
+/// rejected.
+pub async fn find_submission(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    intent_id: &str,
+) -> Result<Option<Option<String>>, StoreError> {
+    let row: Option<(Option<String>,)> = sqlx::query_as(
+        "select reference from intent where partner_id = $1 and livemode = $2 and intent_id = $3",
+    )
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .bind(intent_id)
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| row.0))
+}
+
 /// Which of the intent ids were used before, accepted or not.
 pub async fn list_used_ids(
     conn: &mut PgConnection,

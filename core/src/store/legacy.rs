@@ -308,24 +308,6 @@ pub async fn count(
     Ok(row.0)
 }
 
-/// What a submission under an id came to: `None` when there was none, else its reference, or no reference when it was
-/// rejected.
-pub async fn find_submission(
-    conn: &mut PgConnection,
-    tenant: &Tenant,
-    intent_id: &str,
-) -> Result<Option<Option<String>>, StoreError> {
-    let row: Option<(Option<String>,)> = sqlx::query_as(
-        "select reference from intent where partner_id = $1 and livemode = $2 and intent_id = $3",
-    )
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .bind(intent_id)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.map(|row| row.0))
-}
-
 /// Where a partner's outputs of an asset go.
 pub async fn find_instruction(
     conn: &mut PgConnection,

@@ -89,23 +89,6 @@ fn event_type(text: &str) -> Result<EventType, StoreError> {
     EventType::parse(text).ok_or_else(|| StoreError::corrupt("event", format_args!("type {text}")))
 }
 
-/// The reference of a tenant's accepted intent.
-pub async fn find_reference(
-    conn: &mut PgConnection,
-    tenant: &Tenant,
-    intent_id: &str,
-) -> Result<Option<String>, StoreError> {
-    let row: Option<(Option<String>,)> = sqlx::query_as(
-        "select reference from intent where partner_id = $1 and livemode = $2 and intent_id = $3",
-    )
-    .bind(&tenant.partner_id)
-    .bind(tenant.livemode)
-    .bind(intent_id)
-    .fetch_optional(conn)
-    .await?;
-    Ok(row.and_then(|row| row.0))
-}
-
 /// The feed's newest position.
 pub async fn load_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
     let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;

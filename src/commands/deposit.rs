@@ -1,0 +1,33 @@
+//! Money that came in for a partner or a provider: told once by its id, however often it is said.
+
+use anyhow::bail;
+use dvp_core::store::balances;
+use dvp_core::store::ledger::Deposited;
+use dvp_domain::ledger::Owner;
+use serde_json::json;
+use sqlx::Connection as _;
+
+use crate::access::Access;
+use crate::cli::DepositArgs;
+use crate::output::print;
+
+/// Posts the deposit for `owner`, whom the answer calls by the name and the value of `shown`.
+pub(super) async fn post(
+    access: &mut Access,
+    args: &DepositArgs,
+    owner: &Owner,
+    shown: (&str, &str),
+) -> anyhow::Result<()> {
+    let mut tx = access.conn.begin().await?;
+    let noted = balances::deposit(&mut tx, &args.id, owner, &args.asset, args.amount_minor).await?;
+    tx.commit().await?;
+    let word = match noted {
+        Deposited::Posted => "posted",
+        Deposited::Repeated => "known already",
+        Deposited::Conflict => bail!("{} stands for another deposit", args.id),
+    };
+    let (name, value) = shown;
+    let value = json!({"depositId": args.id, name: value, "asset": args.asset,
+                       "amountMinor": args.amount_minor, "repeated": noted == Deposited::Repeated});
+    print(args.place.json, &value, || vec![format!("{}: {word}", args.id)])
+}
