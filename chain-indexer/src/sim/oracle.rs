@@ -188,13 +188,19 @@ pub(super) fn final_is_gone(chain: &SimChain, cursor: &Cursor) -> bool {
     }
 }
 
+/// Another branch told the same of the fact's entity after it.
+const REPLACED: &str = "exists (
+    select from chain_fact other
+    where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
+      and other.id > chain_fact.id and other.consumed_at is not null) as replaced";
+
 /// What the workflow does: takes facts that are open.
 pub(super) async fn consume(pool: &PgPool, chain_id: u64, consumed: &mut Consumed) -> Result<(), Broken> {
-    let rows = sqlx::query(
+    let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
         "update chain_fact set consumed_at = now()
          where chain_id = $1 and consumed_at is null and retracted_at is null
-         returning id, block_hash, log_index",
-    )
+         returning id, block_hash, log_index, {REPLACED}"
+    )))
     .bind(chain_id.cast_signed())
     .fetch_all(pool)
     .await
@@ -203,10 +209,11 @@ pub(super) async fn consume(pool: &PgPool, chain_id: u64, consumed: &mut Consume
         let hash: Option<Vec<u8>> = row.get("block_hash");
         let place = (hash.map(|hash| B256::from_slice(&hash)), row.get::<Option<i64>, _>("log_index"));
         let place = (place.0, place.1.map(i64::cast_unsigned));
-        if consumed.values().any(|before| *before == place) {
+        let (id, replaced): (i64, bool) = (row.get("id"), row.get("replaced"));
+        if consumed.iter().any(|(before, there)| *there == place && !(*before == id && replaced)) {
             return Err(format!("a fact was given twice: {place:?}"));
         }
-        consumed.insert(row.get("id"), place);
+        consumed.insert(id, place);
     }
     Ok(())
 }
@@ -220,10 +227,11 @@ pub(super) async fn facts_are_final_or_retracted(
     consumed: &Consumed,
 ) -> Result<(), Broken> {
     let due = due(&locked(sim).chain, cursor)?;
-    let rows = sqlx::query(
-        "select id, block_hash, log_index, retracted_at is not null as retracted, consumed_at is not null as consumed
-         from chain_fact where chain_id = $1",
-    )
+    let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        "select id, block_hash, log_index, retracted_at is not null as retracted, consumed_at is not null as consumed,
+                {REPLACED}
+         from chain_fact where chain_id = $1"
+    )))
     .bind(cursor.chain_id.cast_signed())
     .fetch_all(pool)
     .await
@@ -240,7 +248,8 @@ pub(super) async fn facts_are_final_or_retracted(
             return Err(format!("two facts at {place:?}"));
         }
         ids.insert(row.get::<i64, _>("id"));
-        if !row.get::<bool, _>("consumed") && consumed.contains_key(&row.get::<i64, _>("id")) {
+        let (open, replaced): (bool, bool) = (!row.get::<bool, _>("consumed"), row.get("replaced"));
+        if open && !replaced && consumed.contains_key(&row.get::<i64, _>("id")) {
             return Err(format!("a consumed fact at {place:?} is open again"));
         }
     }

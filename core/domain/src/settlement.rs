@@ -340,19 +340,19 @@ impl State {
                 Step::quiet(Self::Completed { lock, offramp, payout, settle_tx, finality }, Vec::new())
             }
             (state, Happened::Refunded) => refunded(terms, state).ok_or(illegal)?,
+            (state, again @ (Happened::Locked { .. } | Happened::Settled { .. } | Happened::Anchored(_))) => {
+                moved(state, again).ok_or(illegal)?
+            }
             (
                 _,
                 Happened::LockDue
                 | Happened::CancelAsked
                 | Happened::DeadlinePassed { .. }
-                | Happened::Locked { .. }
                 | Happened::LockFailed { .. }
                 | Happened::Offramp { .. }
                 | Happened::Payout { .. }
                 | Happened::Withheld { .. }
-                | Happened::Filled
-                | Happened::Settled { .. }
-                | Happened::Anchored(_),
+                | Happened::Filled,
             ) => return Err(illegal),
         };
         Ok(step)
@@ -588,6 +588,33 @@ fn refunded(terms: &Terms, state: State) -> Option<Step> {
         | State::Failed { .. } => return None,
     };
     Some(Step::quiet(next, vec![Effect::Post(ledger::refunded(terms))]))
+}
+
+/// What the chain had told is told again of another transaction: a reorganization deeper than the confirmations took
+/// the first one away. The settlement goes on from where it is and names the transaction that stands. `None`: nothing
+/// of the kind had been told, or it is the same transaction.
+fn moved(mut state: State, again: Happened) -> Option<Step> {
+    match (&mut state, again) {
+        (
+            State::Converting { lock: Some(known), .. }
+            | State::Paying { lock: Some(known), .. }
+            | State::Releasing { lock: known, .. }
+            | State::Completed { lock: Some(known), .. }
+            | State::ConversionFailed { lock: Some(known), .. }
+            | State::PayoutFailed { lock: Some(known), .. },
+            Happened::Locked { lock, .. },
+        ) if known.tx_hash != lock.tx_hash => *known = Lock { refunded: known.refunded, ..lock },
+        (State::Completed { settle_tx: Some(known), .. }, Happened::Settled { tx_hash })
+            if *known != tx_hash =>
+        {
+            *known = tx_hash;
+        }
+        (State::Completed { finality: Some(known), .. }, Happened::Anchored(seen)) if *known != seen => {
+            *known = seen;
+        }
+        _ => return None,
+    }
+    Some(Step::quiet(state, Vec::new()))
 }
 
 #[cfg(test)]

@@ -245,6 +245,29 @@ fn funds_are_said_to_be_where_the_contract_says() {
 }
 
 #[test]
+fn a_transaction_that_a_deep_reorganization_replaced_is_named_anew() {
+    let terms = terms();
+    let seen = |tx: &str| Finality { tx_hash: tx.into(), contract_address: "0xc".into(), chain_id: 1 };
+    let completed = states().swap_remove(5);
+    let anchored = completed.step(&terms, Happened::Anchored(seen("0xa"))).unwrap().next;
+    assert!(anchored.clone().step(&terms, Happened::Anchored(seen("0xa"))).is_err(), "nothing new");
+    let relocked = Lock { tx_hash: "0xl2".into(), ..lock() };
+    let again = [
+        Happened::Locked { lock: relocked, at: LATER },
+        Happened::Settled { tx_hash: "0xs2".into() },
+        Happened::Anchored(seen("0xa2")),
+    ];
+    let last = again.into_iter().fold(anchored, |state, happened| {
+        let step = state.step(&terms, happened).unwrap();
+        assert!(step.events.is_empty() && step.effects.is_empty());
+        step.next
+    });
+    let State::Completed { lock: Some(lock), settle_tx, finality, .. } = last else { panic!("{last:?}") };
+    assert_eq!((lock.tx_hash.as_str(), settle_tx.as_deref()), ("0xl2", Some("0xs2")));
+    assert_eq!(finality, Some(seen("0xa2")));
+}
+
+#[test]
 fn the_receipt_hash_ignores_what_the_anchor_adds() {
     let done = LegDone { provider_reference: "bank".into(), occurred_at: NOW };
     let receipt = crate::receipt::issue(&terms(), Some(&done), &done, LATER);

@@ -269,7 +269,8 @@ async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) ->
 }
 
 /// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
-/// (by block hash and log index) are not given again; those that were taken back with their block count again.
+/// (by block hash and log index) are not given again; those that were taken back with their block count again, and are
+/// given again only where another branch told the same of their entity meanwhile.
 pub async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -284,7 +285,13 @@ pub async fn emit_facts(
              from chain_log
              where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
              order by block_number, log_index
-             on conflict on constraint chain_fact_log_key do update set retracted_at = null
+             on conflict on constraint chain_fact_log_key do update
+             set retracted_at = null,
+                 consumed_at = case when exists (
+                     select from chain_fact other
+                     where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
+                       and other.id > chain_fact.id and other.consumed_at is not null
+                 ) then null else chain_fact.consumed_at end
              where chain_fact.retracted_at is not null
              returning id, entity, kind, block_number, tx_hash
          )
