@@ -10,6 +10,8 @@
 //! - State at past blocks (`eth_call` at a block's hash) is lost over a restart unless it is told to keep it, and then
 //!   it is a whole copy per block: [`AnvilOptions::history_blocks`] bounds them.
 //! - A chain whose time was ahead of the clock falls back to the clock when it is loaded ([`go_on_from_latest`]).
+//! - A state written while its own clock made a block is torn in itself: [`miner`] is the clock instead. What is written
+//!   now and then beside the blocks can still be so, and counts only after a SIGKILL of anvil itself.
 //! - Transactions that wait for a block are not part of the state. Whoever sent them sends them again.
 //!
 //! The files, in `DIR/anvil`: `state.json` (anvil's), `state.good.json` (the last one that was complete),
@@ -34,6 +36,10 @@ use dvp_core::embedded::{EmbeddedError, orphan, random_hex};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use self::miner::Miner;
+
+mod miner;
+
 /// The chain id that wallets and tools know a development chain by.
 pub const CHAIN_ID: u64 = 31337;
 
@@ -46,7 +52,7 @@ const STOP_GRACE: Duration = Duration::from_secs(30);
 pub struct AnvilOptions {
     /// The state lives in `dir/anvil`; `None` is a chain that is gone when it stops.
     pub dir: Option<PathBuf>,
-    /// Time between blocks, to the millisecond; `None` makes one for each transaction.
+    /// Time between blocks; `None` makes one for each transaction.
     pub block_time: Option<Duration>,
     /// `safe` is so many blocks behind the head, `finalized` twice as many.
     pub slots_in_an_epoch: u64,
@@ -91,8 +97,9 @@ pub struct DevAccount {
 /// A running chain. Dropping it stops it, with its state written.
 #[derive(Debug)]
 pub struct Anvil {
-    // In the order they are dropped: no copy is made of a file that is being written for the last time, and the
-    // directory is ours until the program has ended.
+    // In the order they are dropped: no block is made while the state is written for the last time, no copy of the file
+    // either, and the directory is ours until the program has ended.
+    miner: Option<Miner>,
     _keeper: Option<Keeper>,
     server: Supervised,
     port: u16,
@@ -107,8 +114,9 @@ impl Anvil {
     /// [`EmbeddedError::InUse`] when another process runs the directory's chain, [`EmbeddedError::Missing`] when there
     /// is no anvil to run, and what its files or its log say.
     pub async fn start(options: AnvilOptions) -> Result<Self, EmbeddedError> {
+        let block_time = options.block_time;
         let anvil = tokio::task::spawn_blocking(move || Self::start_blocking(&options)).await??;
-        anvil.wait_until_ready().await
+        anvil.wait_until_ready(block_time).await
     }
 
     /// Over HTTP.
@@ -141,7 +149,10 @@ impl Anvil {
     /// # Errors
     /// [`EmbeddedError::WontStop`].
     pub async fn stop(self) -> Result<(), EmbeddedError> {
-        let Self { _keeper: keeper, server, _lock: lock, .. } = self;
+        let Self { miner, _keeper: keeper, server, _lock: lock, .. } = self;
+        if let Some(miner) = miner {
+            miner.stop().await;
+        }
         tokio::task::spawn_blocking(move || drop(keeper)).await?;
         let stopped = server.stop().await;
         drop(lock);
@@ -160,7 +171,14 @@ impl Anvil {
                     home.write("port", port.to_string().as_bytes())?;
                     let keeper = home.persistent.then(|| Keeper::start(&home.root, home.interval(options)));
                     let accounts = home.accounts()?;
-                    return Ok(Self { _keeper: keeper, server, port, accounts, _lock: home.lock });
+                    return Ok(Self {
+                        miner: None,
+                        _keeper: keeper,
+                        server,
+                        port,
+                        accounts,
+                        _lock: home.lock,
+                    });
                 }
                 // Somebody has the port that we had. Any other one is free.
                 Err(EmbeddedError::Exited { log_tail, .. })
@@ -174,7 +192,7 @@ impl Anvil {
     }
 
     /// Ready is who answers over the real port. Then the log, a line for each request, is turned off.
-    async fn wait_until_ready(mut self) -> Result<Self, EmbeddedError> {
+    async fn wait_until_ready(mut self, block_time: Option<Duration>) -> Result<Self, EmbeddedError> {
         let url = self.rpc_url().parse().expect("a loopback URL parses");
         let provider = ProviderBuilder::new().connect_http(url);
         let until = Instant::now() + READY_DEADLINE;
@@ -182,6 +200,7 @@ impl Anvil {
             if provider.get_chain_id().await.is_ok_and(|id| id == CHAIN_ID) {
                 let quiet = provider.raw_request::<_, ()>("anvil_setLoggingEnabled".into(), (false,)).await;
                 if quiet.is_ok() && go_on_from_latest(&provider).await.is_ok() {
+                    self.miner = block_time.map(|every| Miner::start(provider.erased(), every));
                     return Ok(self);
                 }
             }
@@ -283,9 +302,6 @@ impl Home {
         arg("--slots-in-an-epoch", &options.slots_in_an_epoch);
         arg("--config-out", &self.root.join("accounts.json").display());
         arg("--cache-path", &self.root.join("cache").display());
-        if let Some(time) = options.block_time {
-            arg("--block-time", &format!("{}.{:03}", time.as_secs(), time.subsec_millis()));
-        }
         let recent = options.slots_in_an_epoch.saturating_mul(2).saturating_add(8);
         if let Some(blocks) = options.history_blocks.or_else(|| self.persistent.then_some(recent)) {
             arg("--prune-history", &blocks);
@@ -296,6 +312,10 @@ impl Home {
             launch.args.push("--preserve-historical-states".into());
         } else {
             launch.remove_after = Some(self.root.clone());
+        }
+        if options.block_time.is_some() {
+            launch.args.push("--no-mining".into());
+            launch.settle = miner::SETTLE;
         }
         launch.args.extend(options.args.iter().map(Into::into));
         launch

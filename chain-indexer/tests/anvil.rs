@@ -205,6 +205,29 @@ async fn start_right_after_a_kill_has_everything() {
     assert_eq!(picture(&again).await, before);
 }
 
+/// anvil's own clock goes on while the state is written, and what it then makes is half of it in the file.
+#[tokio::test]
+async fn state_of_a_chain_under_load_has_every_transaction_that_it_has_the_effects_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let with_clock = || AnvilOptions { block_time: Some(Duration::from_millis(20)), ..in_dir(dir.path()) };
+    for _ in 0..8 {
+        let anvil = Anvil::start(with_clock()).await.unwrap();
+        let account = anvil.accounts()[0].address;
+        let until = Instant::now() + Duration::from_millis(300);
+        while Instant::now() < until {
+            let transaction = json!([{"from": account, "data": EMITS_A_LOG}]);
+            call(&anvil, "eth_sendTransaction", transaction).await;
+        }
+        anvil.stop().await.unwrap();
+        let again = Anvil::start(with_clock()).await.unwrap();
+        let nonce = call(&again, "eth_getTransactionCount", json!([account, "latest"])).await;
+        let logs = call(&again, "eth_getLogs", json!([{"fromBlock": "0x0"}])).await;
+        let logs = format!("{:#x}", logs.as_array().unwrap().len());
+        assert_eq!(nonce, json!(logs));
+        again.stop().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn kill_of_the_chain_itself_is_noticed_and_costs_only_what_was_not_written() {
     let dir = tempfile::tempdir().unwrap();

@@ -32,10 +32,11 @@ use std::time::{Duration, Instant};
 use super::EmbeddedError;
 use super::account::Account;
 
-/// `$1` signal, `$2` grace in tenths of a second, `$3` what to remove or nothing, then the program.
+/// `$1` signal, `$2` grace in tenths of a second, `$3` seconds to let the program settle before the signal, `$4` what to
+/// remove or nothing, then the program.
 const WATCHED: &str = r#"
-signal=$1 ticks=$2 remove=$3
-shift 3
+signal=$1 ticks=$2 settle=$3 remove=$4
+shift 4
 program=$$
 alive() {
     kill -0 "$program" || return 1
@@ -48,6 +49,7 @@ exec 3<&0 </dev/null
     word=
     read -r word <&3
     if [ "$word" != ended ]; then
+        [ "$settle" = 0 ] || sleep "$settle"
         kill -"$signal" "$program"
         while alive && [ "$ticks" -gt 0 ]; do
             sleep 0.1
@@ -100,6 +102,8 @@ pub struct Launch {
     pub run_as: Option<Account>,
     /// How it is asked to end.
     pub stop_signal: StopSignal,
+    /// What we asked of it last may take so long; only then is it asked to end. To the millisecond.
+    pub settle: Duration,
     /// How long it may take to end in good order; after that it is killed.
     pub grace: Duration,
     /// A directory that exists only for this program and goes when it has ended. Its owner must be `run_as`.
@@ -117,6 +121,7 @@ impl Launch {
             log: log.to_owned(),
             run_as: None,
             stop_signal: StopSignal::Interrupt,
+            settle: Duration::ZERO,
             grace: Duration::from_secs(10),
             remove_after: None,
         }
@@ -138,6 +143,7 @@ impl Launch {
         command
             .args(["-c", WATCHED, "dvp-watch", self.stop_signal.name()])
             .arg((self.grace.as_millis() / 100).to_string())
+            .arg(seconds(self.settle))
             .arg(self.remove_after.unwrap_or_default())
             .arg(&self.program)
             .args(&self.args)
@@ -160,11 +166,16 @@ impl Launch {
             pipe: child.stdin.take(),
             watcher: child.stdout.take(),
             child,
-            grace: self.grace,
+            grace: self.settle + self.grace,
             log: self.log,
             log_start,
         })
     }
+}
+
+/// For `sleep`.
+fn seconds(time: Duration) -> String {
+    if time.is_zero() { "0".to_owned() } else { format!("{}.{:03}", time.as_secs(), time.subsec_millis()) }
 }
 
 /// A running program and our hold on its life. Dropping it stops the program and waits for it.
