@@ -306,10 +306,10 @@ pub(crate) fn text<T: Serialize>(value: &T) -> String {
 }
 
 /// An answer with a JSON body.
-pub(crate) fn json(status: StatusCode, body: String) -> Response {
+pub(crate) fn json(status: StatusCode, body: impl Into<axum::body::Body>) -> Response {
     let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let fresh = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    (status, [kind, fresh], body).into_response()
+    (status, [kind, fresh], body.into()).into_response()
 }
 
 /// An answer that was stored.

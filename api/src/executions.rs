@@ -27,8 +27,8 @@ pub(crate) async fn show(
 ) -> Result<Response, ApiError> {
     let named = ref_type(&uri)?;
     let reference = possible(reference).ok_or(ApiError::ExecutionNotFound)?;
-    let found = api.engine.execution(&caller.tenant, named, &reference).await?;
-    found.map(|view| json(StatusCode::OK, text(&view))).ok_or(ApiError::ExecutionNotFound)
+    let found = api.engine.execution_text(&caller.tenant, named, &reference).await?;
+    found.map(|body| json(StatusCode::OK, body)).ok_or(ApiError::ExecutionNotFound)
 }
 
 pub(crate) async fn receipt(

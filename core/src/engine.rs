@@ -2,8 +2,9 @@
 //! itself.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use dvp_domain::intent::{IntentRequest, permit_defect};
 use dvp_domain::liquidity::Market;
 use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, firm, indicative};
@@ -19,6 +20,7 @@ use crate::chain::{ChainUnavailable, PermitNonces};
 use crate::context::{Context, now};
 use crate::fix::FixPart;
 use crate::liquidity::{PairAssets, PriceRequest};
+use crate::statuses::Status;
 use crate::store::events::{Filter, StoredEvent};
 use crate::store::executions::{self, RefType};
 use crate::store::idempotency::{self, RecordId, StoredResponse};
@@ -143,7 +145,7 @@ impl Engine {
 
     /// Candidates for a pair, best first. The context is kept under the requestId with the answer.
     pub async fn quote(&self, request: &IndicativeRequest<'_>) -> Result<Vec<Candidate>, EngineError> {
-        let started = std::time::Instant::now();
+        let started = Instant::now();
         let liquidity = &self.context.liquidity;
         let holdings = liquidity.balances().read(&self.pool).await?;
         let pair = PairAssets { input: request.input, output: request.output };
@@ -308,6 +310,33 @@ impl Engine {
         let mut conn = self.pool.acquire().await?;
         let found = executions::find_with_events(&mut conn, tenant, named, reference).await?;
         Ok(found.map(|(found, recorded)| status::view(&found.terms, &found.state, &recorded)))
+    }
+
+    /// The same as JSON, kept in memory for those who poll ([`crate::statuses`] says how old it may be).
+    pub async fn execution_text(
+        &self,
+        tenant: &Tenant,
+        named: RefType,
+        reference: &str,
+    ) -> Result<Option<Bytes>, EngineError> {
+        let statuses = self.writer.statuses();
+        let began = match statuses.find(&self.pool, tenant, named, reference).await {
+            Ok(kept) => return Ok(Some(kept)),
+            Err(began) => began,
+        };
+        let at = Instant::now();
+        let Some(view) = self.execution(tenant, named, reference).await? else { return Ok(None) };
+        let body = serde_json::to_vec(&view).map_err(|error| EngineError::Corrupt(error.to_string()))?;
+        let body = Bytes::from(body);
+        let status = Status {
+            tenant: tenant.clone(),
+            reference: view.reference.into(),
+            client_reference: view.client_reference.map(Into::into),
+            body: body.clone(),
+            at,
+        };
+        statuses.keep(began, status);
+        Ok(Some(body))
     }
 
     /// The receipt of a tenant's execution, with its finality once the anchor was seen.

@@ -4,7 +4,8 @@
 //! written; effects on the world outside (rails, chain) are rows first and are carried out by [`workflow`] and the
 //! chain side afterwards.
 //!
-//! Reading order: [`context`] what never changes, [`liquidity`] where prices come from, [`engine`] the door, [`writer`] the commit, [`workflow`] what
+//! Reading order: [`context`] what never changes, [`liquidity`] where prices come from, [`engine`] the door, [`writer`] the commit, `statuses` what is
+//! read from memory, [`workflow`] what
 //! happens after acceptance, [`rails`] the world outside, [`store`] all SQL.
 
 pub mod chain;
@@ -21,6 +22,7 @@ pub mod permit;
 pub mod rails;
 pub mod reads;
 pub mod secrets;
+mod statuses;
 pub mod store;
 pub mod webhooks;
 pub mod workflow;

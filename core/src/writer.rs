@@ -30,6 +30,7 @@ pub use self::unit::{
     Accepted, Change, Consumed, Done, IdempotencyPart, Outcome, RenderResponse, Submission, Unit, Work,
 };
 use crate::context::Context;
+use crate::statuses::Statuses;
 use crate::store::StoreError;
 
 /// How many units wait at most.
@@ -65,14 +66,21 @@ struct Waiting {
 #[derive(Clone)]
 pub struct Writer {
     queue: mpsc::Sender<Waiting>,
+    statuses: Arc<Statuses>,
 }
 
 impl Writer {
     /// Starts the writer on the current runtime. It ends when every handle is dropped, after the last unit.
     pub fn start(pool: PgPool, context: Arc<Context>) -> (Self, tokio::task::JoinHandle<()>) {
         let (queue, units) = mpsc::channel(QUEUE_UNITS);
-        let task = tokio::spawn(run(pool, context, units));
-        (Self { queue }, task)
+        let statuses = Arc::<Statuses>::default();
+        let place = Place { pool, context, statuses: Arc::clone(&statuses) };
+        let task = tokio::spawn(run(place, units));
+        (Self { queue, statuses }, task)
+    }
+
+    pub(crate) const fn statuses(&self) -> &Arc<Statuses> {
+        &self.statuses
     }
 
     /// Writes a unit, or says at once that the queue is full. Returns after the commit.
@@ -100,28 +108,34 @@ impl Writer {
     }
 }
 
-async fn run(pool: PgPool, context: Arc<Context>, mut units: mpsc::Receiver<Waiting>) {
-    let mut line = Line { pool: pool.clone(), open: None, wary: 0 };
+/// What a batch is decided by and written to.
+struct Place {
+    pool: PgPool,
+    context: Arc<Context>,
+    statuses: Arc<Statuses>,
+}
+
+async fn run(place: Place, mut units: mpsc::Receiver<Waiting>) {
+    let mut line = Line { open: None, wary: 0 };
     let mut gathered = Vec::with_capacity(BATCH_UNITS);
     while units.recv_many(&mut gathered, BATCH_UNITS).await > 0 {
         let batch = std::mem::take(&mut gathered);
         let work: Vec<&Unit> = batch.iter().map(|waiting| &waiting.unit).collect();
         let span = tracing::debug_span!("commit", units = work.len());
-        match line.commit(&context, &work).instrument(span).await {
+        match line.commit(&place, &work).instrument(span).await {
             Ok(done) => {
                 for (waiting, done) in batch.into_iter().zip(done) {
                     // A caller that went away has its outcome in the database.
                     let _ = waiting.reply.send(done);
                 }
             }
-            Err(failed) => one_by_one(&pool, &context, batch, &failed).await,
+            Err(failed) => one_by_one(&place, batch, &failed).await,
         }
     }
 }
 
 /// The writer's own connection: what it runs is prepared and planned once.
 struct Line {
-    pool: PgPool,
     open: Option<PgConnection>,
     /// How many more batches trust nothing.
     wary: u32,
@@ -131,50 +145,50 @@ impl Line {
     /// After an error the next batch begins on a new connection: what is left of the old one is not worth knowing.
     async fn commit(
         &mut self,
-        context: &Context,
+        place: &Place,
         units: &[&Unit],
     ) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
         let mut conn = match self.open.take() {
             Some(conn) => conn,
-            None => self.connect().await?,
+            None => connect(&place.pool).await?,
         };
         let trust = if self.wary == 0 { Trust::New } else { Trust::Nothing };
         self.wary = self.wary.saturating_sub(1);
-        let done = match batch::commit(&mut conn, context, units, trust).await {
+        let done = match batch::commit(&mut conn, place, units, trust).await {
             Err(error) if trust == Trust::New && batch::is_repeat(&error) => {
                 self.wary = WARY_BATCHES;
-                batch::commit(&mut conn, context, units, Trust::Nothing).await?
+                batch::commit(&mut conn, place, units, Trust::Nothing).await?
             }
             done => done?,
         };
         self.open = Some(conn);
         Ok(done)
     }
+}
 
-    /// Everything a batch reads it finds by key. The planner would weigh that against reading whole tables by what
-    /// it knew of them when the statement was prepared, which in a growing table is soon wrong.
-    async fn connect(&self) -> Result<PgConnection, StoreError> {
-        let by_key = [
-            ("enable_seqscan", "off"),
-            ("enable_hashjoin", "off"),
-            ("enable_mergejoin", "off"),
-            ("plan_cache_mode", "force_generic_plan"),
-            ("jit", "off"),
-        ];
-        let options = PgConnectOptions::clone(&self.pool.connect_options()).options(by_key);
-        Ok(PgConnection::connect_with(&options).await?)
-    }
+/// Everything a batch reads it finds by key. The planner would weigh that against reading whole tables by what it knew
+/// of them when the statement was prepared, which in a growing table is soon wrong.
+async fn connect(pool: &PgPool) -> Result<PgConnection, StoreError> {
+    let by_key = [
+        ("enable_seqscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("plan_cache_mode", "force_generic_plan"),
+        ("jit", "off"),
+    ];
+    let options = PgConnectOptions::clone(&pool.connect_options()).options(by_key);
+    Ok(PgConnection::connect_with(&options).await?)
 }
 
 /// Tries each unit of a failed batch alone, and once more when the failure may pass.
-async fn one_by_one(pool: &PgPool, context: &Context, batch: Vec<Waiting>, failed: &StoreError) {
+async fn one_by_one(place: &Place, batch: Vec<Waiting>, failed: &StoreError) {
     warn!(error = %failed, units = batch.len(), "batch failed; its units are tried one by one");
     for Waiting { unit, reply, span } in batch {
         let outcome = async {
-            let first = alone(pool, context, &unit).await;
+            let first = alone(place, &unit).await;
             let Err(WriteError::Store(again)) = first else { return first };
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let second = alone(pool, context, &unit).await;
+            let second = alone(place, &unit).await;
             if let Err(error) = &second {
                 error!(%error, first = %again, "unit failed");
             }
@@ -186,8 +200,8 @@ async fn one_by_one(pool: &PgPool, context: &Context, batch: Vec<Waiting>, faile
     }
 }
 
-async fn alone(pool: &PgPool, context: &Context, unit: &Unit) -> Result<Done, WriteError> {
-    let mut conn = pool.acquire().await.map_err(StoreError::from)?;
-    let mut done = batch::commit(&mut conn, context, &[unit], Trust::Nothing).await?;
+async fn alone(place: &Place, unit: &Unit) -> Result<Done, WriteError> {
+    let mut conn = place.pool.acquire().await.map_err(StoreError::from)?;
+    let mut done = batch::commit(&mut conn, place, &[unit], Trust::Nothing).await?;
     done.pop().ok_or(WriteError::Stopped)?
 }

@@ -10,7 +10,7 @@ use sqlx::{Connection as _, PgConnection};
 use super::rows::Rows;
 use super::submit::{self, Decided, Known};
 use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
-use super::{WriteError, claims, plan};
+use super::{Place, WriteError, claims, plan};
 use crate::context::{Context, now};
 use crate::fix::{FixPart, FixRows};
 use crate::store::balances::{self, BalanceKey};
@@ -37,10 +37,11 @@ pub(super) fn is_repeat(error: &StoreError) -> bool {
 /// Writes the units and returns each one's outcome. An error means that nothing was written.
 pub(super) async fn commit(
     conn: &mut PgConnection,
-    context: &Context,
+    place: &Place,
     units: &[&Unit],
     trust: Trust,
 ) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
+    let Place { context, statuses, .. } = place;
     let now = now();
     let mut tx = conn.begin().await?;
     let mut outcomes = claims::decide(&mut tx, units, trust).await?;
@@ -83,7 +84,11 @@ pub(super) async fn commit(
         fix::apply_parts(&mut tx, &parts).await?;
     }
     rows.write(&mut tx, &submit::intent_rows(&decided), &records).await?;
-    tx.commit().await?;
+    // Whoever can see the change must not be told the state before it: neither by the feed nor from memory.
+    let changing = statuses.changing(moved);
+    let committed = tx.commit().await;
+    drop(changing);
+    committed?;
     let after = rows.balances.iter().map(|(key, balance)| (key, balance.available));
     context.liquidity.balances().moved(after);
     Ok(done)

@@ -12,4 +12,5 @@ mod operations;
 mod pool;
 mod races;
 mod settling;
+mod statuses;
 mod writing;

@@ -1,0 +1,169 @@
+//! Rendered statuses of executions, kept in memory for those who poll: the one read that is repeated all the time.
+//!
+//! ```text
+//! writer ── before and after its commit ──────────────┐
+//! trigger on execution ── NOTIFY, with the commit ────┤ forgets
+//!                                                     v
+//! GET status ── kept? ── its bytes        missing: read, and kept unless something changed meanwhile
+//! ```
+//!
+//! How old may an answer be? Of this process's commits: not at all. From before a commit is sent until its outcome is
+//! known the execution is read from the database, and what was kept is forgotten before anybody is told. Of other
+//! processes' commits, an operator's SQL among them: as long as the notification is under way, and never older than
+//! [`BELIEVED`](shelf::BELIEVED). Notifications are delivered in the order of commits, so whoever notifies himself
+//! and hears it has heard of everything that was committed before he asked. That is done every [`BEAT`], and when
+//! the last question that came back was asked too long ago, for whatever reason, nothing is given from memory.
+//!
+//! What is not there is never kept: a new execution needs nobody to be told, and guessing fills nothing.
+
+mod shelf;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sqlx::postgres::{PgListener, PgNotification};
+use sqlx::{PgPool, query};
+use tokio::sync::OnceCell;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::warn;
+use uuid::Uuid;
+
+use self::shelf::Shelf;
+pub(crate) use self::shelf::{Status, Ticket};
+use crate::store::executions::RefType;
+use crate::store::intents::Tenant;
+
+/// Tells the references of changed executions, a line each; an empty payload stands for all.
+const CHANNEL: &str = "dvp_execution";
+/// How often we ask ourselves whether we still hear.
+const BEAT: Duration = Duration::from_millis(100);
+/// A question that takes so long does not come back.
+const BEAT_LIMIT: Duration = Duration::from_secs(5);
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+#[derive(Debug, Default)]
+pub(crate) struct Statuses {
+    shelf: Mutex<Shelf>,
+    listener: OnceCell<()>,
+}
+
+impl Statuses {
+    /// The status kept of a tenant's execution, or where its reading begins. The first call begins to listen.
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        pool: &PgPool,
+        tenant: &Tenant,
+        named: RefType,
+        name: &str,
+    ) -> Result<Bytes, Ticket> {
+        if !self.listener.initialized() {
+            let start = || async { drop(tokio::spawn(listen(pool.clone(), Arc::downgrade(self)))) };
+            self.listener.get_or_init(start).await;
+        }
+        self.shelf().find(tenant, named, name, Instant::now())
+    }
+
+    /// Keeps a status whose reading began with `began`.
+    pub(crate) fn keep(&self, began: Ticket, status: Status) {
+        self.shelf().keep(began, status);
+    }
+
+    /// Until the guard is dropped, which is when the outcome of the commit is known, these are not kept.
+    pub(crate) fn changing(self: &Arc<Self>, references: HashSet<String>) -> Changing {
+        self.shelf().begin(&references);
+        Changing { statuses: Arc::clone(self), references }
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, payload: &str) {
+        let mut shelf = self.shelf();
+        if payload.is_empty() {
+            shelf.forget_all();
+        }
+        for reference in payload.lines() {
+            shelf.forget(reference);
+        }
+    }
+}
+
+/// Executions whose change is on its way to the database.
+#[must_use]
+pub(crate) struct Changing {
+    statuses: Arc<Statuses>,
+    references: HashSet<String>,
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.statuses.shelf().end(&self.references);
+    }
+}
+
+/// Why changes are not heard of any more.
+#[derive(Debug, thiserror::Error)]
+enum Deaf {
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    #[error("the connection was lost")]
+    Lost,
+    #[error("the database does not answer")]
+    Silent,
+}
+
+/// Hears of changes as long as somebody asks for statuses.
+async fn listen(pool: PgPool, statuses: Weak<Statuses>) {
+    while statuses.strong_count() > 0 && !pool.is_closed() {
+        let failed = hear(&pool, &statuses).await;
+        let Some(statuses) = statuses.upgrade() else { return };
+        statuses.shelf().deaf();
+        if let Err(error) = failed {
+            warn!(%error, "nobody hears of changed executions; statuses are read from the database");
+        }
+        drop(statuses);
+        tokio::time::sleep(LISTEN_AGAIN).await;
+    }
+}
+
+/// Ends with an error when the connection is lost, and without one when nobody is left.
+async fn hear(pool: &PgPool, statuses: &Weak<Statuses>) -> Result<(), Deaf> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    // What is missed while connecting again must not go unnoticed: we begin anew instead.
+    listener.eager_reconnect(false);
+    let own = format!("dvp_beat_{}", Uuid::new_v4().simple());
+    listener.listen_all([CHANNEL, own.as_str()]).await?;
+    match statuses.upgrade() {
+        Some(statuses) => statuses.shelf().listen(),
+        None => return Ok(()),
+    }
+    let mut beat = interval(BEAT);
+    beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut asked = None;
+    loop {
+        let heard: Option<PgNotification> = tokio::select! {
+            heard = listener.try_recv() => Some(heard?.ok_or(Deaf::Lost)?),
+            _ = beat.tick() => None,
+        };
+        let Some(statuses) = statuses.upgrade() else { return Ok(()) };
+        match heard {
+            Some(heard) if heard.channel() == own => {
+                if let Some(asked) = asked.take() {
+                    statuses.shelf().heard(asked);
+                }
+            }
+            Some(heard) => statuses.forget(heard.payload()),
+            None if asked.is_none() => {
+                asked = Some(Instant::now());
+                drop(statuses);
+                let question = query("select pg_notify($1, '')").bind(&own).execute(&mut listener);
+                timeout(BEAT_LIMIT, question).await.map_err(|_| Deaf::Silent)??;
+            }
+            // The last question is still under way.
+            None => {}
+        }
+    }
+}

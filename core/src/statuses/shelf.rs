@@ -1,0 +1,245 @@
+//! What is kept of rendered statuses, and when it may be given: pure, on times and changes that are handed in.
+//!
+//! Invariants:
+//! - a status is put in only when nothing about its execution changed since its reading began ([`Ticket`]);
+//! - while an execution is being changed nothing of it is given or put in;
+//! - what is given holds everything that others had committed [`BELIEVED`] ago or earlier, and was read [`KEPT`] ago at
+//!   most: that is no promise, but the end of any mistake;
+//! - it takes at most [`BYTES_MAX`] and a fixed number of notes, whatever is asked for.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::store::executions::RefType;
+use crate::store::intents::Tenant;
+
+/// How long ago everything may have been heard last.
+pub(super) const BELIEVED: Duration = Duration::from_millis(500);
+/// How long a status is kept.
+const KEPT: Duration = Duration::from_secs(30);
+/// What is kept takes no more, entries and their names together.
+const BYTES_MAX: usize = 64 << 20;
+/// What an entry takes beside its texts, roughly.
+const ENTRY_BYTES: usize = 512;
+/// How many changes are remembered one by one, twice.
+const CHANGES_MAX: usize = 8192;
+
+/// When a reading began, in changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub(crate) struct Ticket(u64);
+
+/// A rendered status and whose it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Status {
+    pub(crate) tenant: Tenant,
+    pub(crate) reference: Arc<str>,
+    pub(crate) client_reference: Option<Arc<str>>,
+    pub(crate) body: Bytes,
+    /// When it was read.
+    pub(crate) at: Instant,
+}
+
+impl Status {
+    fn bytes(&self) -> usize {
+        let named = self.client_reference.as_ref().map_or(0, |name| name.len());
+        ENTRY_BYTES
+            .saturating_add(self.body.len())
+            .saturating_add(self.reference.len().saturating_add(named).saturating_mul(2))
+    }
+}
+
+/// Statuses that came in or were asked for at about the same time.
+#[derive(Debug, Default)]
+struct Generation {
+    statuses: HashMap<Arc<str>, Status>,
+    /// References by the callers' own names.
+    named: HashMap<Tenant, HashMap<Arc<str>, Arc<str>>>,
+    bytes: usize,
+}
+
+impl Generation {
+    fn find(&self, tenant: &Tenant, named: RefType, name: &str) -> Option<&Status> {
+        let reference = match named {
+            RefType::ExecutionId => name,
+            RefType::ClientReference => self.named.get(tenant)?.get(name)?,
+        };
+        self.statuses.get(reference).filter(|status| status.tenant == *tenant)
+    }
+
+    fn put(&mut self, status: Status) {
+        self.take(&status.reference);
+        self.bytes = self.bytes.saturating_add(status.bytes());
+        if let Some(name) = &status.client_reference {
+            let of_tenant = self.named.entry(status.tenant.clone()).or_default();
+            of_tenant.insert(Arc::clone(name), Arc::clone(&status.reference));
+        }
+        self.statuses.insert(Arc::clone(&status.reference), status);
+    }
+
+    fn take(&mut self, reference: &str) -> Option<Status> {
+        let status = self.statuses.remove(reference)?;
+        self.bytes = self.bytes.saturating_sub(status.bytes());
+        if let Some(name) = &status.client_reference
+            && let Some(of_tenant) = self.named.get_mut(&status.tenant)
+        {
+            of_tenant.remove(name);
+            if of_tenant.is_empty() {
+                self.named.remove(&status.tenant);
+            }
+        }
+        Some(status)
+    }
+}
+
+/// The last changes: which execution, and how many changes there had been then.
+#[derive(Debug, Default)]
+struct Changes {
+    count: u64,
+    recent: HashMap<Arc<str>, u64>,
+    older: HashMap<Arc<str>, u64>,
+    /// Up to this one it is not known any more what changed.
+    forgotten: u64,
+}
+
+impl Changes {
+    fn note(&mut self, reference: &str) {
+        self.count = self.count.saturating_add(1);
+        if self.recent.len() >= CHANGES_MAX {
+            let dropped = mem::replace(&mut self.older, mem::take(&mut self.recent));
+            self.forgotten = dropped.into_values().max().unwrap_or_default().max(self.forgotten);
+        }
+        self.recent.insert(reference.into(), self.count);
+    }
+
+    fn note_all(&mut self) {
+        self.count = self.count.saturating_add(1);
+        self.forgotten = self.count;
+        self.recent.clear();
+        self.older.clear();
+    }
+
+    fn any_since(&self, ticket: Ticket, reference: &str) -> bool {
+        let last = self.recent.get(reference).or_else(|| self.older.get(reference));
+        ticket.0 < self.forgotten || last.is_some_and(|at| *at > ticket.0)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shelf {
+    /// Whether changes of other processes are heard of at all.
+    listening: bool,
+    /// Everything committed by then was heard of.
+    heard: Option<Instant>,
+    changes: Changes,
+    /// Executions this process is changing, and how many times at once.
+    changing: HashMap<Arc<str>, usize>,
+    fresh: Generation,
+    /// Goes when the fresh generation has half the room; what is asked for until then is moved over.
+    ageing: Generation,
+}
+
+impl Shelf {
+    pub(super) fn find(
+        &mut self,
+        tenant: &Tenant,
+        named: RefType,
+        name: &str,
+        now: Instant,
+    ) -> Result<Bytes, Ticket> {
+        let ticket = Ticket(self.changes.count);
+        let within = |limit: Duration, at: Instant| now.saturating_duration_since(at) <= limit;
+        if !self.heard.is_some_and(|at| within(BELIEVED, at)) {
+            return Err(ticket);
+        }
+        if let Some(status) = self.fresh.find(tenant, named, name) {
+            return if within(KEPT, status.at) { Ok(status.body.clone()) } else { Err(ticket) };
+        }
+        let Some(status) = self.ageing.find(tenant, named, name) else { return Err(ticket) };
+        if !within(KEPT, status.at) {
+            return Err(ticket);
+        }
+        let (reference, body) = (Arc::clone(&status.reference), status.body.clone());
+        if let Some(status) = self.ageing.take(&reference) {
+            self.put(status);
+        }
+        Ok(body)
+    }
+
+    /// Keeps what was read since `began`, unless it may be out of date already.
+    pub(super) fn keep(&mut self, began: Ticket, status: Status) {
+        let changed = self.changes.any_since(began, &status.reference);
+        if self.listening && !changed && !self.changing.contains_key(&status.reference) {
+            self.ageing.take(&status.reference);
+            self.put(status);
+        }
+    }
+
+    fn put(&mut self, status: Status) {
+        if self.fresh.bytes.saturating_add(status.bytes()) > BYTES_MAX / 2 {
+            self.ageing = mem::take(&mut self.fresh);
+        }
+        // What does not fit an empty half is not kept.
+        if status.bytes() <= BYTES_MAX / 2 {
+            self.fresh.put(status);
+        }
+    }
+
+    pub(super) fn forget(&mut self, reference: &str) {
+        self.changes.note(reference);
+        self.fresh.take(reference);
+        self.ageing.take(reference);
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        self.changes.note_all();
+        (self.fresh, self.ageing) = Default::default();
+    }
+
+    /// Somebody begins to change executions.
+    pub(super) fn begin(&mut self, references: &HashSet<String>) {
+        for reference in references {
+            self.forget(reference);
+            let count = self.changing.entry(reference.as_str().into()).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    /// The change is committed, or will not be.
+    pub(super) fn end(&mut self, references: &HashSet<String>) {
+        for reference in references {
+            self.forget(reference);
+            if let Some(count) = self.changing.get_mut(reference.as_str()) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.changing.remove(reference.as_str());
+                }
+            }
+        }
+    }
+
+    /// From now on changes are heard of. What was read before might have missed one.
+    pub(super) fn listen(&mut self) {
+        self.forget_all();
+        self.listening = true;
+        self.heard = None;
+    }
+
+    pub(super) fn heard(&mut self, until: Instant) {
+        if self.listening {
+            self.heard = Some(until);
+        }
+    }
+
+    pub(super) fn deaf(&mut self) {
+        self.listening = false;
+        self.heard = None;
+        self.forget_all();
+    }
+}
+
+#[cfg(test)]
+mod tests;
