@@ -13,6 +13,7 @@ use crate::keys::KeyCache;
 use crate::limit::Limiter;
 use crate::load::{Limits, Load};
 use crate::nonces::Nonces;
+use crate::once::KeysSeen;
 
 /// The service's clock, as signatures and deadlines are checked against it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -24,6 +25,7 @@ pub struct Api {
     pub(crate) keys: Arc<KeyCache>,
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) nonces: Arc<Nonces>,
+    pub(crate) keys_seen: Arc<KeysSeen>,
     pub(crate) load: Arc<Load>,
     pub(crate) feed: Arc<FeedWatch>,
     /// Where webhooks may lead.
@@ -55,6 +57,7 @@ impl Api {
             keys: Arc::default(),
             limiter: Arc::default(),
             nonces: Arc::default(),
+            keys_seen: Arc::default(),
             load: Arc::default(),
             feed: Arc::default(),
             webhooks: Arc::default(),

@@ -19,7 +19,7 @@ use tracing::Span;
 use crate::app::Api;
 use crate::error::{ApiError, text};
 use crate::legacy;
-use crate::once::{Once, answer};
+use crate::once::{Once, Stopped, Unasked, answer};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -44,10 +44,22 @@ struct RejectedView<'a> {
     reason: &'static str,
 }
 
-pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Response, ApiError> {
+pub(crate) async fn create(State(api): State<Api>, Unasked(once): Unasked) -> Result<Response, Stopped> {
     if legacy::intents::is_older(&once.body) {
-        return legacy::intents::create(&api, once).await;
+        once.ask(&api).await?;
+        return Ok(legacy::intents::create(&api, once).await?);
     }
+    once.ask_if_seen(&api).await?;
+    match submit(&api, &once).await {
+        Ok(answer) => Ok(answer),
+        Err(error) => {
+            once.ask(&api).await?;
+            Err(error.into())
+        }
+    }
+}
+
+async fn submit(api: &Api, once: &Once) -> Result<Response, ApiError> {
     let request = parse::intent(&once.body, api.now())?;
     Span::current().record("intent_id", &request.intent_id);
     let idempotency = Some(once.part(Arc::new(render)));

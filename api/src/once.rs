@@ -2,6 +2,14 @@
 //!
 //! The record and the work are one transaction of the engine; this module makes the key, the fingerprint, and the
 //! answer from what the engine found. Requests that fail before the engine leave no record.
+//!
+//! An answer that was given is given again whatever stands in the way now. Most requests are no repeats, and the writer
+//! finds those that are: a submission is looked up beforehand only when its key was seen here a while ago, and
+//! afterwards when it failed ([`Unasked`]).
+
+use std::collections::HashSet;
+use std::mem;
+use std::sync::{Mutex, PoisonError};
 
 use axum::Extension;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -53,6 +61,20 @@ impl FromRequest<Api> for Once {
     type Rejection = Stopped;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
+        let Unasked(once) = Unasked::from_request(request, api).await?;
+        once.ask(api).await?;
+        Ok(once)
+    }
+}
+
+/// A write of which nobody has looked yet whether it was answered before. Whoever refuses it has to [`ask`](Once::ask)
+/// first.
+pub(crate) struct Unasked(pub(crate) Once);
+
+impl FromRequest<Api> for Unasked {
+    type Rejection = Stopped;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
         let (mut parts, body) = request.into_parts();
         let Extension(caller) = Extension::<Caller>::from_request_parts(&mut parts, api)
             .await
@@ -64,7 +86,7 @@ impl FromRequest<Api> for Once {
             .map_err(|_| ApiError::IdempotencyKeyInvalid("the body is not valid JSON"))?;
         let method = parts.method.as_str();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let once = Self {
+        let once = Once {
             id: RecordId {
                 partner_id: caller.tenant.partner_id.clone(),
                 livemode: caller.tenant.livemode,
@@ -76,15 +98,25 @@ impl FromRequest<Api> for Once {
             caller,
             body,
         };
-        match api.engine.find_answer(&once.id).await.map_err(ApiError::from)? {
-            Some(record) if record.fingerprint == once.fingerprint => Err(Stopped::Answered(record.response)),
-            Some(_) => Err(ApiError::IdempotencyKeyConflict.into()),
-            None => Ok(once),
-        }
+        Ok(Self(once))
     }
 }
 
 impl Once {
+    /// Stops what was answered before.
+    pub(crate) async fn ask(&self, api: &Api) -> Result<(), Stopped> {
+        match api.engine.find_answer(&self.id).await.map_err(ApiError::from)? {
+            Some(record) if record.fingerprint == self.fingerprint => Err(Stopped::Answered(record.response)),
+            Some(_) => Err(ApiError::IdempotencyKeyConflict.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops what was answered before if it is likely to have been.
+    pub(crate) async fn ask_if_seen(&self, api: &Api) -> Result<(), Stopped> {
+        if api.keys_seen.note(self.id.key) { self.ask(api).await } else { Ok(()) }
+    }
+
     /// What the engine stores with the work: `render` makes the answer of its outcome.
     pub(crate) fn part(&self, render: RenderResponse) -> IdempotencyPart {
         IdempotencyPart { id: self.id.clone(), fingerprint: self.fingerprint, render }
@@ -93,6 +125,28 @@ impl Once {
     /// As [`part`](Self::part), for an answer that is known beforehand.
     pub(crate) fn part_with(&self, answer: StoredResponse) -> IdempotencyPart {
         self.part(std::sync::Arc::new(move |_| answer.clone()))
+    }
+}
+
+/// How many idempotency keys are remembered, twice.
+const SEEN_MAX: usize = 1 << 16;
+
+/// Idempotency keys of a while: a hint where to look, for the writer finds every repeat. One that it has to find makes
+/// it look for repeats in what follows too, so that a partner's retries are better kept from it.
+#[derive(Default)]
+pub(crate) struct KeysSeen {
+    memory: Mutex<(HashSet<Uuid>, HashSet<Uuid>)>,
+}
+
+impl KeysSeen {
+    /// Remembers a key. `true`: it was seen before.
+    fn note(&self, key: Uuid) -> bool {
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let (recent, older) = &mut *memory;
+        if recent.len() >= SEEN_MAX {
+            *older = mem::take(recent);
+        }
+        !recent.insert(key) || older.contains(&key)
     }
 }
 
@@ -185,6 +239,22 @@ mod tests {
         ] {
             assert_eq!(parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_key_is_remembered_for_as_many_others_as_there_is_room_for() {
+        let keys = KeysSeen::default();
+        let key = |n: usize| Uuid::from_u128(u128::try_from(n).unwrap());
+        for n in 0..=SEEN_MAX {
+            assert!(!keys.note(key(n)));
+        }
+        assert!(keys.note(key(0)) && keys.note(key(SEEN_MAX)));
+        for n in 0..3 * SEEN_MAX {
+            keys.note(key(SEEN_MAX + 1 + n));
+        }
+        assert!(!keys.note(key(1)));
+        let memory = keys.memory.lock().unwrap();
+        assert!(memory.0.len() <= SEEN_MAX && memory.1.len() <= SEEN_MAX);
     }
 
     #[test]

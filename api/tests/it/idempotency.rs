@@ -43,6 +43,9 @@ async fn the_same_request_is_answered_byte_for_byte_and_done_once() {
         let first = house.send(&call).await;
         assert_eq!(first.header("x-idempotency-replayed"), None);
         assert_replay(&first, &house.send(&again(&house, &call)).await);
+        // Which has not seen the key.
+        let elsewhere = house.another_process();
+        assert_replay(&first, &house.send_to(elsewhere, &again(&house, &call)).await);
         let upper = call.header("X-Idempotency-Key").to_uppercase();
         assert_replay(&first, &house.send(&again(&house, &call).with("X-Idempotency-Key", &upper)).await);
     }
@@ -131,14 +134,35 @@ async fn a_replay_after_the_deadline_is_the_original_answer() {
     first.ok(202);
     // What would refuse a new submission does not touch a replay: the permit's nonce is used, the deadline passed.
     house.set_next_nonce(9);
+    let elsewhere = house.another_process();
+    assert_replay(&first, &house.send_to(elsewhere, &again(&house, &call)).await);
     let later = house.pass(2 * 3600);
     assert_replay(&first, &house.send(&call.clone().signed(&house.acme, later)).await);
+    let elsewhere = house.another_process();
+    assert_replay(&first, &house.send_to(elsewhere, &call.clone().signed(&house.acme, later)).await);
     let expired = "update idempotency set accepted_at = now() - interval '25 hours'";
     sqlx::query(expired).execute(house.pool()).await.unwrap();
     // After the retention it is a new request.
     let message =
         house.send(&call.clone().signed(&house.acme, later)).await.refused(400, "INVALID_PARAMETER");
     assert_eq!(message, "deadline: has passed");
+}
+
+#[tokio::test]
+async fn a_conflict_comes_before_whatever_else_is_wrong_with_an_intent() {
+    let house = House::new().await;
+    let key = "6f1e2d3c-aaaa-4000-8000-00000000000b";
+    house.send(&house.intent(&house.acme, &order()).with("X-Idempotency-Key", key)).await.ok(202);
+    let used_nonce = changed(order(), "/permit/nonce", Some(json!("5")));
+    for other in
+        [json!({}), json!({"pair": "USDC/USD"}), changed(order(), "/user", None), used_nonce, order()]
+    {
+        let call = house.intent(&house.acme, &other).with("X-Idempotency-Key", key);
+        for door in [house.router(), house.another_process()] {
+            let call = again(&house, &call);
+            house.send_to(door, &call).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
