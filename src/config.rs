@@ -15,7 +15,9 @@ use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
 use self::chain::ChainSection;
-use self::doors::{ApiSection, FixSection, MetricsSection, RailsSection, SettlementSection, WebhooksSection};
+use self::doors::{
+    ApiSection, BankSection, FixSection, MetricsSection, RailsSection, SettlementSection, WebhooksSection,
+};
 use self::market::{AssetSection, LiquiditySection, PairSection};
 use self::value::Secret;
 
@@ -34,6 +36,7 @@ pub(crate) struct Config {
     pub webhooks: WebhooksSection,
     pub settlement: Option<SettlementSection>,
     pub rails: Option<RailsSection>,
+    pub bank: Option<BankSection>,
     #[serde(default)]
     pub chains: Vec<ChainSection>,
     #[serde(default)]
@@ -99,6 +102,9 @@ impl Config {
         chain::check_all(&config.chains)?;
         let chains: HashSet<&str> = config.chains.iter().map(|chain| chain.name.as_str()).collect();
         market::check(&config.assets, &config.pairs, &config.liquidity, &chains)?;
+        if let Some(bank) = &config.bank {
+            bank.check()?;
+        }
         if let Some(settlement) = &config.settlement {
             let (fill, refund) = (settlement.fill_window.0, settlement.timelock.0);
             ensure!(fill < refund, "settlement.fill_window must be shorter than settlement.timelock");

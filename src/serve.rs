@@ -63,7 +63,7 @@ async fn start(config: &Config) -> anyhow::Result<Started> {
     let chains = chains(config)?;
     let context = market::context(config, &chains, &pool, vault)?;
     context.liquidity.refresh().await;
-    let service = Service::start(pool.clone(), parts(config, context, chains, &pool)?).await?;
+    let service = Service::start(pool.clone(), parts(config, context, chains, &pool).await?).await?;
     info!(roles = ?config.roles, http = ?service.http, fix = ?service.fix, fix_tls = ?service.fix_tls, "ready");
     Ok(Started { service, pool, _metrics: metrics })
 }
@@ -95,19 +95,23 @@ fn chains(config: &Config) -> anyhow::Result<Vec<ChainParts>> {
     config.chains.iter().map(parts).collect()
 }
 
-fn parts(
+async fn parts(
     config: &Config,
     context: dvp_core::context::Context,
     chains: Vec<ChainParts>,
     pool: &PgPool,
 ) -> anyhow::Result<ServiceConfig> {
     let has = |role| config.roles.contains(&role);
+    let worker = match has(Role::Worker) {
+        true => Some(doors::worker(config, pool).await?),
+        false => None,
+    };
     Ok(ServiceConfig {
         context,
         chains,
         rest: has(Role::Api).then(|| doors::rest(config)).transpose()?,
         fix: has(Role::Fix).then(|| doors::fix(config)).transpose()?,
         indexer: has(Role::Indexer),
-        worker: has(Role::Worker).then(|| doors::worker(config, pool)).transpose()?,
+        worker,
     })
 }

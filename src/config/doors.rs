@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::ensure;
+use dvp_core::rails::iso20022::instruction::Debtor;
+use dvp_core::rails::iso20022::text::is_bic;
 use serde::Deserialize;
 
 use super::value::Span;
@@ -73,13 +76,50 @@ pub(crate) struct SettlementSection {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RailsSection {
-    pub offramp: RailKind,
-    pub payout: RailKind,
+    pub offramp: OfframpKind,
+    pub payout: PayoutKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum RailKind {
+pub(crate) enum OfframpKind {
     /// Moves no money: it keeps books of its own in the database and misbehaves on request.
     Simulated,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PayoutKind {
+    /// As the offramp's.
+    Simulated,
+    /// ISO 20022 files in the folder of the section `[bank]`.
+    BankFiles,
+}
+
+/// The bank that pays out.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BankSection {
+    /// Shared with it; every process with the role worker must see the same.
+    pub folder: PathBuf,
+    /// What is paid from, one a currency.
+    pub accounts: Vec<Debtor>,
+}
+
+impl BankSection {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        ensure!(!self.accounts.is_empty(), "bank.accounts names none");
+        for (n, account) in self.accounts.iter().enumerate() {
+            let at = format!("bank.accounts[{n}]");
+            let upper =
+                |text: &str, length| text.len() == length && text.bytes().all(|b| b.is_ascii_uppercase());
+            ensure!(upper(&account.currency, 3), "{at}.currency: {} is no ISO 4217 code", account.currency);
+            ensure!(upper(&account.country, 2), "{at}.country: {} is no ISO 3166 code", account.country);
+            ensure!(is_bic(&account.bic), "{at}.bic: {} is no BIC", account.bic);
+            ensure!(!account.name.is_empty() && !account.account.is_empty(), "{at} needs name and account");
+            let before = self.accounts.iter().take(n).any(|other| other.currency == account.currency);
+            ensure!(!before, "{at}.currency: {} is there twice", account.currency);
+        }
+        Ok(())
+    }
 }

@@ -9,6 +9,7 @@ use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::SystemNames;
 use dvp_api::{Limits, WebhookRules};
 use dvp_core::rails::Rail;
+use dvp_core::rails::iso20022::BankFiles;
 use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::store::PgPool;
 use dvp_fix_gateway::DoorConfig;
@@ -17,8 +18,8 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
 use crate::config::Config;
-use crate::config::doors::{FixTlsSection, RailKind};
-use crate::service::{FixParts, Rails, RestParts, WorkerParts};
+use crate::config::doors::{FixTlsSection, OfframpKind, PayoutKind};
+use crate::service::{BankParts, FixParts, Rails, RestParts, WorkerParts};
 
 pub(super) fn rest(config: &Config) -> anyhow::Result<RestParts> {
     let api = config.api.as_ref().context("the role api needs the section [api]")?;
@@ -59,11 +60,20 @@ fn fix_door(section: &FixTlsSection) -> anyhow::Result<DoorConfig> {
     Ok(DoorConfig { tls: Some(Arc::new(Tls::load(files)?)), ..DoorConfig::default() })
 }
 
-pub(super) fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<WorkerParts> {
+pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<WorkerParts> {
     let rails = config.rails.as_ref().context("the role worker needs the section [rails]")?;
-    let rail = |kind| -> Arc<dyn Rail> {
-        match kind {
-            RailKind::Simulated => Arc::new(SimulatedRails::new(pool.clone())),
+    let simulated = || Arc::new(SimulatedRails::new(pool.clone()));
+    let offramp: Arc<dyn Rail> = match rails.offramp {
+        OfframpKind::Simulated => simulated(),
+    };
+    let (payout, bank): (Arc<dyn Rail>, _) = match rails.payout {
+        PayoutKind::Simulated => (simulated(), None),
+        PayoutKind::BankFiles => {
+            let bank =
+                config.bank.as_ref().context("rails.payout = \"bank_files\" needs the section [bank]")?;
+            let files = BankFiles::open(pool.clone(), &bank.folder, bank.accounts.clone()).await;
+            let files = files.with_context(|| format!("bank.folder {}", bank.folder.display()))?;
+            (Arc::new(files.clone()), Some(BankParts { files, simulated: None }))
         }
     };
     let authorities = match &config.webhooks.ca {
@@ -71,8 +81,8 @@ pub(super) fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<WorkerPar
         None => Vec::new(),
     };
     Ok(WorkerParts {
-        rails: Rails { offramp: rail(rails.offramp), payout: rail(rails.payout) },
-        bank: None,
+        rails: Rails { offramp, payout },
+        bank,
         delivery: DeliveryConfig { reach: reach(config), authorities, ..DeliveryConfig::default() },
     })
 }

@@ -11,7 +11,7 @@ use dvp_core::liquidity::{
     HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, PoolConfig,
     ReferenceSource,
 };
-use dvp_core::rails::simulated;
+use dvp_core::rails::{iso20022, simulated};
 use dvp_core::secrets::Vault;
 use dvp_core::store::PgPool;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
@@ -19,7 +19,7 @@ use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::pricing::FeeSchedule;
 
 use crate::config::Config;
-use crate::config::doors::RailKind;
+use crate::config::doors::PayoutKind;
 use crate::config::market::{AssetSection, ExternalSection, PairSection, ProviderSection};
 use crate::config::value::Span;
 use crate::service::ChainParts;
@@ -33,8 +33,9 @@ pub(super) fn context(
     let settlement = config.settlement.as_ref().context("there is no section [settlement]")?;
     let rails = config.rails.as_ref().context("there is no section [rails]")?;
     let registry = registry(config)?;
-    let (payout_provider, rest_millis) = match rails.payout {
-        RailKind::Simulated => (simulated::PROVIDER, simulated::rest_millis),
+    let (payout_provider, rest_millis): (_, fn(&str) -> i64) = match rails.payout {
+        PayoutKind::Simulated => (simulated::PROVIDER, simulated::rest_millis),
+        PayoutKind::BankFiles => (iso20022::PROVIDER, |_| 0),
     };
     Ok(Context {
         liquidity: Arc::new(liquidity(config, &registry, chains, pool)?),

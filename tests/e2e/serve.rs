@@ -14,6 +14,7 @@ use alloy::signers::local::PrivateKeySigner;
 use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
 use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
 use dvp_core::embedded::{TestDatabase, random_hex};
+use dvp_core::rails::iso20022::bank::Bank;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
@@ -168,6 +169,32 @@ spread_bps = 10
         String::from_utf8(output.stderr).unwrap()
     }
 
+    /// The schema, a partner with a key, and what the provider may pay from. Returns the key.
+    fn furnish(&self) -> Value {
+        self.said(&["migrate"]);
+        self.said(&["partner", "create", "--name", "acme", "--tier", "enterprise"]);
+        let deposit = ["provider", "deposit", "--provider", "north", "--asset", "USD", "--id", "wire-1"];
+        let deposit = [&deposit[..], &["--amount-minor", "1000000"]].concat();
+        assert_eq!(self.said(&deposit)["repeated"], false);
+        assert_eq!(self.said(&deposit)["repeated"], true);
+        self.said(&["key", "issue", "--partner", "acme", "--env", "test"])
+    }
+
+    /// What a sandbox's ready file would say.
+    fn seen_by_a_partner(&self, http: SocketAddr, keys: &Value) -> Value {
+        let (deployment, wallet) = (&self.deployment, &self.wallet);
+        json!({
+            "http": format!("http://{http}"),
+            "partner": {"apiKey": keys["apiKey"], "signingSecret": keys["signingSecret"]},
+            "chain": {
+                "rpcUrl": self.anvil.rpc_url(), "chainId": deployment.chain_id,
+                "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
+                "tokens": [{"address": deployment.tokens[0].address}],
+                "wallets": [{"privateKey": format!("0x{}", hex::encode(wallet.to_bytes()))}],
+            },
+        })
+    }
+
     fn serve(&self, roles: &str) -> Served {
         let log = self.path(&format!("{roles}.log"));
         let file = fs::File::create(&log).unwrap();
@@ -253,31 +280,14 @@ fn half_sent(address: SocketAddr, key: &str, body: &str) -> TcpStream {
 async fn two_processes_share_the_roles_an_order_completes_and_a_polite_kill_finishes_what_is_in_hand() {
     let ground = Arc::new(Ground::prepare().await);
     assert!(ground.refused(&["serve"]).contains("run dvp migrate"));
-    ground.said(&["migrate"]);
-    ground.said(&["partner", "create", "--name", "acme", "--tier", "enterprise"]);
-    let keys = ground.said(&["key", "issue", "--partner", "acme", "--env", "test"]);
-    let deposit = ["provider", "deposit", "--provider", "north", "--asset", "USD", "--id", "wire-1"];
-    let deposit = [&deposit[..], &["--amount-minor", "1000000"]].concat();
-    assert_eq!(ground.said(&deposit)["repeated"], false);
-    assert_eq!(ground.said(&deposit)["repeated"], true);
-
+    let keys = ground.furnish();
     assert_eq!(ground.said(&["doctor"])["ok"], true);
 
     let mut doors = ground.serve("api,fix");
     let mut works = ground.serve("indexer,worker");
     let http = doors.ready().await.unwrap();
     assert_eq!(works.ready().await, None);
-    let (deployment, wallet) = (&ground.deployment, &ground.wallet);
-    let service = Box::new(json!({
-        "http": format!("http://{http}"),
-        "partner": {"apiKey": keys["apiKey"], "signingSecret": keys["signingSecret"]},
-        "chain": {
-            "rpcUrl": ground.anvil.rpc_url(), "chainId": deployment.chain_id,
-            "contracts": {"permit": deployment.permit, "escrow": deployment.escrow},
-            "tokens": [{"address": deployment.tokens[0].address}],
-            "wallets": [{"privateKey": format!("0x{}", hex::encode(wallet.to_bytes()))}],
-        },
-    }));
+    let service = Box::new(ground.seen_by_a_partner(http, &keys));
     let partner = Partner::of(&service);
     let order = partner.order(&service, 0, "000123456789").await;
     let (status, accepted) = partner.submit(&order).await;
@@ -308,6 +318,38 @@ async fn two_processes_share_the_roles_an_order_completes_and_a_polite_kill_fini
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_bank_is_paid_through_by_files() {
+    let ground = Ground::prepare().await;
+    let folder = ground.path("bank");
+    let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
+    let account =
+        "name = \"Acme\"\ncurrency = \"USD\"\naccount = \"1\"\nbic = \"COBADEFFXXX\"\ncountry = \"DE\"";
+    let bank = format!("[bank]\nfolder = \"{}\"\n[[bank.accounts]]\n{account}\n", folder.display());
+    let config = config.replace("payout = \"simulated\"\n", &format!("payout = \"bank_files\"\n{bank}"));
+    ground.write("dvp.toml", &config);
+    let keys = ground.furnish();
+    let (open, closed) = tokio::sync::watch::channel(false);
+    tokio::spawn(Bank::open(&folder).await.unwrap().run(closed));
+    let mut served = ground.serve("api,fix,indexer,worker");
+    let http = served.ready().await.unwrap();
+    let service = Box::new(ground.seen_by_a_partner(http, &keys));
+    let partner = Partner::of(&service);
+    let mut order = partner.order(&service, 0, "000123456789").await;
+    order["beneficiary"]["bank"] = "USABA021000021".into();
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    let reference = order["clientReference"].as_str().unwrap();
+    let execution = partner.wait_until(reference, |e| !e["finality"].is_null()).await;
+    assert_eq!(execution["status"], "completed");
+    let (_, receipt) = partner.get(&format!("/v1/executions/{reference}/receipt")).await;
+    assert_eq!(receipt["provider"], "iso20022-bank", "{receipt}");
+    assert_eq!(fs::read_dir(folder.join("quarantine")).unwrap().count(), 0);
+    served.terminate();
+    served.ended_well().await;
+    open.send_replace(true);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_missing_or_wrong_is_told_by_the_name_of_its_key() {
     let ground = Ground::prepare().await;
     ground.said(&["migrate"]);
@@ -324,6 +366,7 @@ async fn what_is_missing_or_wrong_is_told_by_the_name_of_its_key() {
         ("contracts.json", "no-contracts.json", "chains.deployment of anvil"),
         ("chain_id = 31337", "chain_id = 1", "is of chain 31337, not 1"),
         ("env:SERVED_RELAYER", "env:NO_RELAYER", "environment variable NO_RELAYER is not set"),
+        ("payout = \"simulated\"", "payout = \"bank_files\"", "needs the section [bank]"),
         ("[settlement]", "[settlment]", "unknown field `settlment`"),
     ] {
         let complaint = with(piece, by);
