@@ -24,7 +24,7 @@ use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::rails::{Rail, iso20022};
 use dvp_core::secrets::Vault;
 use dvp_core::store::pool::pool_options;
-use dvp_core::store::{MIGRATOR, PgPool, effects, lease, webhook_deliveries};
+use dvp_core::store::{MIGRATOR, PgPool, effects, lease, webhook_lanes};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -138,7 +138,7 @@ async fn open_pool(postgres: &Postgres) -> anyhow::Result<PgPool> {
     lease::release_all(&pool).await?;
     let mut conn = pool.acquire().await?;
     effects::free_all_claims(&mut conn).await?;
-    webhook_deliveries::free_all_claims(&mut conn).await?;
+    webhook_lanes::free_all(&mut conn).await?;
     drop(conn);
     Ok(pool)
 }

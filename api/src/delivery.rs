@@ -1,25 +1,31 @@
 //! Webhook delivery (contract section 6.2): the feed's events, sent to the endpoints that subscribe to them.
 //!
 //! ```text
-//! feed ──dispatcher──> delivery rows ──claims (lease, fence)──> lanes, one an endpoint ──> client ──> endpoint
-//!                            ^                                                                │
-//!                            └──────────── outcomes, in batches: attempt, next due, health <──┘
+//! feed ──dispatcher──> queue ──read by the lane's holder (lease, fence)──> lanes, one an endpoint ──> client ──> endpoint
+//!                        ^                                                                              │
+//!                        └── outcomes, in batches: out of the queue into the log, or due again; health <┘
 //! ```
 //!
-//! Invariants: a delivery row is committed with the dispatcher's position, so no event is passed over; no database
-//! transaction is open while a request is under way; an outcome counts only under the fence of its claim; a process
-//! that dies leaves claims that fall due again. What is repeated has the same id and the same bytes.
+//! Invariants: a delivery is queued with the dispatcher's position in one transaction, so no event is passed over; no
+//! database transaction is open while a request is under way; a delivery leaves the queue in the transaction that logs
+//! its end, and an outcome counts only under the fence its lane was taken with; what a process that dies had in hand is
+//! in the queue, and is sent by whoever takes the lane when its lease has ended. What is repeated has the same id and
+//! the same bytes, and the log says only what is durable.
 //!
 //! Reading order: [`address`], [`url`], [`names`] where may be sent; [`signature`]; `client` one attempt;
-//! `dispatcher`; `lanes` who may have how much; `worker` and `outcome`; `keeping` the end of rows.
+//! `dispatcher`; `holds` what this process holds; `lanes` who may have how much; `lease`, `route`, `worker` and
+//! `outcome`; `keeping` the end of rows.
 
 pub mod address;
 mod client;
 mod dispatcher;
+mod holds;
 mod keeping;
 mod lanes;
+mod lease;
 pub mod names;
 mod outcome;
+mod route;
 pub mod signature;
 pub mod url;
 mod wake;
@@ -54,9 +60,9 @@ pub struct Limits {
     pub timeout: Duration,
     /// Requests under way to one endpoint, at most.
     pub per_endpoint: usize,
-    /// Deliveries in hand of one process, at most.
+    /// Deliveries in hand of one process, at most: read, and their outcome not yet written.
     pub in_hand: usize,
-    /// How long a claim holds.
+    /// How long a lane is held without being renewed; renewed four times as often.
     pub lease: Duration,
     /// How often is looked without a wake-up.
     pub poll: Duration,

@@ -114,21 +114,28 @@ impl MacKey {
         Self(Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length"))
     }
 
+    /// The MAC of the parts one after the other.
+    pub fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
+        self.over(parts).finalize().into_bytes().into()
+    }
+
     /// Whether `expected` is the MAC of the parts one after the other. Takes as long either way.
     pub fn verifies(&self, parts: &[&[u8]], expected: &[u8; 32]) -> bool {
+        self.over(parts).verify_slice(expected).is_ok()
+    }
+
+    fn over(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = self.0.clone();
         for part in parts {
             mac.update(part);
         }
-        mac.verify_slice(expected).is_ok()
+        mac
     }
 }
 
 /// HMAC-SHA256.
 pub fn mac(key: &[u8], message: &[u8]) -> [u8; 32] {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length");
-    mac.update(message);
-    mac.finalize().into_bytes().into()
+    MacKey::new(key).mac(&[message])
 }
 
 #[cfg(test)]

@@ -281,19 +281,36 @@ async fn rotate(conn: &mut PgConnection, vault: &Vault, owner: &Owner) -> Result
     Ok(Outcome::Rotated { next_secret, grace_expires_at })
 }
 
-/// The secrets that sign at `at`: one, or two during a rotation.
-pub fn signing_secrets(
-    vault: &Vault,
-    endpoint_id: &str,
-    sealed: &SealedSecrets,
-    at: Timestamp,
-) -> Result<Vec<Vec<u8>>, SealBroken> {
-    let in_force: Vec<&[u8]> = match &sealed.next {
-        Some((next, expires)) if Timestamp::from(*expires) <= at => vec![next],
-        Some((next, _)) => vec![&sealed.current, next],
-        None => vec![&sealed.current],
-    };
-    in_force.into_iter().map(|secret| vault.open(endpoint_id, secret)).collect()
+/// An endpoint's secrets, opened and made ready to sign with.
+pub struct SigningKeys<K> {
+    current: K,
+    /// The one that follows, and when it does.
+    next: Option<(K, Timestamp)>,
+}
+
+impl<K> SigningKeys<K> {
+    /// `ready` is given each secret.
+    pub fn open(
+        vault: &Vault,
+        endpoint_id: &str,
+        sealed: &SealedSecrets,
+        ready: impl Fn(&[u8]) -> K,
+    ) -> Result<Self, SealBroken> {
+        let open = |secret: &[u8]| vault.open(endpoint_id, secret).map(|secret| ready(&secret));
+        let next =
+            sealed.next.as_ref().map(|(next, at)| Ok((open(next)?, Timestamp::from(*at)))).transpose()?;
+        Ok(Self { current: open(&sealed.current)?, next })
+    }
+
+    /// Those that sign at `at`: one, or two during a rotation.
+    pub fn in_force(&self, at: Timestamp) -> impl Iterator<Item = &K> {
+        let (current, next) = match &self.next {
+            Some((next, expires)) if *expires <= at => (None, Some(next)),
+            Some((next, _)) => (Some(&self.current), Some(next)),
+            None => (Some(&self.current), None),
+        };
+        current.into_iter().chain(next)
+    }
 }
 
 async fn test(

@@ -11,6 +11,7 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tracing::warn;
+use url::Url;
 
 use super::DeliveryConfig;
 use super::address::Reach;
@@ -86,11 +87,20 @@ pub(super) struct Sent {
     pub(super) body_prefix: Option<String>,
 }
 
+impl Sent {
+    /// Nothing came back.
+    pub(super) const fn failed(fault: Fault) -> Self {
+        Self { status: None, fault: Some(fault), latency: Duration::ZERO, body_prefix: None }
+    }
+}
+
 /// What is sent.
 pub(super) struct Post {
-    pub(super) url: String,
+    /// Checked by [`Client::check`].
+    pub(super) url: Url,
     pub(super) event_id: String,
-    pub(super) t: u64,
+    /// Unix seconds.
+    pub(super) t: String,
     /// `Svc-Signature`.
     pub(super) signature: String,
     /// `webhook-signature` of Standard Webhooks.
@@ -129,13 +139,19 @@ impl Client {
         Ok(Self { http, reach, timeout: limits.timeout })
     }
 
+    /// The URL as it will be used, if it still follows the rules.
+    pub(super) fn check(&self, url: &str) -> Option<Url> {
+        check(url, &self.reach).ok()
+    }
+
     pub(super) async fn send(&self, post: Post) -> Sent {
         let started = Instant::now();
-        let failed =
-            |fault| Sent { status: None, fault: Some(fault), latency: started.elapsed(), body_prefix: None };
-        let Ok(url) = check(&post.url, &self.reach) else { return failed(Fault::UrlRefused) };
-        let Some(headers) = headers(&post) else { return failed(Fault::Ours) };
-        let request = self.http.post(url).headers(headers).body(post.body);
+        let failed = |fault| Sent { latency: started.elapsed(), ..Sent::failed(fault) };
+        let Post { url, event_id, t, signature, standard_signature, body } = post;
+        let Some(headers) = headers([signature, event_id, t, standard_signature]) else {
+            return failed(Fault::Ours);
+        };
+        let request = self.http.post(url).headers(headers).body(body);
         let answer = match tokio::time::timeout(self.timeout, request.send()).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return failed(classify(&error)),
@@ -171,16 +187,17 @@ fn tls(authorities: Vec<CertificateDer<'static>>) -> Result<ClientConfig, SetupE
         .with_no_client_auth())
 }
 
-fn headers(post: &Post) -> Option<HeaderMap> {
-    let mut headers = HeaderMap::new();
+fn headers(values: [String; 4]) -> Option<HeaderMap> {
+    const NAMES: [HeaderName; 4] = [
+        HeaderName::from_static(super::signature::HEADER),
+        HeaderName::from_static("webhook-id"),
+        HeaderName::from_static("webhook-timestamp"),
+        HeaderName::from_static("webhook-signature"),
+    ];
+    let mut headers = HeaderMap::with_capacity(2 * NAMES.len());
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(BODY_TYPE));
-    for (name, value) in [
-        (super::signature::HEADER, post.signature.clone()),
-        ("webhook-id", post.event_id.clone()),
-        ("webhook-timestamp", post.t.to_string()),
-        ("webhook-signature", post.standard_signature.clone()),
-    ] {
-        headers.insert(HeaderName::from_static(name), HeaderValue::try_from(value).ok()?);
+    for (name, value) in NAMES.into_iter().zip(values) {
+        headers.insert(name, HeaderValue::try_from(value).ok()?);
     }
     Some(headers)
 }

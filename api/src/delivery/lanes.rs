@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 /// What a lane begins with.
 const START: usize = 8;
 /// A lane that does well holds so many times more than it has under way, so that it need not wait for a claim.
-const AHEAD: usize = 8;
+const AHEAD: usize = 16;
 /// Lanes that are remembered for doing badly.
 const REMEMBERED: usize = 100_000;
 
@@ -48,30 +48,20 @@ pub(super) enum Went {
 
 pub(super) struct Lanes<J> {
     cap: usize,
-    in_hand: usize,
     lanes: HashMap<String, Lane<J>>,
 }
 
 impl<J> Lanes<J> {
     pub(super) fn new(cap: usize) -> Self {
-        Self { cap: cap.max(1), in_hand: 0, lanes: HashMap::new() }
+        Self { cap: cap.max(1), lanes: HashMap::new() }
     }
 
-    /// Jobs waiting and under way.
-    pub(super) const fn in_hand(&self) -> usize {
-        self.in_hand
-    }
-
-    /// How much an endpoint without a lane may have.
-    pub(super) fn room_of_new(&self) -> usize {
-        Lane::<J>::new(self.cap).capacity(self.cap)
-    }
-
-    /// How much more each endpoint with a lane may have.
-    pub(super) fn rooms(&self) -> impl Iterator<Item = (&str, usize)> {
-        self.lanes
-            .iter()
-            .map(|(id, lane)| (id.as_str(), lane.capacity(self.cap).saturating_sub(lane.in_hand())))
+    /// How much more an endpoint may have.
+    pub(super) fn room(&self, endpoint: &str) -> usize {
+        match self.lanes.get(endpoint) {
+            Some(lane) => lane.capacity(self.cap).saturating_sub(lane.in_hand()),
+            None => Lane::<J>::new(self.cap).capacity(self.cap),
+        }
     }
 
     /// Takes a job in. It waits until [`start`](Self::start).
@@ -79,7 +69,6 @@ impl<J> Lanes<J> {
         let cap = self.cap;
         let lane = self.lanes.entry(endpoint.to_owned()).or_insert_with(|| Lane::new(cap));
         lane.waiting.push_back(job);
-        self.in_hand = self.in_hand.saturating_add(1);
     }
 
     /// The next job of an endpoint that may start now.
@@ -95,7 +84,6 @@ impl<J> Lanes<J> {
 
     /// A job that was started is over. Returns whether its lane has room enough to claim more.
     pub(super) fn finish(&mut self, endpoint: &str, went: Went) -> bool {
-        self.in_hand = self.in_hand.saturating_sub(1);
         let cap = self.cap;
         let Some(lane) = self.lanes.get_mut(endpoint) else { return false };
         lane.under_way = lane.under_way.saturating_sub(1);
@@ -112,21 +100,30 @@ impl<J> Lanes<J> {
         roomy
     }
 
-    /// Gives everything back that has not started.
-    pub(super) fn drain(&mut self) -> Vec<J> {
-        let waiting: Vec<J> = self.lanes.values_mut().flat_map(|lane| lane.waiting.drain(..)).collect();
-        self.in_hand = self.in_hand.saturating_sub(waiting.len());
-        waiting
+    /// Gives back what has not started.
+    pub(super) fn drop_waiting(&mut self, endpoint: &str) -> Vec<J> {
+        let Some(lane) = self.lanes.get_mut(endpoint) else { return Vec::new() };
+        lane.waiting.drain(..).collect()
+    }
+
+    /// Gives back the last of what waits, as far as it is more than the lane may hold by now.
+    pub(super) fn drop_surplus(&mut self, endpoint: &str) -> Vec<J> {
+        let cap = self.cap;
+        let Some(lane) = self.lanes.get_mut(endpoint) else { return Vec::new() };
+        let kept = lane.capacity(cap).saturating_sub(lane.under_way).min(lane.waiting.len());
+        lane.waiting.split_off(kept).into()
+    }
+
+    /// The endpoints with jobs that have not started.
+    pub(super) fn waiting(&self) -> Vec<String> {
+        let waits = self.lanes.iter().filter(|(_, lane)| !lane.waiting.is_empty());
+        waits.map(|(endpoint, _)| endpoint.clone()).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn room(lanes: &Lanes<u32>, endpoint: &str) -> Option<usize> {
-        lanes.rooms().find(|(id, _)| *id == endpoint).map(|(_, room)| room)
-    }
 
     #[test]
     fn an_endpoint_that_hangs_holds_one_request_and_claims_nothing_ahead() {
@@ -139,11 +136,29 @@ mod tests {
         for _ in 0..started {
             lanes.finish("slow", Went::Hanging);
         }
-        assert_eq!((lanes.in_hand(), room(&lanes, "slow")), (0, Some(1)));
+        assert_eq!(lanes.room("slow"), 1);
         lanes.push("slow", 8);
         lanes.push("slow", 9);
         assert_eq!(std::iter::from_fn(|| lanes.start("slow")).count(), 1);
-        assert_eq!(room(&lanes, "slow"), Some(0));
+        assert_eq!(lanes.room("slow"), 0);
+    }
+
+    #[test]
+    fn a_lane_that_does_badly_gives_back_what_it_holds_in_advance() {
+        let mut lanes = Lanes::new(32);
+        for n in 0..300 {
+            lanes.push("e", n);
+        }
+        for _ in 0..8 {
+            assert!(lanes.start("e").is_some());
+            lanes.finish("e", Went::Well);
+        }
+        assert!(lanes.drop_surplus("e").is_empty());
+        assert!(lanes.start("e").is_some());
+        lanes.finish("e", Went::Hanging);
+        let given_back = lanes.drop_surplus("e");
+        assert_eq!((given_back.first(), given_back.len()), (Some(&10), 290));
+        assert_eq!(lanes.start("e"), Some(9));
     }
 
     #[test]
@@ -155,7 +170,7 @@ mod tests {
         let mut under_way = 0_usize;
         let mut widest = 0;
         let mut done = 0;
-        while lanes.in_hand() > 0 {
+        while done < 300 {
             while lanes.start("fast").is_some() {
                 under_way += 1;
             }
@@ -165,7 +180,7 @@ mod tests {
             done += 1;
         }
         assert_eq!((done, widest), (300, 32));
-        assert_eq!(room(&lanes, "fast"), None);
+        assert_eq!(lanes.room("fast"), START * AHEAD);
     }
 
     #[test]
@@ -175,12 +190,12 @@ mod tests {
             lanes.push("e", 0);
             assert!(lanes.start("e").is_some());
             lanes.finish("e", went);
-            room(&lanes, "e")
+            lanes.room("e")
         };
-        assert_eq!(go(Went::Badly), Some(4));
-        assert_eq!(go(Went::Badly), Some(2));
-        assert_eq!(go(Went::Well), Some(4));
+        assert_eq!(go(Went::Badly), 4);
+        assert_eq!(go(Went::Badly), 2);
+        assert_eq!(go(Went::Well), 4);
         // Well again: as good as new.
-        assert_eq!(go(Went::Well), None);
+        assert_eq!(go(Went::Well), START * AHEAD);
     }
 }

@@ -1,23 +1,29 @@
-//! What came of attempts, written in batches: the attempt, when the delivery is due again, and the endpoint's health.
+//! What came of attempts, written in batches: the end of the delivery or when it is due again, the attempt, and the
+//! endpoint's health.
+//!
+//! While one batch is written the next one gathers, and as much as has gathered is one transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_core::context::now;
-use dvp_core::store::webhook_deliveries::{self as deliveries, Attempt, Claimed, Ended, Next};
+use dvp_core::store::webhook_deliveries::{self as deliveries, Attempt, Ended, Next};
+use dvp_core::store::webhook_lanes::Held;
 use dvp_core::store::webhooks::{self as endpoints, NoticeKind};
-use dvp_core::store::{PgPool, StoreError};
+use dvp_core::store::{Acquire as _, PgPool, PoolConnection, StoreError};
 use dvp_domain::time::Timestamp;
 use dvp_domain::webhook::{Action, Verdict, pause_after};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
 use super::client::{Fault, Sent};
-use super::worker::Ready;
+use super::route::Route;
+use super::worker::{Ready, Written};
 
 /// Outcomes of one transaction.
-const BATCH: usize = 256;
-/// How often a batch is tried before its deliveries are left to fall due again.
+const BATCH: usize = 1024;
+/// How often a batch is tried before its deliveries are left in the queue as they were.
 const TRIES: u32 = 3;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
 /// When something of ours was out of order, the delivery waits this long.
@@ -42,46 +48,83 @@ impl Outcome {
     }
 
     /// What becomes of the delivery; `share` of the jitter is taken.
-    fn end(&self, claimed: &Claimed, share: u16) -> Ended {
-        let number = claimed.attempts.saturating_add(1);
+    fn end(self, route: &Route, id: i64, attempts: u32, share: u16) -> Ended {
+        let number = attempts.saturating_add(1);
         let next = match self.verdict() {
             Verdict::Delivered => Next::Delivered,
             Verdict::OurFault => Next::Again(OURS_PAUSE),
             Verdict::Failed | Verdict::Gone => pause_after(number, share).map_or(Next::Failed, Next::Again),
         };
+        let used = self.verdict() != Verdict::OurFault;
         let attempt = Attempt {
             number,
             at: self.at.to_utc(),
             status: self.sent.status,
             latency_ms: i64::try_from(self.sent.latency.as_millis()).unwrap_or(i64::MAX),
             error: self.sent.fault.map(Fault::as_str),
-            body_prefix: self.sent.body_prefix.clone(),
+            body_prefix: self.sent.body_prefix,
         };
-        let used = self.verdict() != Verdict::OurFault;
-        Ended { id: claimed.id, fence: claimed.fence, next, attempt: used.then_some(attempt) }
+        Ended { id, fence: route.fence, next, attempt: used.then_some(attempt) }
     }
 }
 
-/// Writes outcomes until their sender is gone.
-pub(super) async fn run(pool: &PgPool, mut ready: mpsc::Receiver<Ready>) {
-    let mut batch = Vec::with_capacity(BATCH);
-    while ready.recv_many(&mut batch, BATCH).await > 0 {
-        let ended: Vec<Ended> =
-            batch.iter().map(|(claimed, outcome)| outcome.end(claimed, share())).collect();
-        for left in (0..TRIES).rev() {
-            match write(pool, &batch, &ended).await {
-                Ok(()) => break,
-                Err(error) if left == 0 => {
-                    error!(%error, count = batch.len(), "outcomes are not written: what they tell is sent again");
-                }
-                Err(error) => {
-                    warn!(%error, "outcomes are written again");
-                    tokio::time::sleep(TRY_AGAIN).await;
-                }
+/// What a batch says.
+struct Batch {
+    lanes: Vec<Held>,
+    ended: Vec<Ended>,
+    /// Of each of `ended`.
+    told: Vec<(Arc<Route>, Verdict)>,
+}
+
+impl Batch {
+    fn new(ready: impl Iterator<Item = Ready>) -> Self {
+        let (mut lanes, mut ended, mut told) = (BTreeMap::new(), Vec::new(), Vec::new());
+        for Ready { route, id, attempts, outcome } in ready {
+            lanes.entry(Arc::as_ptr(&route)).or_insert_with(|| Arc::clone(&route));
+            let verdict = outcome.verdict();
+            // Only what is put off takes some of the jitter.
+            let share = if verdict == Verdict::Delivered { 0 } else { share() };
+            ended.push(outcome.end(&route, id, attempts, share));
+            told.push((route, verdict));
+        }
+        let held = |route: Arc<Route>| Held { endpoint_id: route.endpoint_id.clone(), fence: route.fence };
+        let mut lanes: Vec<Held> = lanes.into_values().map(held).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        Self { lanes, ended, told }
+    }
+}
+
+/// Writes outcomes until their sender is gone, and says which it is done with.
+pub(super) async fn run(pool: &PgPool, mut ready: mpsc::Receiver<Ready>, done: mpsc::Sender<Written>) {
+    let mut conn = None;
+    let mut gathered = Vec::with_capacity(BATCH);
+    while ready.recv_many(&mut gathered, BATCH).await > 0 {
+        let batch = Batch::new(gathered.drain(..));
+        let well = write_or_leave(pool, &mut conn, &batch).await;
+        let ids = batch.ended.iter().map(|end| end.id);
+        let batch = batch.told.into_iter().map(|told| told.0).zip(ids).collect();
+        // Nobody takes it any more when the service stops.
+        let _ = done.send(Written { batch, well }).await;
+    }
+}
+
+/// Returns whether it was written. The connection is kept for the next batch.
+async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &Batch) -> bool {
+    for left in (0..TRIES).rev() {
+        match write(pool, kept, batch).await {
+            Ok(()) => return true,
+            Err(error) if left == 0 => {
+                let count = batch.ended.len();
+                error!(%error, count, "outcomes are not written: what they tell is sent again");
+            }
+            Err(error) => {
+                warn!(%error, "outcomes are written again");
+                tokio::time::sleep(TRY_AGAIN).await;
             }
         }
-        batch.clear();
     }
+    false
 }
 
 /// A random share of the jitter. Without randomness there is none, and nothing is wrong.
@@ -93,21 +136,30 @@ fn share() -> u16 {
     u16::from_ne_bytes(bytes)
 }
 
-async fn write(pool: &PgPool, batch: &[Ready], ended: &[Ended]) -> Result<(), StoreError> {
-    let mut tx = pool.begin().await?;
-    let held = deliveries::end(&mut tx, ended).await?;
+async fn write(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &Batch) -> Result<(), StoreError> {
+    let mut conn = match kept.take() {
+        Some(conn) => conn,
+        None => pool.acquire().await?,
+    };
+    let mut tx = conn.begin().await?;
+    let counted: HashSet<i64> =
+        deliveries::end(&mut tx, &batch.lanes, &batch.ended).await?.into_iter().collect();
     let mut verdicts: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
-    for (claimed, outcome) in batch.iter().filter(|(claimed, _)| held.contains(&claimed.id)) {
-        verdicts.entry(&claimed.endpoint_id).or_default().push(outcome.verdict());
+    for ((route, verdict), end) in batch.told.iter().zip(&batch.ended) {
+        if counted.contains(&end.id) {
+            verdicts.entry(&route.endpoint_id).or_default().push(*verdict);
+        }
     }
     let all_well = |verdicts: &[Verdict]| verdicts.iter().all(|verdict| *verdict == Verdict::Delivered);
     let (well, mixed): (BTreeMap<_, _>, BTreeMap<_, _>) =
         verdicts.into_iter().partition(|(_, verdicts)| all_well(verdicts));
-    endpoints::forget_failures(&mut tx, &well.into_keys().collect::<Vec<_>>()).await?;
+    let well: Vec<&str> = well.into_keys().collect();
+    endpoints::forget_failures(&mut tx, &well).await?;
     if !mixed.is_empty() {
         judge(&mut tx, &mixed).await?;
     }
     tx.commit().await?;
+    *kept = Some(conn);
     Ok(())
 }
 

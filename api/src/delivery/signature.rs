@@ -6,7 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use dvp_core::secrets::mac;
+use dvp_core::secrets::{MacKey, mac};
 use subtle::{Choice, ConstantTimeEq};
 
 /// The contract's header.
@@ -16,26 +16,59 @@ pub const TOLERANCE_SECS: u64 = 300;
 
 const PREFIX: &str = "whsec_";
 
-fn v1(secret: &[u8], t: u64, body: &[u8]) -> [u8; 32] {
-    mac(secret, &[format!("{t}.").as_bytes(), body].concat())
+/// A secret made ready to sign with.
+pub(super) struct Signer {
+    whole: MacKey,
+    /// Of a secret that is of the form Standard Webhooks knows.
+    decoded: Option<MacKey>,
 }
 
-/// The header's value: a `v1` for each secret in force.
-pub fn sign(secrets: &[Vec<u8>], t: u64, body: &[u8]) -> String {
-    secrets
-        .iter()
-        .fold(format!("t={t}"), |text, secret| format!("{text},v1={}", hex::encode(v1(secret, t, body))))
+impl Signer {
+    pub(super) fn new(secret: &[u8]) -> Self {
+        let text = std::str::from_utf8(secret).ok().and_then(|text| text.strip_prefix(PREFIX));
+        let key = text.and_then(|text| STANDARD.decode(text).ok());
+        Self { whole: MacKey::new(secret), decoded: key.map(|key| MacKey::new(&key)) }
+    }
+}
+
+/// The value of `Svc-Signature`: a `v1` for each secret in force. `t` is its text.
+pub(super) fn svc_signature<'a>(signers: impl Iterator<Item = &'a Signer>, t: &str, body: &[u8]) -> String {
+    let mut text = format!("t={t}");
+    for signer in signers {
+        let mut digits = [0; 64];
+        hex::encode_to_slice(signer.whole.mac(&[t.as_bytes(), b".", body]), &mut digits)
+            .expect("32 bytes have 64 digits");
+        text.push_str(",v1=");
+        text.extend(digits.map(char::from));
+    }
+    text
 }
 
 /// The value of `webhook-signature` (Standard Webhooks): `v1,<base64>` for each secret in force.
+pub(super) fn webhook_signature<'a>(
+    signers: impl Iterator<Item = &'a Signer>,
+    id: &str,
+    t: &str,
+    body: &[u8],
+) -> String {
+    let mut text = String::new();
+    for key in signers.filter_map(|signer| signer.decoded.as_ref()) {
+        text.push_str(if text.is_empty() { "v1," } else { " v1," });
+        STANDARD.encode_string(key.mac(&[id.as_bytes(), b".", t.as_bytes(), b".", body]), &mut text);
+    }
+    text
+}
+
+/// The value of `Svc-Signature` by these secrets.
+pub fn sign(secrets: &[Vec<u8>], t: u64, body: &[u8]) -> String {
+    let signers: Vec<Signer> = secrets.iter().map(|secret| Signer::new(secret)).collect();
+    svc_signature(signers.iter(), &t.to_string(), body)
+}
+
+/// The value of `webhook-signature` by these secrets.
 pub fn sign_standard(secrets: &[Vec<u8>], id: &str, t: u64, body: &[u8]) -> String {
-    let message = [format!("{id}.{t}.").as_bytes(), body].concat();
-    let one = |secret: &Vec<u8>| {
-        let text = std::str::from_utf8(secret).ok()?.strip_prefix(PREFIX)?;
-        let key = STANDARD.decode(text).ok()?;
-        Some(format!("v1,{}", STANDARD.encode(mac(&key, &message))))
-    };
-    secrets.iter().filter_map(one).collect::<Vec<_>>().join(" ")
+    let signers: Vec<Signer> = secrets.iter().map(|secret| Signer::new(secret)).collect();
+    webhook_signature(signers.iter(), id, &t.to_string(), body)
 }
 
 /// Why a delivery is not believed.
@@ -68,7 +101,7 @@ pub fn verify(
         }
     }
     let t = t.filter(|_| !given.is_empty()).ok_or(VerifyError::Malformed)?;
-    let ours = hex::encode(v1(secret.as_bytes(), t, body));
+    let ours = hex::encode(mac(secret.as_bytes(), &[format!("{t}.").as_bytes(), body].concat()));
     let matches =
         given.iter().fold(Choice::from(0), |found, text| found | ours.as_bytes().ct_eq(text.as_bytes()));
     if !bool::from(matches) {

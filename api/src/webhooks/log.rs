@@ -71,7 +71,7 @@ fn view(logged: Logged, attempts: &[LoggedAttempt]) -> View {
         event_id: logged.event_id,
         kind: logged.kind,
         origin: logged.origin,
-        next_attempt_at: (logged.state == "pending").then(|| iso(logged.due_at)),
+        next_attempt_at: logged.due_at.map(iso),
         state: logged.state,
         created_at: iso(logged.created_at),
         ended_at: logged.ended_at.map(iso),
@@ -97,7 +97,7 @@ pub(crate) async fn list(
     let has_more = found.len() > limit;
     found.truncate(limit);
     let ids: Vec<i64> = found.iter().map(|logged| logged.id).collect();
-    let attempts = deliveries::list_attempts(&mut tx, &ids).await?;
+    let attempts = deliveries::list_attempts(&mut tx, &endpoint.id, &ids).await?;
     tx.commit().await?;
     let next_cursor = ids.last().filter(|_| has_more).map(|id| format!("{ID_PREFIX}{id}"));
     let data = found.into_iter().map(|logged| view(logged, &attempts)).collect();

@@ -105,7 +105,7 @@ impl Scene {
 
     /// Lets the pauses of pending deliveries be over.
     async fn skip_pauses(&self) {
-        sqlx::query("update webhook_delivery set due_at = clock_timestamp() where not claimed")
+        sqlx::query("update webhook_queue set due_at = clock_timestamp()")
             .execute(self.house.pool())
             .await
             .unwrap();
@@ -349,7 +349,7 @@ async fn claims_of_a_worker_that_died_fall_due_again_and_repeat_only_the_same_id
     }
     scene.received(3).await;
     // Dies in the middle: nothing of it is written.
-    sqlx::query("update webhook_delivery set fence = fence + 1").execute(scene.house.pool()).await.unwrap();
+    sqlx::query("update webhook_lane set fence = fence + 1").execute(scene.house.pool()).await.unwrap();
     scene.start_delivery();
     let delivered = async || scene.log().await.iter().filter(|one| one["state"] == "delivered").count();
     scene.house.wait_for("all of them", || async { (delivered().await == 3).then_some(()) }).await;
@@ -495,10 +495,12 @@ async fn a_replay_sends_what_was_observed_from_its_beginning_on_and_before_its_e
 
 #[tokio::test]
 async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
-    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let scene = Scene::new(|n, _| Reply::Status(if n == 0 { 500 } else { 200 })).await;
     scene.accept().await;
+    scene.attempted(1).await;
     let young = scene.ping().await;
-    scene.received(2).await;
+    scene.skip_pauses().await;
+    scene.received(3).await;
     scene
         .house
         .wait_for("both logged", || async {
@@ -514,7 +516,63 @@ async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
     .unwrap();
     let mut conn = scene.house.pool().acquire().await.unwrap();
     assert_eq!(dvp_core::store::webhook_deliveries::trim(&mut conn, 100).await.unwrap(), 1);
-    let kept: Vec<Value> = scene.log().await.iter().map(|one| one["eventId"].clone()).collect();
-    assert_eq!(kept, [young]);
-    assert_eq!(scene.house.count("select count(*) from webhook_attempt").await, 1);
+    let kept = scene.log().await;
+    assert_eq!(kept.iter().map(|one| &one["eventId"]).collect::<Vec<_>>(), [&young]);
+    assert_eq!(kept[0]["attempts"].as_array().unwrap().len(), 1);
+    assert_eq!(scene.house.count("select count(*) from webhook_attempt").await, 0);
+    // What waits goes too: its event has left the feed.
+    scene.accept().await;
+    scene.received(4).await;
+    scene.attempted(1).await;
+    let age = "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body, due_at, created_at) \
+               select endpoint_id, partner_id, 'evt_old', type, origin, '{}', now() + interval '1 hour', \
+                      now() - interval '15 days' from webhook_delivery limit 1";
+    sqlx::query(age).execute(scene.house.pool()).await.unwrap();
+    sqlx::query("update webhook_queue set id = 0").execute(scene.house.pool()).await.unwrap();
+    assert_eq!(dvp_core::store::webhook_deliveries::trim(&mut conn, 100).await.unwrap(), 1);
+    assert_eq!(scene.log().await.len(), 2);
+}
+
+#[tokio::test]
+async fn two_processes_share_the_endpoints_and_send_everything_once() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let house = &scene.house;
+    for keys in [&house.acme_live, &house.globex] {
+        register(house, keys, &scene.receiver.url("127.0.0.1")).await;
+    }
+    let stop = CancellationToken::new();
+    let other = Delivery::new(house.engine(), config(&scene.authority)).unwrap();
+    tokio::spawn(other.run(stop.clone()));
+    let holders = "select count(distinct holder) from webhook_lane where leased_until > now()";
+    let mut sent = std::collections::BTreeSet::new();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while house.count(holders).await < 2 {
+        assert!(tokio::time::Instant::now() < deadline, "one process holds all lanes");
+        for keys in [&house.acme, &house.acme_live, &house.globex] {
+            let ping = house.send(&manage(keys, "POST", &format!("{PATH}/test"), &Value::Null)).await.ok(202);
+            sent.insert(ping["eventId"].as_str().unwrap().to_owned());
+        }
+    }
+    let got = scene.received(sent.len()).await;
+    let ids: std::collections::BTreeSet<String> = got.iter().map(|one| one.event_id().to_owned()).collect();
+    assert_eq!((got.len(), ids), (sent.len(), sent));
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_written_repeats_the_delivery_and_is_not_in_the_log() {
+    let scene = Scene::new(|_, _| Reply::Status(200)).await;
+    let refuse = "alter table webhook_delivery add constraint refused check (origin <> 'test')";
+    sqlx::query(refuse).execute(scene.house.pool()).await.unwrap();
+    let ping = scene.ping().await;
+    let got = scene.received(2).await;
+    assert!(got.iter().all(|one| one.event_id() == ping && one.body == got[0].body));
+    let logged = scene.log().await.remove(0);
+    assert_eq!((&logged["state"], &logged["attempts"]), (&json!("pending"), &json!([])));
+    sqlx::query("alter table webhook_delivery drop constraint refused")
+        .execute(scene.house.pool())
+        .await
+        .unwrap();
+    let logged = scene.attempted(1).await;
+    assert_eq!(logged["state"], "delivered");
 }

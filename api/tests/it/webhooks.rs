@@ -184,7 +184,7 @@ async fn the_same_key_at_the_same_moment_does_the_work_once() {
     let ids: std::collections::BTreeSet<String> =
         answers.iter().map(|answer| answer.ok(202)["eventId"].as_str().unwrap().to_owned()).collect();
     assert_eq!(ids.len(), 1);
-    assert_eq!(house.count("select count(*) from webhook_delivery").await, 1);
+    assert_eq!(house.count("select count(*) from webhook_queue").await, 1);
 }
 
 #[tokio::test]

@@ -32,12 +32,16 @@ pub mod receipts;
 pub mod reconcile;
 pub mod reports;
 pub mod webhook_deliveries;
+pub mod webhook_lanes;
 pub mod webhook_replays;
 pub mod webhooks;
 
 use sqlx::migrate::Migrator;
 pub use sqlx::postgres::PgListener;
-pub use sqlx::{Error as DatabaseError, PgConnection, PgPool};
+pub use sqlx::{Acquire, Error as DatabaseError, PgConnection, PgPool};
+
+/// A connection of a pool, which has it back when this is dropped.
+pub type PoolConnection = sqlx::pool::PoolConnection<sqlx::Postgres>;
 
 /// The schema, embedded in the binary.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../migrations");

@@ -87,13 +87,16 @@ pub struct NewEndpoint {
     pub sealed_secret: Vec<u8>,
 }
 
-/// Inserts an endpoint; it begins at the feed's present end. [`StoreError::constraint`] `webhook_endpoint_key_key`:
+/// Inserts an endpoint with its lane; it begins at the feed's present end. [`StoreError::constraint`] `webhook_endpoint_key_key`:
 /// the key has one.
 pub async fn insert(conn: &mut PgConnection, new: &NewEndpoint) -> Result<(), StoreError> {
     sqlx::query(
-        "insert into webhook_endpoint (id, key_id, partner_id, livemode, url, subscribed_types, api_version, \
-                                       sealed_secret, from_position) \
-         select $1, $2, $3, $4, $5, $6, $7, $8, position from feed_counter",
+        "with new as ( \
+             insert into webhook_endpoint (id, key_id, partner_id, livemode, url, subscribed_types, api_version, \
+                                           sealed_secret, from_position) \
+             select $1, $2, $3, $4, $5, $6, $7, $8, position from feed_counter returning id \
+         ) \
+         insert into webhook_lane (endpoint_id) select id from new",
     )
     .bind(&new.id)
     .bind(&new.key_id)
@@ -126,10 +129,11 @@ pub async fn lock_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option
     Ok(row.map(Endpoint::from))
 }
 
-pub async fn find(conn: &mut PgConnection, id: &str) -> Result<Option<Endpoint>, StoreError> {
-    let row: Option<Row> =
-        sqlx::query_as("select * from webhook_endpoint where id = $1").bind(id).fetch_optional(conn).await?;
-    Ok(row.map(Endpoint::from))
+/// Endpoints by id.
+pub async fn find_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
+    let rows: Vec<Row> =
+        sqlx::query_as("select * from webhook_endpoint where id = any($1)").bind(ids).fetch_all(conn).await?;
+    Ok(rows.into_iter().map(Endpoint::from).collect())
 }
 
 /// Endpoints by id, locked until the transaction ends.

@@ -13,4 +13,5 @@ mod pool;
 mod races;
 mod settling;
 mod statuses;
+mod webhook_lanes;
 mod writing;

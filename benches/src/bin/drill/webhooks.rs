@@ -177,8 +177,11 @@ async fn judge(house: &House, hostile: &Hostile) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let attempts: Vec<(Option<String>, String)> = sqlx::query_as(
-            "select a.error, d.state from webhook_attempt a join webhook_delivery d on d.id = a.delivery_id \
-             join webhook_endpoint w on w.id = d.endpoint_id where w.key_id = $1",
+            "with own as (select id from webhook_endpoint where key_id = $1) \
+             select a.error, 'pending' from own join webhook_queue q on q.endpoint_id = own.id \
+                    join webhook_attempt a on a.delivery_id = q.id \
+             union all \
+             select d.error, d.state from own join webhook_delivery d on d.endpoint_id = own.id",
         )
         .bind(&hostile.owner.key_id)
         .fetch_all(&house.pool)

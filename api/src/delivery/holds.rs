@@ -1,0 +1,372 @@
+//! What this process holds: the lanes it has leased, and which deliveries of theirs it has in hand.
+//!
+//! In hand is a delivery from when it is read until its outcome is written. Reading writes nothing, so a delivery is in
+//! the queue all that time, and it is for this module not to take it twice: neither while it is in hand nor from a read
+//! that began before its outcome was written.
+//!
+//! A read goes on behind what was read before. It stays short of what has been due for a moment only, before which
+//! another delivery may still appear, and begins from the front now and then, which finds whatever it passed over.
+//!
+//! Pure: the worker tells what happened and when.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use dvp_core::store::webhook_deliveries::{Ask, Due, Place};
+use dvp_core::store::webhook_lanes::Held;
+
+/// How often a lane is read from its front.
+const WHOLE_EVERY: Duration = Duration::from_secs(5);
+/// A lane with nothing to send is given up after so long.
+const IDLE: Duration = Duration::from_secs(10);
+
+struct Hold {
+    fence: i64,
+    /// The end of the lease, by this process's clock.
+    until: Instant,
+    /// What stands up to here has been read.
+    after: Option<Place>,
+    whole_at: Option<Instant>,
+    in_hand: HashMap<i64, Place>,
+    /// Written while a read was under way, which may still see them.
+    written: HashSet<i64>,
+    /// The last read found as much as there was room for.
+    more: bool,
+    busy_at: Instant,
+    /// To be given up as soon as nothing is in hand.
+    leaving: bool,
+}
+
+/// What a read asks for, and of which holds.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Reading {
+    pub(super) lanes: Vec<Held>,
+    pub(super) asked: Vec<Ask>,
+    /// Not to be read again.
+    pub(super) in_hand: Vec<i64>,
+    /// So many of all lanes together.
+    pub(super) limit: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Holds {
+    lanes: HashMap<String, Hold>,
+    in_hand: usize,
+    reading: bool,
+    /// Whose turn it is to be asked first.
+    turn: usize,
+}
+
+impl Holds {
+    /// Deliveries read and not yet written.
+    pub(super) const fn in_hand(&self) -> usize {
+        self.in_hand
+    }
+
+    pub(super) fn take(&mut self, held: Held, now: Instant, until: Instant) {
+        let hold = Hold {
+            fence: held.fence,
+            until,
+            after: None,
+            whole_at: None,
+            in_hand: HashMap::new(),
+            written: HashSet::new(),
+            more: true,
+            busy_at: now,
+            leaving: false,
+        };
+        if let Some(before) = self.lanes.insert(held.endpoint_id, hold) {
+            self.in_hand = self.in_hand.saturating_sub(before.in_hand.len());
+        }
+    }
+
+    pub(super) fn held(&self) -> Vec<Held> {
+        self.lanes.iter().map(|(id, hold)| Held { endpoint_id: id.clone(), fence: hold.fence }).collect()
+    }
+
+    /// What to read now: of all lanes, or of those where there was more. `room` says how much an endpoint may have.
+    pub(super) fn read(
+        &mut self,
+        all: bool,
+        limit: usize,
+        now: Instant,
+        room: impl Fn(&str) -> usize,
+    ) -> Option<Reading> {
+        let mut reading = Reading { limit, ..Reading::default() };
+        for (id, hold) in &mut self.lanes {
+            let deliveries = room(id);
+            if deliveries == 0 || hold.leaving || !(all || hold.more) {
+                continue;
+            }
+            if hold.whole_at.is_none_or(|at| now.duration_since(at) >= WHOLE_EVERY) {
+                (hold.after, hold.whole_at) = (None, Some(now));
+            }
+            reading.lanes.push(Held { endpoint_id: id.clone(), fence: hold.fence });
+            reading.asked.push(Ask {
+                endpoint_id: id.clone(),
+                after: hold.after,
+                room: i64::try_from(deliveries).unwrap_or(i64::MAX),
+            });
+            let unread =
+                hold.in_hand.iter().filter(|(_, place)| hold.after.is_none_or(|after| **place > after));
+            reading.in_hand.extend(unread.map(|(id, _)| *id));
+        }
+        if reading.asked.is_empty() || limit == 0 {
+            return None;
+        }
+        // The first are served first when there is not room for all.
+        self.turn = self.turn.wrapping_add(1);
+        let first = self.turn % reading.asked.len();
+        reading.lanes.rotate_left(first);
+        reading.asked.rotate_left(first);
+        self.reading = true;
+        Some(reading)
+    }
+
+    /// Takes in what a read found. Returns what is new, with its endpoint and fence.
+    pub(super) fn admit(&mut self, reading: &Reading, found: Vec<Due>, now: Instant) -> Vec<(Held, Due)> {
+        let mut counts = vec![0_i64; reading.asked.len()];
+        let cut = found.len() >= reading.limit;
+        let mut new = Vec::with_capacity(found.len());
+        for due in found {
+            let Some((lane, count)) = reading.lanes.get(due.lane).zip(counts.get_mut(due.lane)) else {
+                continue;
+            };
+            *count = count.saturating_add(1);
+            let Some(hold) = self.lanes.get_mut(&lane.endpoint_id) else { continue };
+            if hold.fence != lane.fence || hold.leaving {
+                continue;
+            }
+            hold.busy_at = now;
+            if due.settled {
+                hold.after = hold.after.max(Some(due.place));
+            }
+            if hold.written.contains(&due.place.id) || hold.in_hand.contains_key(&due.place.id) {
+                continue;
+            }
+            hold.in_hand.insert(due.place.id, due.place);
+            self.in_hand = self.in_hand.saturating_add(1);
+            new.push((lane.clone(), due));
+        }
+        for (ask, count) in reading.asked.iter().zip(counts) {
+            if let Some(hold) = self.lanes.get_mut(&ask.endpoint_id) {
+                hold.more = cut || count >= ask.room;
+            }
+        }
+        self.end_read();
+        new
+    }
+
+    /// A read is over, however it ended.
+    pub(super) fn end_read(&mut self) {
+        self.reading = false;
+        self.lanes.values_mut().for_each(|hold| hold.written.clear());
+    }
+
+    /// A delivery is in hand no more: its outcome is written, or it is left to be read again.
+    pub(super) fn put_down(&mut self, endpoint: &str, fence: i64, id: i64, written: bool) {
+        let Some(hold) = self.lanes.get_mut(endpoint).filter(|hold| hold.fence == fence) else { return };
+        if hold.in_hand.remove(&id).is_some() {
+            self.in_hand = self.in_hand.saturating_sub(1);
+        }
+        if !written {
+            // It stands before what has been read.
+            hold.whole_at = None;
+        } else if self.reading {
+            hold.written.insert(id);
+        }
+    }
+
+    /// An endpoint that is switched off is read from its front when it is on again.
+    pub(super) fn begin_again(&mut self, endpoint: &str) {
+        if let Some(hold) = self.lanes.get_mut(endpoint) {
+            hold.whole_at = None;
+        }
+    }
+
+    /// Whether there may be more to read of a lane.
+    pub(super) fn has_more(&self, endpoint: &str) -> bool {
+        self.lanes.get(endpoint).is_some_and(|hold| hold.more && !hold.leaving)
+    }
+
+    /// Whether a lane is held for at least as long as a request needs.
+    pub(super) fn lasts(&self, endpoint: &str, now: Instant, needed: Duration) -> bool {
+        let hold = self.lanes.get(endpoint);
+        hold.is_some_and(|hold| hold.until.saturating_duration_since(now) >= needed)
+    }
+
+    /// The lanes that were `asked` to be renewed and stand do so until `until`; returns those of them that were lost.
+    pub(super) fn renew(&mut self, asked: &[Held], standing: &[String], until: Instant) -> Vec<String> {
+        let standing: HashSet<&String> = standing.iter().collect();
+        let mut lost = Vec::new();
+        for lane in asked {
+            let Some(hold) = self.lanes.get_mut(&lane.endpoint_id).filter(|hold| hold.fence == lane.fence)
+            else {
+                continue;
+            };
+            if standing.contains(&lane.endpoint_id) {
+                hold.until = until;
+                continue;
+            }
+            self.in_hand = self.in_hand.saturating_sub(hold.in_hand.len());
+            self.lanes.remove(&lane.endpoint_id);
+            lost.push(lane.endpoint_id.clone());
+        }
+        lost
+    }
+
+    /// Chooses the lanes to give up that have had nothing to send. Returns their endpoints.
+    pub(super) fn idle(&mut self, now: Instant) -> Vec<String> {
+        let mut idle = Vec::new();
+        for (id, hold) in &mut self.lanes {
+            if hold.in_hand.is_empty() && now.duration_since(hold.busy_at) >= IDLE {
+                hold.leaving = true;
+                idle.push(id.clone());
+            }
+        }
+        idle
+    }
+
+    /// Chooses the lanes to give up that are more than this process's share, those with least in hand first. Returns
+    /// their endpoints: nothing more of them is to be started.
+    pub(super) fn leave(&mut self, share: usize) -> Vec<String> {
+        let surplus = self.lanes.len().saturating_sub(share.max(1));
+        let mut lanes: Vec<(&String, &mut Hold)> = self.lanes.iter_mut().collect();
+        lanes.sort_by_key(|(_, hold)| hold.in_hand.len());
+        let leaving = lanes.into_iter().take(surplus).map(|(id, hold)| {
+            hold.leaving = true;
+            id.clone()
+        });
+        leaving.collect()
+    }
+
+    /// The lanes to be given up of which nothing is in hand; they are held no more.
+    pub(super) fn left(&mut self) -> Vec<Held> {
+        let left = |hold: &Hold| hold.leaving && hold.in_hand.is_empty();
+        self.lanes
+            .extract_if(|_, hold| left(hold))
+            .map(|(endpoint_id, hold)| Held { endpoint_id, fence: hold.fence })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, TimeDelta};
+
+    use super::*;
+
+    fn lane(fence: i64) -> Held {
+        Held { endpoint_id: "e".to_owned(), fence }
+    }
+
+    fn due(id: i64, settled: bool) -> Due {
+        let due_at = DateTime::UNIX_EPOCH + TimeDelta::seconds(id);
+        let (event_id, body) = (String::new(), String::new());
+        Due { lane: 0, place: Place { due_at, id }, settled, event_id, attempts: 0, body }
+    }
+
+    struct World {
+        holds: Holds,
+        start: Instant,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (mut holds, start) = (Holds::default(), Instant::now());
+            holds.take(lane(1), start, start + Duration::from_secs(60));
+            Self { holds, start }
+        }
+
+        fn read_at(&mut self, secs: u64, limit: usize) -> Reading {
+            self.holds.read(true, limit, self.start + Duration::from_secs(secs), |_| 2).unwrap()
+        }
+
+        fn admit(&mut self, reading: &Reading, found: Vec<Due>) -> Vec<i64> {
+            self.holds.admit(reading, found, self.start).into_iter().map(|(_, due)| due.place.id).collect()
+        }
+    }
+
+    #[test]
+    fn a_read_goes_on_behind_what_is_settled_and_begins_from_the_front_now_and_then() {
+        let mut world = World::new();
+        let first = world.read_at(0, 9);
+        assert_eq!(world.admit(&first, vec![due(1, true), due(2, false)]), [1, 2]);
+        let second = world.read_at(1, 9);
+        assert_eq!((second.asked[0].after, second.in_hand), (Some(due(1, true).place), vec![2]));
+        world.holds.end_read();
+        let mut whole = world.read_at(5, 9);
+        whole.in_hand.sort_unstable();
+        assert_eq!((whole.asked[0].after, whole.in_hand), (None, vec![1, 2]));
+    }
+
+    #[test]
+    fn what_is_written_while_a_read_is_under_way_is_not_taken_from_it_and_what_is_left_is_found_again() {
+        let mut world = World::new();
+        let first = world.read_at(0, 9);
+        assert_eq!(world.admit(&first, vec![due(1, true), due(2, true)]), [1, 2]);
+        let during = world.read_at(5, 9);
+        world.holds.put_down("e", 1, 1, true);
+        assert!(world.admit(&during, vec![due(1, true), due(2, true)]).is_empty());
+        assert_eq!(world.holds.in_hand(), 1);
+        world.holds.put_down("e", 1, 2, false);
+        let next = world.read_at(6, 9);
+        assert_eq!((next.asked[0].after, &next.in_hand), (None, &vec![]));
+        assert_eq!(world.admit(&next, vec![due(2, true)]), [2]);
+    }
+
+    #[test]
+    fn a_lane_that_was_lost_or_taken_again_forgets_what_was_in_hand() {
+        let mut world = World::new();
+        let first = world.read_at(0, 9);
+        world.admit(&first, vec![due(1, true)]);
+        let late = world.read_at(1, 9);
+        assert_eq!(world.holds.renew(&[lane(1)], &[], world.start), ["e"]);
+        assert_eq!((world.holds.in_hand(), world.admit(&late, vec![due(2, true)])), (0, vec![]));
+        world.holds.take(lane(2), world.start, world.start);
+        world.holds.put_down("e", 1, 1, true);
+        let again = world.read_at(1, 9);
+        assert_eq!(world.admit(&again, vec![due(1, true)]), [1]);
+        // A renewal that was asked for under the fence before says nothing of this one.
+        assert!(world.holds.renew(&[lane(1)], &[], world.start).is_empty());
+        assert_eq!(world.holds.held(), [lane(2)]);
+    }
+
+    #[test]
+    fn a_lane_starts_nothing_that_its_lease_does_not_outlast() {
+        let mut world = World::new();
+        let (start, needed) = (world.start, Duration::from_secs(20));
+        assert!(world.holds.lasts("e", start + Duration::from_secs(40), needed));
+        assert!(!world.holds.lasts("e", start + Duration::from_secs(41), needed));
+        world.holds.renew(&[lane(1)], &["e".to_owned()], start + Duration::from_secs(75));
+        assert!(world.holds.lasts("e", start + Duration::from_secs(41), needed));
+        assert!(!world.holds.lasts("other", start, needed));
+    }
+
+    #[test]
+    fn a_lane_is_given_up_when_idle_or_more_than_the_share_but_not_with_something_in_hand() {
+        let mut world = World::new();
+        let first = world.read_at(0, 9);
+        world.admit(&first, vec![due(1, true)]);
+        let later = world.start + IDLE;
+        assert!(world.holds.idle(later).is_empty());
+        world.holds.take(Held { endpoint_id: "idle".to_owned(), fence: 7 }, world.start, later);
+        assert_eq!(world.holds.leave(1), ["idle"]);
+        assert_eq!(world.holds.left(), [Held { endpoint_id: "idle".to_owned(), fence: 7 }]);
+        world.holds.put_down("e", 1, 1, true);
+        assert_eq!(world.holds.idle(later), ["e"]);
+        assert!(world.holds.read(true, 9, later, |_| 2).is_none());
+        assert_eq!(world.holds.left(), [lane(1)]);
+        assert!(world.holds.held().is_empty());
+    }
+
+    #[test]
+    fn there_is_more_when_a_read_found_as_much_as_there_was_room_for() {
+        let mut world = World::new();
+        for (limit, found, more) in [(9, 2, true), (9, 1, false), (1, 1, true)] {
+            let reading = world.read_at(0, limit);
+            world.admit(&reading, (0..found).map(|id| due(id, true)).collect());
+            assert_eq!(world.holds.has_more("e"), more, "{limit} {found}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! What is asked of the database about lanes: looks at what is due, renewals, and the end of leases.
+//!
+//! Looks are many and one at a time, so they have a connection of their own.
+
+use std::time::{Duration, Instant};
+
+use dvp_core::store::webhook_deliveries::{self as deliveries, Due};
+use dvp_core::store::webhook_lanes::{self as lanes, Held, Renewed};
+use dvp_core::store::webhooks::{self as endpoints, Endpoint};
+use dvp_core::store::{PgConnection, PgPool, PoolConnection, StoreError};
+use uuid::Uuid;
+
+use super::holds::Reading;
+
+/// The hands that look, and the connection they keep.
+pub(super) struct Hands {
+    pool: PgPool,
+    conn: Option<PoolConnection>,
+    full: bool,
+}
+
+/// A look that is over.
+pub(super) struct Looked {
+    /// `None` after an error.
+    pub(super) conn: Option<PoolConnection>,
+    /// When it began.
+    pub(super) at: Instant,
+    pub(super) reading: Reading,
+    pub(super) found: Result<Found, StoreError>,
+}
+
+/// What was found.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) due: Vec<Due>,
+    /// The endpoints that were read, as they were after it.
+    pub(super) endpoints: Vec<Endpoint>,
+    pub(super) taken: Vec<Held>,
+}
+
+impl Hands {
+    pub(super) fn new(pool: &PgPool) -> Self {
+        Self { pool: pool.clone(), conn: None, full: false }
+    }
+
+    /// A look is under way.
+    pub(super) const fn are_full(&self) -> bool {
+        self.full
+    }
+
+    pub(super) fn put_back(&mut self, conn: Option<PoolConnection>) {
+        self.conn = conn;
+        self.full = false;
+    }
+
+    /// Reads what is due, and then takes lanes that nobody holds: holder, lease, and how many.
+    pub(super) fn look(
+        &mut self,
+        reading: Option<Reading>,
+        take: Option<(Uuid, Duration, i64)>,
+    ) -> impl Future<Output = Looked> + Send + 'static {
+        self.full = true;
+        let (pool, conn, at) = (self.pool.clone(), self.conn.take(), Instant::now());
+        async move {
+            let reading = reading.unwrap_or_default();
+            let mut conn = match conn {
+                Some(conn) => conn,
+                None => match pool.acquire().await {
+                    Ok(conn) => conn,
+                    Err(error) => return Looked { conn: None, at, reading, found: Err(error.into()) },
+                },
+            };
+            let found = find(&mut conn, &reading, take).await;
+            Looked { conn: found.is_ok().then_some(conn), at, reading, found }
+        }
+    }
+}
+
+async fn find(
+    conn: &mut PgConnection,
+    reading: &Reading,
+    take: Option<(Uuid, Duration, i64)>,
+) -> Result<Found, StoreError> {
+    let mut found = Found::default();
+    if !reading.asked.is_empty() {
+        let limit = i64::try_from(reading.limit).unwrap_or(i64::MAX);
+        found.due = deliveries::list_due(conn, &reading.asked, &reading.in_hand, limit).await?;
+        // After what is due, so that nothing is sent to where an endpoint was before its event.
+        let ids: Vec<&str> = reading.lanes.iter().map(|lane| lane.endpoint_id.as_str()).collect();
+        found.endpoints = endpoints::find_many(conn, &ids).await?;
+    }
+    if let Some((holder, lease, limit)) = take {
+        found.taken = lanes::take(conn, holder, lease, limit).await?;
+    }
+    Ok(found)
+}
+
+/// The lanes a renewal was asked for, and when.
+pub(super) struct Asked {
+    pub(super) held: Vec<Held>,
+    pub(super) at: Instant,
+}
+
+pub(super) async fn renew(
+    pool: &PgPool,
+    holder: Uuid,
+    held: &[Held],
+    lease: Duration,
+) -> Result<Renewed, StoreError> {
+    let mut tx = pool.begin().await?;
+    let renewed = lanes::renew(&mut tx, holder, held, lease).await?;
+    tx.commit().await?;
+    Ok(renewed)
+}
+
+pub(super) async fn release(pool: &PgPool, held: &[Held]) -> Result<(), StoreError> {
+    lanes::release(&mut *pool.acquire().await?, held).await
+}
+
+/// This process sends no more.
+pub(super) async fn give_up(pool: &PgPool, holder: Uuid, held: &[Held]) -> Result<(), StoreError> {
+    let mut tx = pool.begin().await?;
+    lanes::release(&mut tx, held).await?;
+    lanes::leave(&mut tx, holder).await?;
+    tx.commit().await?;
+    Ok(())
+}

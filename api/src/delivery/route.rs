@@ -1,0 +1,30 @@
+//! Where and how an endpoint's deliveries are sent: made anew with each read of its lane, for all that was read.
+
+use dvp_core::secrets::Vault;
+use dvp_core::store::webhooks::Endpoint;
+use dvp_core::webhooks::SigningKeys;
+use tracing::error;
+use url::Url;
+
+use super::client::Client;
+use super::signature::Signer;
+
+pub(super) struct Route {
+    pub(super) endpoint_id: String,
+    /// The fence its lane was taken with.
+    pub(super) fence: i64,
+    /// `None`: it no longer follows the rules.
+    pub(super) url: Option<Url>,
+    /// `None`: a secret does not open.
+    pub(super) keys: Option<SigningKeys<Signer>>,
+}
+
+impl Route {
+    pub(super) fn new(fence: i64, endpoint: &Endpoint, client: &Client, vault: &Vault) -> Self {
+        let keys = SigningKeys::open(vault, &endpoint.id, &endpoint.secrets, Signer::new);
+        if let Err(error) = &keys {
+            error!(endpoint = endpoint.id, %error, "a signing secret does not open");
+        }
+        Self { endpoint_id: endpoint.id.clone(), fence, url: client.check(&endpoint.url), keys: keys.ok() }
+    }
+}

@@ -1,0 +1,204 @@
+//! Lanes of webhook endpoints: who may send, whose outcomes count, and what an older schema's rows become.
+
+use std::time::Duration;
+
+use dvp_core::embedded::TestDatabase;
+use dvp_core::store::webhook_deliveries::{
+    self as deliveries, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin,
+};
+use dvp_core::store::webhook_lanes::{self as lanes, Held};
+use dvp_core::store::{MIGRATOR, PgConnection, PgPool, partners};
+use sqlx::migrate::Migrate as _;
+use uuid::Uuid;
+
+const LONG: Duration = Duration::from_secs(60);
+const ENDED: Duration = Duration::ZERO;
+
+/// Endpoints `whe_0` and so on of one partner.
+async fn endpoints(conn: &mut PgConnection, count: usize) {
+    partners::ensure_partner(conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
+    for n in 0..count {
+        let key = "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes) \
+                   values ($1, 'ptn_acme', 'test', sha256($1::bytea), 'p', '', '{}')";
+        sqlx::query(key).bind(format!("key_{n}")).execute(&mut *conn).await.unwrap();
+        let endpoint = "insert into webhook_endpoint (id, key_id, partner_id, livemode, url, subscribed_types, \
+                                                      api_version, sealed_secret, from_position) \
+                        values ($1, $2, 'ptn_acme', false, 'https://example.com', '{payout.failed}', '1', '', 0)";
+        let insert = sqlx::query(endpoint).bind(format!("whe_{n}")).bind(format!("key_{n}"));
+        insert.execute(&mut *conn).await.unwrap();
+    }
+}
+
+async fn house(count: usize) -> TestDatabase {
+    let database = TestDatabase::create().await;
+    let mut conn = database.pool().acquire().await.unwrap();
+    endpoints(&mut conn, count).await;
+    let lane = "insert into webhook_lane (endpoint_id) select id from webhook_endpoint";
+    sqlx::query(lane).execute(&mut *conn).await.unwrap();
+    database
+}
+
+async fn queue(pool: &PgPool, endpoint: &str) {
+    let new = NewDelivery {
+        endpoint_id: endpoint.to_owned(),
+        partner_id: "ptn_acme".to_owned(),
+        event_id: format!("evt_{endpoint}"),
+        kind: "payout.failed".to_owned(),
+        origin: Origin::Feed,
+        body: "{}".to_owned(),
+    };
+    deliveries::insert(&mut pool.acquire().await.unwrap(), &[new]).await.unwrap();
+}
+
+async fn take(pool: &PgPool, holder: Uuid, lease: Duration) -> Vec<Held> {
+    lanes::take(&mut pool.acquire().await.unwrap(), holder, lease, 100).await.unwrap()
+}
+
+async fn renew(pool: &PgPool, holder: Uuid, held: &[Held]) -> lanes::Renewed {
+    let mut tx = pool.begin().await.unwrap();
+    let renewed = lanes::renew(&mut tx, holder, held, LONG).await.unwrap();
+    tx.commit().await.unwrap();
+    renewed
+}
+
+async fn due(pool: &PgPool, endpoint: &str) -> Vec<i64> {
+    let ask = Ask { endpoint_id: endpoint.to_owned(), after: None, room: 100 };
+    let found = deliveries::list_due(&mut pool.acquire().await.unwrap(), &[ask], &[], 100).await.unwrap();
+    found.iter().map(|due| due.place.id).collect()
+}
+
+fn ended(id: i64, fence: i64, number: u32, next: Next) -> Ended {
+    Ended { id, fence, next, attempt: Some(Attempt { number, ..Attempt::default() }) }
+}
+
+#[tokio::test]
+async fn an_outcome_counts_only_under_the_fence_its_lane_was_taken_with() {
+    let database = house(1).await;
+    let pool = database.pool();
+    queue(pool, "whe_0").await;
+    let (slow, quick) = (Uuid::new_v4(), Uuid::new_v4());
+    let slows = take(pool, slow, ENDED).await;
+    let id = due(pool, "whe_0").await[0];
+    let quicks = take(pool, quick, LONG).await;
+    assert_eq!((slows[0].fence, quicks[0].fence), (1, 2));
+    assert!(take(pool, slow, LONG).await.is_empty());
+    let mut conn = pool.acquire().await.unwrap();
+    for next in [Next::Delivered, Next::Failed, Next::Again(LONG)] {
+        let late = deliveries::end(&mut conn, &slows, &[ended(id, 1, 1, next)]).await.unwrap();
+        assert!(late.is_empty(), "{next:?}");
+    }
+    // Neither does one of before among those of now.
+    let both = [slows[0].clone(), quicks[0].clone()];
+    assert!(deliveries::end(&mut conn, &both, &[ended(id, 1, 1, Next::Delivered)]).await.unwrap().is_empty());
+    assert_eq!(due(pool, "whe_0").await, [id]);
+    let mine = deliveries::end(&mut conn, &both, &[ended(id, 2, 1, Next::Again(ENDED))]).await.unwrap();
+    assert_eq!(mine, [id]);
+    let mine = deliveries::end(&mut conn, &quicks, &[ended(id, 2, 2, Next::Delivered)]).await.unwrap();
+    assert_eq!((mine, due(pool, "whe_0").await), (vec![id], vec![]));
+    let filter = LogFilter { limit: 9, ..LogFilter::default() };
+    let log = deliveries::list_log(&mut conn, "whe_0", &filter).await.unwrap();
+    assert_eq!(log.iter().map(|one| (one.id, one.state.as_str())).collect::<Vec<_>>(), [(id, "delivered")]);
+    let attempts = deliveries::list_attempts(&mut conn, "whe_0", &[id]).await.unwrap();
+    assert_eq!(attempts.iter().map(|one| one.number).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_stands_until_somebody_takes_the_lane() {
+    let database = house(1).await;
+    let pool = database.pool();
+    queue(pool, "whe_0").await;
+    let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
+    let held = take(pool, first, ENDED).await;
+    assert_eq!(renew(pool, first, &held).await.standing, ["whe_0"]);
+    assert!(take(pool, second, LONG).await.is_empty());
+    lanes::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
+    assert_eq!(take(pool, second, LONG).await.len(), 1);
+    assert!(renew(pool, first, &held).await.standing.is_empty());
+    // What is released too late is somebody else's.
+    lanes::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
+    assert!(take(pool, first, LONG).await.is_empty());
+    lanes::free_all(&mut pool.acquire().await.unwrap()).await.unwrap();
+    assert_eq!(take(pool, first, LONG).await.len(), 1);
+}
+
+#[tokio::test]
+async fn processes_take_as_many_lanes_each_and_only_where_something_is_due() {
+    let database = house(8).await;
+    let pool = database.pool();
+    for n in 0..6 {
+        queue(pool, &format!("whe_{n}")).await;
+    }
+    let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
+    assert_eq!(renew(pool, first, &[]).await.share, 0);
+    renew(pool, second, &[]).await;
+    let firsts = take(pool, first, LONG).await;
+    assert_eq!((firsts.len(), take(pool, first, LONG).await.len()), (3, 0));
+    assert_eq!(take(pool, second, LONG).await.len(), 3);
+    assert_eq!(renew(pool, first, &firsts).await.share, 3);
+    // The first one leaves, and the other one has them all.
+    let mut conn = pool.acquire().await.unwrap();
+    lanes::release(&mut conn, &firsts).await.unwrap();
+    lanes::leave(&mut conn, first).await.unwrap();
+    assert_eq!(take(pool, second, LONG).await.len(), 3);
+}
+
+#[tokio::test]
+async fn a_queue_is_read_in_order_behind_a_place_and_without_what_is_in_hand() {
+    let database = house(2).await;
+    let pool = database.pool();
+    for endpoint in ["whe_0", "whe_0", "whe_0", "whe_1", "whe_0"] {
+        queue(pool, endpoint).await;
+    }
+    let ids = due(pool, "whe_0").await;
+    assert_eq!(ids.len(), 4);
+    let mut conn = pool.acquire().await.unwrap();
+    let ask = |endpoint: &str, after, room| Ask { endpoint_id: endpoint.to_owned(), after, room };
+    let asked = [ask("whe_1", None, 9), ask("whe_0", None, 2)];
+    let found = deliveries::list_due(&mut conn, &asked, &[ids[0]], 9).await.unwrap();
+    assert_eq!(found.iter().map(|due| due.lane).collect::<Vec<_>>(), [0, 1, 1]);
+    assert_eq!([found[1].place.id, found[2].place.id], [ids[1], ids[2]]);
+    let asked = [ask("whe_0", Some(found[1].place), 9)];
+    let found = deliveries::list_due(&mut conn, &asked, &[], 1).await.unwrap();
+    assert_eq!(found.iter().map(|due| due.place.id).collect::<Vec<_>>(), [ids[2]]);
+    sqlx::query("update webhook_endpoint set is_active = false").execute(&mut *conn).await.unwrap();
+    assert!(deliveries::list_due(&mut conn, &asked, &[], 9).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn deliveries_of_the_schema_before_lanes_go_on_and_stay_in_the_log() {
+    const TABLE: &str = "_sqlx_migrations";
+    let database = TestDatabase::create().await;
+    let pool = database.pool();
+    let mut conn = pool.acquire().await.unwrap();
+    sqlx::raw_sql("drop schema public cascade; create schema public").execute(&mut *conn).await.unwrap();
+    conn.ensure_migrations_table(TABLE).await.unwrap();
+    let (before, after): (Vec<_>, Vec<_>) = MIGRATOR.iter().partition(|migration| migration.version < 63);
+    for migration in before {
+        conn.apply(TABLE, migration).await.unwrap();
+    }
+    endpoints(&mut conn, 1).await;
+    for state in ["delivered", "pending", "failed"] {
+        let delivery = "insert into webhook_delivery (endpoint_id, partner_id, event_id, type, origin, state, body, \
+                                                      attempts, ended_at, claimed, leased_until) \
+                        values ('whe_0', 'ptn_acme', $1, 'payout.failed', 'feed', $1, \
+                                case when $1 = 'pending' then '{}' end, 2, \
+                                case when $1 <> 'pending' then now() end, $1 = 'pending', 'infinity')";
+        sqlx::query(delivery).bind(state).execute(&mut *conn).await.unwrap();
+    }
+    let attempts = "insert into webhook_attempt (delivery_id, number, at, latency_ms) \
+                    select id, n, now(), 1 from webhook_delivery, generate_series(1, 2) n";
+    sqlx::query(attempts).execute(&mut *conn).await.unwrap();
+    for migration in after {
+        conn.apply(TABLE, migration).await.unwrap();
+    }
+    queue(pool, "whe_0").await;
+    assert_eq!(take(pool, Uuid::new_v4(), LONG).await.len(), 1);
+    let filter = LogFilter { limit: 9, ..LogFilter::default() };
+    let log = deliveries::list_log(&mut conn, "whe_0", &filter).await.unwrap();
+    let states: Vec<_> = log.iter().map(|one| (one.id, one.state.as_str())).collect();
+    assert_eq!(states, [(4, "pending"), (3, "failed"), (2, "pending"), (1, "delivered")]);
+    let attempts = deliveries::list_attempts(&mut conn, "whe_0", &[1, 2, 3, 4]).await.unwrap();
+    let numbers: Vec<_> = attempts.iter().map(|one| (one.delivery_id, one.number)).collect();
+    assert_eq!(numbers, [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]);
+    assert_eq!(due(pool, "whe_0").await, [2, 4]);
+}
