@@ -43,15 +43,31 @@ impl Venue {
     pub const fn is_on_chain(&self) -> bool {
         matches!(self, Self::Pool)
     }
+
+    /// Whether this is how it is written.
+    pub(crate) fn is_named(&self, text: &str) -> bool {
+        match self {
+            Self::Provider(id) => text.strip_prefix(self.kind()).is_some_and(|rest| rest == id),
+            Self::External | Self::Pool | Self::OrderBook => text == self.kind(),
+        }
+    }
+
+    /// What its name begins with, which for all but configured providers is all of it.
+    const fn kind(&self) -> &'static str {
+        match self {
+            Self::Provider(_) => "LP:",
+            Self::External => "ExternalLP",
+            Self::Pool => "AMM-Pool",
+            Self::OrderBook => "Orderbook",
+        }
+    }
 }
 
 impl std::fmt::Display for Venue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Provider(id) => write!(f, "LP:{id}"),
-            Self::External => f.write_str("ExternalLP"),
-            Self::Pool => f.write_str("AMM-Pool"),
-            Self::OrderBook => f.write_str("Orderbook"),
+            Self::Provider(id) => write!(f, "{}{id}", self.kind()),
+            Self::External | Self::Pool | Self::OrderBook => f.write_str(self.kind()),
         }
     }
 }

@@ -9,6 +9,50 @@ pub(crate) type U512 = Uint<512, 8>;
 /// For comparing fractions of the above.
 type U1024 = Uint<1024, 16>;
 
+/// The powers of ten that fit.
+const POWERS: [u128; 39] = {
+    let mut powers = [1; 39];
+    let mut e = 1;
+    while e < powers.len() {
+        powers[e] = powers[e - 1] * 10;
+        e += 1;
+    }
+    powers
+};
+
+/// 10^e. Exponents beyond the table are hardly ever seen.
+fn power_of_ten(e: u32) -> U512 {
+    match usize::try_from(e).ok().and_then(|e| POWERS.get(e)) {
+        Some(power) => U512::from(*power),
+        None => U512::from(10_u8).pow(U512::from(e)),
+    }
+}
+
+/// Nearly every number here fits the machine's own arithmetic, which takes a tenth of the time.
+fn small(wide: &U512) -> Option<u128> {
+    let limbs = wide.as_limbs();
+    let (low, high) = limbs.split_at(2);
+    high.iter().all(|limb| *limb == 0).then(|| u128::from(low[0]) | (u128::from(low[1]) << 64))
+}
+
+/// The square root, rounded down.
+pub(crate) fn floor_root(square: U512) -> U512 {
+    let shift = square.bit_len().saturating_sub(128).next_multiple_of(2);
+    let Some(head) = small(&(square >> shift)) else { return U512::MAX };
+    if shift == 0 {
+        return U512::from(head.isqrt());
+    }
+    // Newton's steps from above come down to the root and stop there; the head's root gives the first 64 bits.
+    let mut root = U512::from(head.isqrt() + 1) << (shift / 2);
+    loop {
+        let next = (root + square / root) >> 1;
+        if next >= root {
+            return root;
+        }
+        root = next;
+    }
+}
+
 /// Minor units of one asset, never negative. On the wire a decimal string (spec section 2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -154,6 +198,10 @@ impl PartialOrd for Ratio {
 /// By value: more output for the same input is more.
 impl Ord for Ratio {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let small = |a: &U512, b: &U512| small(a)?.checked_mul(small(b)?);
+        if let (Some(ours), Some(theirs)) = (small(&self.num, &other.den), small(&other.num, &self.den)) {
+            return ours.cmp(&theirs);
+        }
         let product = |a: U512, b: U512| U1024::from(a) * U1024::from(b);
         product(self.num, other.den).cmp(&product(other.num, self.den))
     }
@@ -163,11 +211,9 @@ impl Ratio {
     /// From a rate in whole units (`output per one input`) and both exponents. `None` for a rate that is not positive.
     pub fn from_rate(rate: Decimal, input_exponent: u8, output_exponent: u8) -> Option<Self> {
         let mantissa = u128::try_from(rate.mantissa()).ok().filter(|m| *m > 0)?;
-        let ten = U512::from(10_u8);
-        let power = |e: u32| ten.pow(U512::from(e));
         Some(Self {
-            num: U512::from(mantissa) * power(u32::from(output_exponent)),
-            den: power(rate.scale()) * power(u32::from(input_exponent)),
+            num: U512::from(mantissa) * power_of_ten(u32::from(output_exponent)),
+            den: power_of_ten(rate.scale()) * power_of_ten(u32::from(input_exponent)),
         })
     }
 
@@ -175,21 +221,29 @@ impl Ratio {
     pub fn to_rate(&self, input_exponent: u8, output_exponent: u8) -> Decimal {
         /// The most places a [`Decimal`] has.
         const PLACES: u32 = 28;
-        let ten = U512::from(10_u8);
-        let power = |e: u32| ten.pow(U512::from(e));
-        let numerator = self.num * power(u32::from(input_exponent) + PLACES);
-        let mut digits = numerator / (self.den * power(u32::from(output_exponent)));
+        /// How many digits are kept.
+        const DIGITS: u32 = 18;
+        let numerator = self.num * power_of_ten(u32::from(input_exponent) + PLACES);
+        let mut quotient = numerator / (self.den * power_of_ten(u32::from(output_exponent)));
         let mut places = PLACES;
-        while places > 0 && digits >= power(18) {
-            digits /= ten;
-            places -= 1;
-        }
+        let digits = loop {
+            match small(&quotient) {
+                Some(digits) => break digits,
+                None if places == 0 => return Decimal::MAX.normalize(),
+                None => (quotient, places) = (quotient / U512::from(10_u8), places - 1),
+            }
+        };
+        let beyond = digits.checked_ilog10().map_or(0, |log| (log + 1).saturating_sub(DIGITS)).min(places);
+        let (digits, places) = (digits / 10_u128.pow(beyond), places - beyond);
         let mantissa = i128::try_from(digits).unwrap_or(i128::MAX);
         Decimal::try_from_i128_with_scale(mantissa, places).unwrap_or(Decimal::MAX).normalize()
     }
 
     /// `input × rate`, rounded down, with the fraction that was cut off. `None` above 2^128 - 1.
     pub fn forward(&self, input: Minor) -> Option<Floored> {
+        if let Some(floored) = self.forward_small(input) {
+            return Some(floored);
+        }
         let (quotient, rest) = (U512::from(input.0) * self.num).div_rem(self.den);
         let residual = rest * U512::from(1_000_000_000_000_000_000_u64) / self.den;
         Some(Floored {
@@ -198,8 +252,26 @@ impl Ratio {
         })
     }
 
+    /// The same in machine arithmetic; `None` where it does not reach.
+    fn forward_small(&self, input: Minor) -> Option<Floored> {
+        let den = small(&self.den)?;
+        let product = input.0.checked_mul(small(&self.num)?)?;
+        let (quotient, rest) = (product.checked_div(den)?, product.checked_rem(den)?);
+        let residual = rest.checked_mul(1_000_000_000_000_000_000)?.checked_div(den)?;
+        Some(Floored { amount: Minor(quotient), residual_e18: u64::try_from(residual).ok()? })
+    }
+
+    fn inverse_small(&self, output: Minor) -> Option<Minor> {
+        Some(Minor(
+            output.0.checked_mul(small(&self.den)?)?.div_ceil(small(&self.num).filter(|num| *num > 0)?),
+        ))
+    }
+
     /// The smallest input whose [`forward`](Self::forward) reaches `output`. `None` above 2^128 - 1.
     pub fn inverse(&self, output: Minor) -> Option<Minor> {
+        if let Some(input) = self.inverse_small(output) {
+            return Some(input);
+        }
         let (quotient, rest) = (U512::from(output.0) * self.den).div_rem(self.num);
         let rounded = if rest.is_zero() { quotient } else { quotient + U512::from(1_u8) };
         u128::try_from(rounded).ok().map(Minor)

@@ -183,7 +183,7 @@ impl Telling<'_> {
 }
 
 fn of_offer(slice: &Slice, offer: &Offer) -> bool {
-    slice.venue == offer.venue.to_string() && offer.deliverers().any(|id| id == slice.provider_id)
+    offer.venue.is_named(&slice.venue) && offer.deliverers().any(|id| id == slice.provider_id)
 }
 
 fn takes_part(offer: &Offer, fill: &Fill) -> bool {

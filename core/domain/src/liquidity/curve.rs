@@ -4,7 +4,7 @@
 //! contract, so that what is told is what the pool would give. The pool keeps what the floor cuts off, so a pool has
 //! no residual.
 
-use crate::money::{Minor, Ratio, U512};
+use crate::money::{Minor, Ratio, U512, floor_root};
 
 const WHOLE_BPS: u32 = 10_000;
 
@@ -72,7 +72,7 @@ impl Pool {
         let at_start = self.marginal(Minor::ZERO);
         // (R_in × 10 000 + in × kept)² = kept × 10 000 × R_in × R_out ÷ ratio
         let Some(product) = at_start.num.checked_mul(ratio.den) else { return Minor::ZERO };
-        let inside = (product / ratio.num).root(2);
+        let inside = floor_root(product / ratio.num);
         let paid = inside.saturating_sub(self.scaled_in()) / self.kept();
         Minor::new(u128::try_from(paid).unwrap_or(u128::MAX))
     }

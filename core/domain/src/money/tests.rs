@@ -45,6 +45,48 @@ fn a_rate_that_is_not_positive_is_no_ratio() {
 
 proptest! {
     #[test]
+    fn machine_arithmetic_and_wide_arithmetic_agree(
+        num in 1_u128.., den in 1_u128.., narrow in 0_u32..128, amount: u128, other in 1_u128..,
+    ) {
+        let (num, den) = ((num >> narrow).max(1), (den >> narrow).max(1));
+        let amount = Minor(amount >> narrow);
+        let by = |factor: U512| Ratio { num: U512::from(num) * factor, den: U512::from(den) * factor };
+        let (plain, wide) = (by(U512::from(1_u8)), by(U512::from(3_u8) << 130));
+        prop_assert_eq!(plain.inverse(amount), wide.inverse(amount));
+        // The residual is multiplied before it is divided, so that the wide one keeps within its width.
+        prop_assert_eq!(plain.forward(amount), wide.forward(amount));
+        prop_assert_eq!(plain.to_rate(18, 6), wide.to_rate(18, 6));
+        let than = Ratio { num: U512::from(other), den: U512::from(den) };
+        prop_assert_eq!(plain.cmp(&than), wide.cmp(&than));
+        prop_assert!(plain == wide);
+    }
+
+    #[test]
+    fn a_rate_is_the_quotient_cut_to_eighteen_digits(output: u128, input in 1_u128.., narrow in 0_u32..128) {
+        let (output, input) = (output >> narrow, (input >> narrow).max(1));
+        let ten = U512::from(10_u8);
+        let mut digits = U512::from(output) * ten.pow(U512::from(18 + 28)) / (U512::from(input) * ten.pow(U512::from(6)));
+        let mut places = 28;
+        while places > 0 && digits >= ten.pow(U512::from(18)) {
+            digits /= ten;
+            places -= 1;
+        }
+        let mantissa = i128::try_from(digits).unwrap_or(i128::MAX);
+        let cut = Decimal::try_from_i128_with_scale(mantissa, places).unwrap_or(Decimal::MAX).normalize();
+        let told = executed_rate((Minor(input), 18), (Minor(output), 6)).unwrap();
+        prop_assert_eq!((told, told.scale()), (cut, cut.scale()));
+    }
+
+    #[test]
+    fn a_root_is_the_largest_whose_square_is_not_above(limbs: [u64; 8], narrow in 0_usize..512) {
+        let square = U512::from_limbs(limbs) >> narrow;
+        let root = floor_root(square);
+        prop_assert!(root * root <= square);
+        let next = root + U512::from(1_u8);
+        prop_assert!(next.checked_mul(next).is_none_or(|above| above > square));
+    }
+
+    #[test]
     fn the_inverse_is_the_smallest_input_that_reaches_the_output(
         mantissa in 1_i64..i64::MAX, scale in 0_u32..=18, ei in 0_u8..=18, eo in 0_u8..=18, output: u128,
     ) {
