@@ -2,6 +2,7 @@
 
 mod chain;
 mod execution;
+mod fix_options;
 mod fix_session;
 mod key;
 mod partner;
@@ -20,8 +21,9 @@ pub(crate) use self::chain::{ChainCommand, ChainDeploy, ChainPlace, ChainResume,
 pub(crate) use self::execution::{
     ActionArg, ExecutionCommand, ExecutionList, ExecutionResolve, ExecutionShow, LegArg,
 };
+pub(crate) use self::fix_options::{Agreed, SessionOptions};
 pub(crate) use self::fix_session::{
-    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, Patience, SessionId, SessionOptions,
+    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionId,
 };
 pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
 pub(crate) use self::partner::{DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct};

@@ -27,11 +27,19 @@ const SAME_REQUEST_WINDOW: Duration = Duration::from_millis(250);
 
 /// Why a session cannot be run as it is configured.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NoAgreement {
+pub enum NoAgreement {
     #[error("no dictionary for this version")]
     NoDictionary,
     #[error("schedule: {0}")]
     Schedule(#[from] ScheduleError),
+}
+
+/// Whether a session can be run as it is configured.
+///
+/// # Errors
+/// What cannot be understood.
+pub fn check_agreement(session: &FixSessionRow, settings: &FixSessionSettings) -> Result<(), NoAgreement> {
+    session_config(session, settings).map(drop)
 }
 
 /// The engine's terms of a session.

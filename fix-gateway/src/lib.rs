@@ -22,6 +22,7 @@ mod orders;
 pub mod store;
 
 pub use acceptor::{Directory, DoorConfig, SessionKey};
+pub use agreement::{NoAgreement, check_agreement};
 pub use application::{Application, Commit, Numbers, Turn, Unavailable, UnderWay};
 pub use connection::Attach;
 pub use driver::{Driver, ResendPace, SlowConsumer};

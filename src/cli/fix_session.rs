@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 
 use super::PlaceArgs;
+use super::fix_options::SessionOptions;
 use super::key::EnvArg;
 
 #[derive(Debug, Subcommand)]
@@ -11,13 +12,13 @@ pub(crate) enum FixSessionCommand {
     #[command(
         after_help = "Example:\n  dvp fix-session add --begin-string FIX.4.4 --sender-comp-id ACME --partner acme --password … --dir .dvp --json"
     )]
-    Add(FixSessionAdd),
+    Add(Box<FixSessionAdd>),
     /// Change what is agreed on for a session. It holds from the session's next start: disable it and enable it again,
     /// or restart the service.
     #[command(
         after_help = "Example:\n  dvp fix-session set --session-id 'FIX.4.4:DVP->ACME' --cancel-on-disconnect 10 --dir .dvp"
     )]
-    Set(FixSessionSet),
+    Set(Box<FixSessionSet>),
     /// List the sessions with their numbers.
     #[command(after_help = "Example:\n  dvp fix-session list --dir .dvp --json")]
     List(PlaceArgs),
@@ -68,34 +69,6 @@ pub(crate) struct FixSessionAdd {
     pub options: SessionOptions,
     #[command(flatten)]
     pub place: PlaceArgs,
-}
-
-/// What is not given stays as it is.
-#[derive(Debug, Args)]
-pub(crate) struct SessionOptions {
-    /// Copies of the reports of all the partner's orders, and no orders: true or false.
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
-    pub drop_copy: Option<bool>,
-    /// Cancel orders that are not locking yet so many seconds (0 to 3600) after the connection ended, or `off`.
-    #[arg(long, value_name = "SECONDS", value_parser = Patience::parse)]
-    pub cancel_on_disconnect: Option<Patience>,
-    /// How far an order without a price may slip, in basis points.
-    #[arg(long, value_name = "BPS", value_parser = clap::value_parser!(i32).range(0..=10_000))]
-    pub max_slippage_bps: Option<i32>,
-}
-
-/// Seconds, or never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Patience(pub Option<i32>);
-
-impl Patience {
-    fn parse(text: &str) -> Result<Self, String> {
-        let seconds = || text.parse().ok().filter(|seconds| (0..=3600).contains(seconds));
-        match text {
-            "off" => Ok(Self(None)),
-            _ => seconds().map(|seconds| Self(Some(seconds))).ok_or_else(|| "0 to 3600, or off".to_owned()),
-        }
-    }
 }
 
 #[derive(Debug, Args)]

@@ -4,17 +4,18 @@ use std::io::Write as _;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::keys::Env;
+use dvp_core::secrets::Vault;
 use dvp_core::store::fix::{self, NewFixSession};
 use dvp_core::store::fix_admin::{self, ListedSession};
 use dvp_core::store::fix_settings::{self, FixSessionSettings};
-use dvp_fix_gateway::dictionaries;
+use dvp_fix_gateway::{check_agreement, dictionaries};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
 use super::named_partner;
 use crate::access::Access;
 use crate::cli::{
-    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, Patience, PlaceArgs, SessionId,
+    Agreed, FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, PlaceArgs, SessionId,
     SessionOptions,
 };
 use crate::output::print;
@@ -23,8 +24,8 @@ const PAGE: i64 = 500;
 
 pub(crate) async fn run(command: FixSessionCommand) -> anyhow::Result<()> {
     match command {
-        FixSessionCommand::Add(args) => add(args).await,
-        FixSessionCommand::Set(args) => set(args).await,
+        FixSessionCommand::Add(args) => add(*args).await,
+        FixSessionCommand::Set(args) => set(*args).await,
         FixSessionCommand::List(place) => list(place).await,
         FixSessionCommand::Disable(args) => set_enabled(args, false).await,
         FixSessionCommand::Enable(args) => set_enabled(args, true).await,
@@ -59,7 +60,7 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
     };
     let mut tx = access.conn.begin().await?;
     fix::upsert_session(&mut tx, &session).await?;
-    agree(&mut tx, &id, &args.options).await?;
+    agree(&mut tx, &access.vault, &id, args.options).await?;
     tx.commit().await?;
     let mut value = json!({
         "sessionId": id, "beginString": args.begin_string, "senderCompId": args.sender_comp_id,
@@ -74,38 +75,109 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
 async fn set(args: FixSessionSet) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let mut tx = access.conn.begin().await?;
-    let settings = agree(&mut tx, &args.session_id, &args.options).await?;
+    let settings = agree(&mut tx, &access.vault, &args.session_id, args.options).await?;
     tx.commit().await?;
-    let value = json!({
-        "sessionId": args.session_id, "dropCopy": settings.drop_copy,
-        "cancelOnDisconnectSecs": settings.cancel_on_disconnect_secs,
-    });
+    let mut value = agreement(&settings);
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("sessionId".into(), json!(args.session_id));
+    }
     print(args.place.json, &value, || {
-        vec![format!("{}: it holds from the session's next start", args.session_id)]
+        let who =
+            "who may log on and how fast holds from the next Logon, the rest from the session's next start";
+        vec![format!("{}: {who}", args.session_id)]
     })
 }
 
 /// Changes what is given. Returns how it is then.
 async fn agree(
     conn: &mut PgConnection,
+    vault: &Vault,
     id: &str,
-    options: &SessionOptions,
+    options: SessionOptions,
 ) -> anyhow::Result<FixSessionSettings> {
-    let settings = fix_settings::find_settings(conn, id).await?;
-    let mut settings = settings.with_context(|| format!("there is no session {id}"))?;
-    settings.drop_copy = options.drop_copy.unwrap_or(settings.drop_copy);
-    if let Some(Patience(seconds)) = options.cancel_on_disconnect {
-        settings.cancel_on_disconnect_secs = seconds;
-    }
+    let missing = || format!("there is no session {id}");
+    let session = fix::find_session(conn, id).await?.with_context(missing)?;
+    let before = fix_settings::find_settings(conn, id).await?.with_context(missing)?;
+    let slippage = options.max_slippage_bps;
+    let settings = changed(before, vault, id, options)?;
     ensure!(
         !settings.drop_copy || settings.cancel_on_disconnect_secs.is_none(),
         "a drop copy has no orders to cancel: give --cancel-on-disconnect off, or --drop-copy false"
     );
+    let rates = settings.soft_messages_per_sec.zip(settings.hard_messages_per_sec);
+    ensure!(rates.is_none_or(|(soft, hard)| soft <= hard), "--soft-rate is at most --hard-rate");
+    check_agreement(&session, &settings)?;
     fix_settings::update_settings(conn, id, &settings).await?;
-    if let Some(bps) = options.max_slippage_bps {
+    if let Some(bps) = slippage {
         fix_admin::update_max_slippage(conn, id, bps).await?;
     }
     Ok(settings)
+}
+
+fn changed(
+    before: FixSessionSettings,
+    vault: &Vault,
+    id: &str,
+    options: SessionOptions,
+) -> anyhow::Result<FixSessionSettings> {
+    /// What is given, or what was before.
+    fn or<T>(given: Option<Agreed<T>>, before: Option<T>) -> Option<T> {
+        given.map_or(before, Agreed::on)
+    }
+    let logon_secret = match options.logon_secret {
+        Some(Agreed::On(secret)) => {
+            let sealed = vault.seal(id, secret.0.as_bytes()).context("the secret cannot be sealed")?;
+            Some(sealed)
+        }
+        Some(Agreed::Off) => None,
+        None => before.logon_secret,
+    };
+    Ok(FixSessionSettings {
+        allowed_sources: or(options.allowed_sources, before.allowed_sources),
+        client_cert_sha256: or(options.client_cert_sha256, before.client_cert_sha256),
+        client_cert_names: or(options.client_cert_names, before.client_cert_names),
+        logon_secret,
+        logon_window_secs: options.logon_window.unwrap_or(before.logon_window_secs),
+        soft_messages_per_sec: or(options.soft_rate, before.soft_messages_per_sec),
+        hard_messages_per_sec: or(options.hard_rate, before.hard_messages_per_sec),
+        admin_messages_per_sec: or(options.admin_rate, before.admin_messages_per_sec),
+        resend_request_chunk: match options.resend_request_chunk {
+            Some(chunk) => chunk.on().map(i64::from),
+            None => before.resend_request_chunk,
+        },
+        last_msg_seq_num_processed: options
+            .last_msg_seq_num_processed
+            .unwrap_or(before.last_msg_seq_num_processed),
+        next_expected_msg_seq_num: options
+            .next_expected_msg_seq_num
+            .unwrap_or(before.next_expected_msg_seq_num),
+        max_latency_secs: options.max_latency.unwrap_or(before.max_latency_secs),
+        schedule: or(options.schedule, before.schedule),
+        drop_copy: options.drop_copy.unwrap_or(before.drop_copy),
+        cancel_on_disconnect_secs: or(options.cancel_on_disconnect, before.cancel_on_disconnect_secs),
+    })
+}
+
+/// Without what is secret.
+fn agreement(settings: &FixSessionSettings) -> Value {
+    let hashes = settings.client_cert_sha256.as_ref();
+    json!({
+        "dropCopy": settings.drop_copy,
+        "cancelOnDisconnectSecs": settings.cancel_on_disconnect_secs,
+        "allowedSources": settings.allowed_sources,
+        "clientCertSha256": hashes.map(|hashes| hashes.iter().map(hex::encode).collect::<Vec<_>>()),
+        "clientCertNames": settings.client_cert_names,
+        "signedLogon": settings.logon_secret.is_some(),
+        "logonWindowSecs": settings.logon_window_secs,
+        "softRate": settings.soft_messages_per_sec,
+        "hardRate": settings.hard_messages_per_sec,
+        "adminRate": settings.admin_messages_per_sec,
+        "resendRequestChunk": settings.resend_request_chunk,
+        "lastMsgSeqNumProcessed": settings.last_msg_seq_num_processed,
+        "nextExpectedMsgSeqNum": settings.next_expected_msg_seq_num,
+        "maxLatencySecs": settings.max_latency_secs,
+        "schedule": settings.schedule,
+    })
 }
 
 fn dictionary(args: &FixDictionary) -> anyhow::Result<()> {

@@ -193,6 +193,26 @@ async fn fix_sessions_are_added_listed_and_disabled() {
     for wrong in ["-1", "3601", "never"] {
         refused(&sandbox, &[&set[..], &["--cancel-on-disconnect", wrong]].concat());
     }
+    let terms = ["--allowed-sources", "10.1.2.3/8,192.0.2.7", "--soft-rate", "50", "--hard-rate", "100"];
+    let days = "weekly mon 08:00 Europe/Zurich to fri 22:00 Europe/Zurich";
+    let terms = [&terms[..], &["--schedule", days, "--logon-secret", "0123456789abcdef"]].concat();
+    let agreed = said(&sandbox, &[&set[..], &terms].concat());
+    assert_eq!(agreed["allowedSources"], json!(["10.0.0.0/8", "192.0.2.7/32"]));
+    assert_eq!((&agreed["softRate"], &agreed["schedule"]), (&json!(50), &json!(days)));
+    assert!(agreed["signedLogon"] == true && !agreed.to_string().contains("0123456789abcdef"));
+    let off =
+        ["--allowed-sources", "off", "--schedule", "off", "--logon-secret", "off", "--hard-rate", "off"];
+    let agreed = said(&sandbox, &[&set[..], &off].concat());
+    assert_eq!((&agreed["allowedSources"], &agreed["signedLogon"]), (&Value::Null, &json!(false)));
+    assert_eq!((&agreed["softRate"], &agreed["hardRate"]), (&json!(50), &Value::Null));
+    for (wrong, told) in [
+        (["--schedule", "always"], "schedule: "),
+        (["--hard-rate", "49"], "--soft-rate is at most"),
+        (["--allowed-sources", "10.0.0.0/99"], "is no network"),
+    ] {
+        let complaint = refused(&sandbox, &[&set[..], &wrong].concat());
+        assert!(complaint.contains(told), "{wrong:?}: {complaint}");
+    }
     refused(&sandbox, &["fix-session", "set", "--session-id", "FIX.4.4:DVP->NOBODY", "--drop-copy"]);
     let copy = ["fix-session", "add", "--begin-string", "FIX.4.4", "--sender-comp-id", "COPY", "--drop-copy"];
     said(&sandbox, &[&copy[..], &["--partner", "acme", "--password", "p"]].concat());
