@@ -2,6 +2,7 @@
 //! figures beside their floor in the same run.
 
 pub mod backfill;
+pub mod cpu;
 pub mod crash;
 pub mod feed_pages;
 pub mod figure;

@@ -19,6 +19,7 @@ mod backfill;
 mod decode;
 mod error;
 mod follow;
+mod gather;
 mod proof;
 mod ranges;
 mod reorg;
@@ -32,7 +33,7 @@ use alloy::primitives::{Address, B256};
 use alloy::transports::RpcError;
 use dvp_core::store::PgPool;
 use dvp_core::store::chain::{
-    self as store, Backfill, BlockRow, Cursor, Emitted, HaltReason, Halted, LogRow,
+    self as store, Backfill, BlockRow, Cursor, Emitted, HaltReason, Halted, LogRow, Told,
 };
 use dvp_core::store::lease::Lease;
 use std::sync::Arc;
@@ -73,6 +74,8 @@ pub struct Indexer<R = HttpReader> {
     pool: PgPool,
     config: ChainConfig,
     endpoints: Pool<R>,
+    /// Whether commands that came after their events were looked for.
+    late_facts_given: bool,
     /// Whether every number up to the cursor is known to be the last of its contract there.
     tail_proven: AtomicBool,
     /// Events written so far, for people.
@@ -105,6 +108,7 @@ impl<R: ChainReader> Indexer<R> {
             pool,
             config,
             endpoints,
+            late_facts_given: false,
             tail_proven: AtomicBool::new(false),
             events: AtomicU64::new(0),
             agreed: None,
@@ -137,6 +141,7 @@ impl<R: ChainReader> Indexer<R> {
         if let Some(halted) = cursor.halted {
             return Err(IndexError::Halted(halted));
         }
+        self.give_late_facts(lease).await?;
         let head = node.block(BlockId::latest()).await?.ok_or(RpcError::NullResp)?;
         let finalized = self.finalized(at, node, &head).await?;
         let final_told = finalized.as_ref().map_or(0, |block| block.number);
@@ -342,8 +347,8 @@ impl<R: ChainReader> Indexer<R> {
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         store::record_blocks(&mut tx, cursor, &to, blocks, logs).await?;
-        let emitted = store::emit_facts(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
-        if !emitted.is_empty() {
+        let told = store::emit_facts(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
+        if !told.facts.is_empty() {
             store::complete_commands(&mut tx, chain_id).await?;
         }
         if to.head_number / PRUNE_EVERY > cursor.head_number / PRUNE_EVERY {
@@ -352,8 +357,47 @@ impl<R: ChainReader> Indexer<R> {
         }
         tx.commit().await?;
         self.events.fetch_add(u64::try_from(logs.len()).unwrap_or(u64::MAX), Ordering::Relaxed);
-        emitted.iter().for_each(tell);
+        self.tell(&told, (cursor.facts_number, to.facts_number));
         Ok(Cursor { version: cursor.version + 1, ..to })
+    }
+
+    /// What commands wait for that came into the database after their events were read, as from a backup.
+    async fn give_late_facts(&mut self, lease: &Lease) -> Result<(), IndexError> {
+        if self.late_facts_given {
+            return Ok(());
+        }
+        let chain_id = self.config.chain_id;
+        let mut tx = self.pool.begin().await?;
+        lease.guard(&mut tx).await?;
+        let late = store::emit_late_facts(&mut tx, chain_id).await?;
+        store::complete_commands(&mut tx, chain_id).await?;
+        tx.commit().await?;
+        self.late_facts_given = true;
+        if !late.is_empty() {
+            let facts = late.len();
+            tracing::warn!(
+                chain = self.config.name,
+                facts,
+                "facts given late: their commands were not there"
+            );
+        }
+        late.iter().for_each(tell);
+        Ok(())
+    }
+
+    /// For people: what was given, and that somebody else uses the contracts.
+    fn tell(&self, told: &Told, (after, up_to): (u64, u64)) {
+        told.facts.iter().for_each(tell);
+        if told.strangers > 0 {
+            let strangers = told.strangers;
+            tracing::error!(
+                chain = self.config.name,
+                strangers,
+                after,
+                up_to,
+                "events about nothing of ours; reconciliation says which"
+            );
+        }
     }
 
     /// Halts the chain. The error to return: that it is halted, or why it could not be.

@@ -162,10 +162,12 @@ impl<R: ChainReader> Indexer<R> {
         store::record_blocks(&mut tx, cursor, cursor, &blocks, &rows).await?;
         store::retract_refunds_of_cancels(&mut tx, chain_id).await?;
         let after = from.saturating_sub(1);
-        if !store::emit_facts(&mut tx, chain_id, after, cursor.facts_number).await?.is_empty() {
+        let told = store::emit_facts(&mut tx, chain_id, after, cursor.facts_number).await?;
+        if !told.facts.is_empty() {
             store::complete_commands(&mut tx, chain_id).await?;
         }
         tx.commit().await?;
+        self.tell(&told, (after, cursor.facts_number));
         tracing::warn!(
             chain = self.config.name,
             from,

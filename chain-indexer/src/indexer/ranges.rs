@@ -4,10 +4,10 @@
 //! say they end at its last block. A node that has forgotten the state there cannot say; then the events may lack
 //! their end, which the next ones show, and what is missing is added ([`Indexer::repair`]).
 
+use super::gather::Gathering;
 use super::proof::is_refusal;
 use super::{IndexError, Indexer, Step, block_row, decode};
 use crate::deploy::Deployment;
-use crate::pool::EVENTS_WANTED;
 use crate::reader::{ChainReader, Fault, classify};
 use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
@@ -27,11 +27,11 @@ const AT_ONCE: usize = 4;
 const IN_A_STEP: usize = 16;
 
 /// What a node gave for a range.
-struct Fetched {
-    blocks: Vec<BlockRow>,
-    rows: Vec<LogRow>,
+pub(super) struct Fetched {
+    pub(super) blocks: Vec<BlockRow>,
+    pub(super) rows: Vec<LogRow>,
     /// Every contract's own count at the last block; `None` when the node has forgotten it.
-    ends: Option<Vec<(Address, u64)>>,
+    pub(super) ends: Option<Vec<(Address, u64)>>,
 }
 
 impl<R: ChainReader> Indexer<R> {
@@ -54,7 +54,8 @@ impl<R: ChainReader> Indexer<R> {
         let (size, count) = (endpoint.range(), if endpoint.is_probed() { IN_A_STEP } else { 1 });
         let mut backfill = self.backfill.take().unwrap_or(Backfill { from: number, to: end, events: 0 });
         backfill.to = end;
-        let result = self.pipeline(node, lease, cursor, head.number, (end, size, count), &mut backfill).await;
+        let reading = self.pipeline(node, lease, cursor, head.number, (end, size, count), &mut backfill);
+        let result = Box::pin(reading).await;
         self.backfill = Some(backfill);
         let endpoint = self.endpoints.at_mut(at);
         match result {
@@ -79,7 +80,7 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// While one range is written the next ones are fetched. Gives the events of the fullest one.
+    /// While some ranges are written the next ones are fetched. Gives the events of the fullest one.
     async fn pipeline(
         &self,
         node: &Arc<R>,
@@ -89,35 +90,24 @@ impl<R: ChainReader> Indexer<R> {
         (end, size, count): (u64, u64, usize),
         backfill: &mut Backfill,
     ) -> Result<u64, Stopped> {
-        let (mut advanced, mut fullest) = (false, 0);
-        let mut last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, advanced })?;
-        let mut ranges = pin!(self.fetching(node, cursor.head_number, end, size, count));
-        let mut next = ranges.next().await;
-        while let Some(fetched) = next {
-            let fetched = fetched.and_then(|fetched| {
-                decode::continue_seqs(&mut last, &fetched.rows)?;
-                self.check_ends(&fetched, &last)?;
-                Ok(fetched)
-            });
-            let fetched = fetched.map_err(|error| Stopped { error, advanced })?;
-            if fetched.ends.is_none() {
+        let mut advanced = false;
+        let last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, advanced })?;
+        let ranges = pin!(self.fetching(node, cursor.head_number, end, size, count));
+        let mut gathering = Gathering::new(ranges, last);
+        while let Some(batch) = gathering.take().await {
+            if batch.lacks_an_end {
                 self.doubt_the_end();
             }
-            let to = fetched.blocks.last().map_or(cursor.head_number, |block| block.number);
-            let write = self.commit(lease, &cursor, &fetched.blocks, &fetched.rows, to, head_number);
-            let (written, following) = futures_util::future::join(write, ranges.next()).await;
-            cursor = written.map_err(|error| Stopped { error, advanced })?;
+            let to = batch.blocks.last().map_or(cursor.head_number, |block| block.number);
+            let write = self.commit(lease, &cursor, &batch.blocks, &batch.rows, to, head_number);
+            cursor = gathering.during(write).await.map_err(|error| Stopped { error, advanced })?;
             advanced = true;
-            let events = u64::try_from(fetched.rows.len()).unwrap_or(u64::MAX);
-            backfill.events += events;
-            fullest = fullest.max(events);
-            if fullest > 2 * EVENTS_WANTED {
-                // Shorter ones from here on.
-                break;
-            }
-            next = following;
+            backfill.events += u64::try_from(batch.rows.len()).unwrap_or(u64::MAX);
         }
-        Ok(fullest)
+        match gathering.failed {
+            Some(error) => Err(Stopped { error, advanced }),
+            None => Ok(gathering.fullest),
+        }
     }
 
     fn fetching<'a>(
@@ -140,17 +130,6 @@ impl<R: ChainReader> Indexer<R> {
                 fetch(node.as_ref(), &self.config.deployment, contracts, from, to)
             })
             .buffered(AT_ONCE)
-    }
-
-    fn check_ends(&self, fetched: &Fetched, last: &HashMap<Address, u64>) -> Result<(), IndexError> {
-        let block_number = fetched.blocks.last().map_or(0, |block| block.number);
-        for &(contract, emitted) in fetched.ends.iter().flatten() {
-            let seen = last.get(&contract).copied().unwrap_or_default();
-            if emitted != seen {
-                return Err(IndexError::Incomplete { contract, block_number, emitted, seen });
-            }
-        }
-        Ok(())
     }
 
     /// The events of a stretch that was read before, without its end being checked.

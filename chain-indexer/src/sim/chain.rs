@@ -49,8 +49,8 @@ pub(super) struct SimBlock {
     pub(super) receipts: Vec<TransactionReceipt>,
     /// All logs, foreign ones too.
     pub(super) logs: Vec<Log>,
-    /// The indices of logs that the engine is told of.
-    pub(super) told: Vec<u64>,
+    /// The logs that the engine is told of if it waits for them: their indices, and what they are about.
+    pub(super) told: Vec<(u64, B256)>,
     world: World,
 }
 
@@ -402,8 +402,8 @@ fn place(head: BlockHead, txs: Vec<(B256, Vec<PrimitiveLog>)>, world: World) -> 
         let bloom = bloom_of(&tx_logs);
         let mut placed = Vec::with_capacity(tx_logs.len());
         for inner in tx_logs {
-            if is_told(&inner) {
-                told.push(log_index);
+            if let Some(entity) = about(&inner) {
+                told.push((log_index, entity));
             }
             placed.push(Log {
                 inner,
@@ -436,8 +436,8 @@ fn place(head: BlockHead, txs: Vec<(B256, Vec<PrimitiveLog>)>, world: World) -> 
     SimBlock { head, receipts, logs, told, world }
 }
 
-/// Whether the engine is to be told of an event: a second account of which facts there are.
-fn is_told(log: &PrimitiveLog) -> bool {
+/// What an event is about that the engine is to be told of: a second account of which facts there are.
+fn about(log: &PrimitiveLog) -> Option<B256> {
     let always = [
         IntentSettler::Created::SIGNATURE_HASH,
         IntentSettler::Filled::SIGNATURE_HASH,
@@ -445,9 +445,8 @@ fn is_told(log: &PrimitiveLog) -> bool {
         IntentSettler::Cancelled::SIGNATURE_HASH,
         Payouts::Paid::SIGNATURE_HASH,
     ];
-    let topic = log.data.topics().first();
-    if topic == Some(&ReceiptAnchor::Anchored::SIGNATURE_HASH) {
-        return log.data.topics().get(2) == Some(&RELAYER.into_word());
-    }
-    topic.is_some_and(|topic| always.contains(topic))
+    let (topic, entity) = (log.data.topics().first()?, log.data.topics().get(1)?);
+    let anchored = *topic == ReceiptAnchor::Anchored::SIGNATURE_HASH
+        && log.data.topics().get(2) == Some(&RELAYER.into_word());
+    (anchored || always.contains(topic)).then_some(*entity)
 }

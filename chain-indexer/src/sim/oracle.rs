@@ -9,7 +9,7 @@ use alloy::sol_types::SolEventInterface;
 use dvp_core::store::PgPool;
 use dvp_core::store::chain::{self as store, Cursor};
 use sqlx::{PgConnection, Row};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A canonical event as it must be kept.
@@ -218,15 +218,16 @@ pub(super) async fn consume(pool: &PgPool, chain_id: u64, consumed: &mut Consume
     Ok(())
 }
 
-/// At the end: every fact that stands is of a canonical event, every event has its fact, and every consumed fact
-/// whose event is gone says so.
+/// At the end: every fact that stands is of a canonical event, every event that somebody waits for has its fact, and
+/// every consumed fact whose event is gone says so.
 pub(super) async fn facts_are_final_or_retracted(
     pool: &PgPool,
     sim: &Mutex<Sim>,
     cursor: &Cursor,
     consumed: &Consumed,
+    ours: &HashSet<B256>,
 ) -> Result<(), Broken> {
-    let due = due(&locked(sim).chain, cursor)?;
+    let due = due(&locked(sim).chain, cursor, ours)?;
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
         "select id, block_hash, log_index, retracted_at is not null as retracted, consumed_at is not null as consumed,
                 {REPLACED}
@@ -263,11 +264,15 @@ pub(super) async fn facts_are_final_or_retracted(
     }
 }
 
-/// Where the events are that must have been told.
-fn due(chain: &SimChain, cursor: &Cursor) -> Result<BTreeSet<(B256, u64)>, Broken> {
+/// Where the events are that must have been told: those of an entity with a command.
+fn due(chain: &SimChain, cursor: &Cursor, ours: &HashSet<B256>) -> Result<BTreeSet<(B256, u64)>, Broken> {
     let path = chain.path_to(cursor.head_hash).ok_or("no path to the cursor")?;
     let told = path.iter().filter(|block| block.head.number <= cursor.facts_number);
-    Ok(told.flat_map(|block| block.told.iter().map(|index| (block.head.hash, *index))).collect())
+    Ok(told
+        .flat_map(|block| block.told.iter().map(|told| (block.head.hash, told)))
+        .filter(|(_, (_, entity))| ours.contains(entity))
+        .map(|(hash, (index, _))| (hash, *index))
+        .collect())
 }
 
 fn locked(sim: &Mutex<Sim>) -> MutexGuard<'_, Sim> {
@@ -283,9 +288,10 @@ pub(super) async fn commands_follow_events(pool: &PgPool, cursor: &Cursor) -> Re
            and (command.state = 'done') <> exists (
                select from chain_log log
                where log.chain_id = $1 and log.canonical and log.entity = command.entity
-                 and log.block_number <= $2
+                 and log.block_number <= $2 and log.fact is not null
                  and log.event = case command.kind when 'create' then 'Created' when 'fill' then 'Filled'
-                                                   when 'settle' then 'Settled' when 'transfer' then 'Paid' end)",
+                                                   when 'settle' then 'Settled' when 'transfer' then 'Paid'
+                                                   when 'anchor' then 'Anchored' end)",
     )
     .bind(cursor.chain_id.cast_signed())
     .bind(cursor.facts_number.cast_signed())

@@ -6,12 +6,14 @@ use super::oracle::{self, Consumed};
 use super::rng::Rng;
 use crate::config::ChainConfig;
 use crate::indexer::{IndexError, Indexer, Step};
+use alloy::primitives::B256;
 use dvp_core::embedded::{EmbeddedError, TestDatabase};
 use dvp_core::store::PgPool;
 use dvp_core::store::StoreError;
 use dvp_core::store::chain::Cursor;
 use dvp_core::store::lease::Lease;
 use dvp_core::store::pool::pool_options;
+use std::collections::{HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -36,6 +38,8 @@ create trigger sabotage after insert or update or delete on chain_fact execute f
 create trigger sabotage after insert or update or delete on chain_command execute function fail_at();
 ";
 const LEASE: Duration = Duration::from_secs(3_600);
+/// Anchors that the engine may wait for: the first ones.
+const ANCHORS: u64 = 24;
 /// Steps after the last change, within which the indexer must be at the head.
 const STEPS_TO_THE_HEAD: u32 = 3_000;
 
@@ -138,6 +142,10 @@ struct Run<'a> {
     indexer: Indexer<SimNode>,
     lease: Lease,
     consumed: Consumed,
+    /// What there are commands for.
+    ours: HashSet<B256>,
+    /// What there are none for, yet.
+    strangers: VecDeque<Entity>,
     violates: bool,
     outcome: Outcome,
 }
@@ -164,13 +172,35 @@ impl<'a> Run<'a> {
             poll_interval: Duration::ZERO,
             ..ChainConfig::development("http://simulated", chain.deployment.clone())
         };
-        insert_commands(&database.admin, &chain, chain_id).await.map_err(|error| error.to_string())?;
+        let (mut ours, mut strangers) = (HashSet::new(), VecDeque::new());
+        let mut known = Rng::new(seed ^ 0xc0de);
+        for entity in entities(&chain) {
+            if known.chance(800) {
+                entity.insert_commands(&database.admin, chain_id).await.map_err(|error| error.to_string())?;
+                ours.insert(entity.id);
+            } else {
+                strangers.push_back(entity);
+            }
+        }
         let sim = Arc::new(Mutex::new(Sim::new(chain, weaknesses, Rng::new(seed ^ 0x51))));
         let lease = lease(database, chain_id).await?;
         let indexer = indexer(database, &config, &sim, endpoints)?;
         let violates = rng.chance(40);
         let (consumed, outcome) = (Consumed::new(), Outcome::default());
-        Ok(Self { database, rng, sim, config, endpoints, indexer, lease, consumed, violates, outcome })
+        Ok(Self {
+            database,
+            rng,
+            sim,
+            config,
+            endpoints,
+            indexer,
+            lease,
+            consumed,
+            ours,
+            strangers,
+            violates,
+            outcome,
+        })
     }
 
     async fn live(&mut self) -> Result<(), String> {
@@ -216,6 +246,9 @@ impl<'a> Run<'a> {
         if self.rng.chance(40) {
             self.indexer = indexer(self.database, &self.config, &self.sim, self.endpoints)?;
         }
+        if self.rng.chance(30) {
+            self.a_stranger_becomes_ours().await?;
+        }
         let what = self.rng.between(0, 99);
         let polls = self.rng.between(1, 70);
         let result = match what {
@@ -237,6 +270,16 @@ impl<'a> Run<'a> {
         if self.rng.chance(300) {
             self.questions(false).await?;
         }
+        Ok(())
+    }
+
+    /// Commands come back from a backup, and the service is started again.
+    async fn a_stranger_becomes_ours(&mut self) -> Result<(), String> {
+        let Some(entity) = self.strangers.pop_front() else { return Ok(()) };
+        let inserted = entity.insert_commands(&self.database.admin, self.config.chain_id).await;
+        inserted.map_err(|error| error.to_string())?;
+        self.ours.insert(entity.id);
+        self.indexer = indexer(self.database, &self.config, &self.sim, self.endpoints)?;
         Ok(())
     }
 
@@ -331,7 +374,8 @@ impl<'a> Run<'a> {
             return if gone { Ok(()) } else { Err("halted though its final block is there".to_owned()) };
         }
         self.questions(true).await?;
-        oracle::facts_are_final_or_retracted(pool, &self.sim, &cursor, &self.consumed).await?;
+        let (consumed, ours) = (&self.consumed, &self.ours);
+        oracle::facts_are_final_or_retracted(pool, &self.sim, &cursor, consumed, ours).await?;
         oracle::commands_follow_events(pool, &cursor).await?;
         let sim = self.sim();
         let (calls, blocks, reorgs) = (sim.calls, sim.chain.now().tip().head.number, sim.chain.reorgs);
@@ -382,22 +426,42 @@ fn indexer(
     Indexer::over(database.pool.clone(), config.clone(), nodes).map_err(|error| error.to_string())
 }
 
-/// A command for everything that may happen to a settlement, as the engine leaves them.
-async fn insert_commands(pool: &PgPool, chain: &SimChain, chain_id: u64) -> Result<(), sqlx::Error> {
+/// Something that events are about, and that the engine may wait for.
+struct Entity {
+    id: B256,
+    name: String,
+    kinds: &'static [&'static str],
+}
+
+/// All settlements and payouts, and some anchors.
+fn entities(chain: &SimChain) -> Vec<Entity> {
+    let entity = |kind: &str, at: u64, kinds| Entity {
+        id: chain.entity(kind, at),
+        name: format!("{kind} {at}"),
+        kinds,
+    };
+    let mut all = Vec::new();
     for at in (0_u64..).take(ENTITIES) {
-        for kind in ["create", "fill", "settle", "transfer"] {
-            let of = if kind == "transfer" { "payout" } else { "settlement" };
-            sqlx::query(
-                "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
-                 values ($1, $2, $2, $3, $4, '{}')",
-            )
-            .bind(chain_id.cast_signed())
-            .bind(format!("{of} {at}"))
-            .bind(chain.entity(of, at).as_slice())
-            .bind(kind)
-            .execute(pool)
-            .await?;
-        }
+        all.push(entity("settlement", at, &["create", "fill", "settle"]));
+        all.push(entity("payout", at, &["transfer"]));
     }
-    Ok(())
+    all.extend((0..ANCHORS).map(|at| entity("anchor", at, &["anchor"])));
+    all
+}
+
+impl Entity {
+    /// A command for everything that may happen to it, as the engine leaves them.
+    async fn insert_commands(&self, pool: &PgPool, chain_id: u64) -> Result<(), sqlx::Error> {
+        sqlx::query(
+            "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
+             select $1, $2, $2, $3, kind, '{}' from unnest($4::text[]) as kind",
+        )
+        .bind(chain_id.cast_signed())
+        .bind(&self.name)
+        .bind(self.id.as_slice())
+        .bind(self.kinds)
+        .execute(pool)
+        .await?;
+        Ok(())
+    }
 }

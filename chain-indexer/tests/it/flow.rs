@@ -312,6 +312,7 @@ async fn old_blocks_are_read_in_ranges_and_give_the_same_facts() {
     chain.config.range_margin = 0;
     let scene = &chain.scene;
     let order = scene.order(1).await;
+    chain.command("one", scene.create_command(&order)).await;
     let call = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
     chain.mined(200).await;
@@ -339,6 +340,7 @@ async fn facts_wait_for_the_confirmation_depth() {
     chain.config.confirmations = 3;
     let scene = &chain.scene;
     let order = scene.order(1).await;
+    chain.command("one", scene.create_command(&order)).await;
     let call = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
     let lease = chain.lease("reader").await;

@@ -33,8 +33,11 @@ async fn read_to_the_head(chain: &Chain, indexer: &mut Indexer) -> Vec<Step> {
     }
 }
 
+/// A receipt that is waited for, anchored.
 async fn anchored(chain: &Chain, byte: u8) {
-    let call = ReceiptAnchor::anchorCall { contentHash: B256::repeat_byte(byte) };
+    let hash = B256::repeat_byte(byte);
+    chain.command(&format!("receipt {byte}"), ChainCommand::Anchor { content_hash: hash.to_string() }).await;
+    let call = ReceiptAnchor::anchorCall { contentHash: hash };
     let scene = &chain.scene;
     assert!(scene.succeeds(&scene.relayer, scene.deployment.anchor, &call).await);
 }

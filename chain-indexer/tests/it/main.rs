@@ -1,5 +1,6 @@
 //! The chain side against a real node and a real database.
 
+mod bulk;
 mod contracts;
 mod flow;
 mod followed;

@@ -2,14 +2,16 @@
 //!
 //! Block numbers, sequence numbers and nonces are `u64` here and `bigint` there; none comes near 2^63.
 
+mod bulk;
+mod facts;
 mod index;
 mod relay;
 mod status;
 
+pub use facts::{Emitted, Told, emit_facts, emit_late_facts, insert_fact, retract_refunds_of_cancels};
 pub use index::{
-    BlockRow, Cursor, Emitted, HaltReason, Halted, LogRow, emit_facts, find_cursor, find_known_hash,
-    find_last_block, halt, insert_cursor, insert_fact, known_hashes_below, last_seqs, prune_blocks,
-    record_blocks, resume, retract_refunds_of_cancels, unwind_to,
+    BlockRow, Cursor, HaltReason, Halted, LogRow, find_cursor, find_known_hash, find_last_block, halt,
+    insert_cursor, known_hashes_below, last_seqs, prune_blocks, record_blocks, resume, unwind_to,
 };
 pub use relay::{
     AttemptRow, CommandRow, LaneRow, NewAttempt, SlotRow, claim_command, complete_commands, count_in_flight,

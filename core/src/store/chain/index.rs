@@ -1,10 +1,9 @@
-//! What the indexer read: cursor, blocks, events, and the facts it gives the engine.
+//! What the indexer read: cursor, blocks and events.
 //!
 //! Invariant: the cursor moves only in the transaction that writes the blocks it moves over, and only from the
 //! version that its reader saw.
 
-use super::{address, bigint, hash, unsigned};
-use crate::chain::ChainFact;
+use super::{address, bigint, bulk, hash, unsigned};
 use crate::store::StoreError;
 use alloy::primitives::{Address, B256};
 use sqlx::{PgConnection, PgTransaction, Row};
@@ -86,17 +85,6 @@ pub struct LogRow {
     pub seq: u64,
     /// What the engine is told of it.
     pub fact: Option<serde_json::Value>,
-}
-
-/// A fact just given, with the order it belongs to when we know it.
-#[derive(Debug, Clone)]
-pub struct Emitted {
-    pub entity: B256,
-    pub kind: String,
-    pub block_number: u64,
-    pub tx_hash: B256,
-    pub intent_id: Option<String>,
-    pub reference: Option<String>,
 }
 
 pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Option<Cursor>, StoreError> {
@@ -215,7 +203,26 @@ pub async fn record_blocks(
 ) -> Result<(), StoreError> {
     move_cursor(tx, from, to).await?;
     insert_blocks(tx, from.chain_id, blocks).await?;
-    if logs.is_empty() { Ok(()) } else { insert_logs(tx, from.chain_id, logs).await }
+    if logs.is_empty() {
+        return Ok(());
+    }
+    let several = blocks.len() > 1 && logs.iter().all(|log| log.block_number > from.head_number);
+    if several && !has_orphans_above(tx, from).await? {
+        return bulk::copy_logs(tx, from.chain_id, logs).await;
+    }
+    insert_logs(tx, from.chain_id, logs).await
+}
+
+/// Whether events of a branch that was left are kept from above the cursor, where nothing else can be. They may come
+/// again.
+async fn has_orphans_above(conn: &mut PgConnection, cursor: &Cursor) -> Result<bool, StoreError> {
+    let (there,) =
+        sqlx::query_as("select exists (select from chain_log where chain_id = $1 and block_number > $2)")
+            .bind(bigint(cursor.chain_id))
+            .bind(bigint(cursor.head_number))
+            .fetch_one(conn)
+            .await?;
+    Ok(there)
 }
 
 async fn insert_blocks(
@@ -265,111 +272,6 @@ async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) ->
     .bind(logs.iter().map(|log| log.fact.clone()).collect::<Vec<_>>())
     .execute(conn)
     .await?;
-    Ok(())
-}
-
-/// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
-/// (by block hash and log index) are not given again; those that were taken back with their block count again, and are
-/// given again only where another branch told the same of their entity meanwhile.
-pub async fn emit_facts(
-    tx: &mut PgTransaction<'_>,
-    chain_id: u64,
-    after: u64,
-    up_to: u64,
-) -> Result<Vec<Emitted>, StoreError> {
-    let rows = sqlx::query(
-        "with emitted as (
-             insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
-                                     log_index)
-             select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index
-             from chain_log
-             where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
-             order by block_number, log_index
-             on conflict on constraint chain_fact_log_key do update
-             set retracted_at = null,
-                 consumed_at = case when exists (
-                     select from chain_fact other
-                     where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
-                       and other.id > chain_fact.id and other.consumed_at is not null
-                 ) then null else chain_fact.consumed_at end
-             where chain_fact.retracted_at is not null
-             returning id, entity, kind, block_number, tx_hash
-         )
-         select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
-                command.reference
-         from emitted
-         left join lateral (
-             select intent_id, reference from chain_command where entity = emitted.entity order by id limit 1
-         ) command on true
-         order by emitted.id",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(after))
-    .bind(bigint(up_to))
-    .fetch_all(&mut **tx)
-    .await?;
-    if !rows.is_empty() {
-        notify_facts(tx).await?;
-    }
-    let table = "chain_fact";
-    rows.iter()
-        .map(|row| {
-            Ok(Emitted {
-                entity: hash(table, row.try_get("entity")?)?,
-                kind: row.try_get("kind")?,
-                block_number: unsigned(table, row.try_get("block_number")?)?,
-                tx_hash: hash(table, row.try_get("tx_hash")?)?,
-                intent_id: row.try_get("intent_id")?,
-                reference: row.try_get("reference")?,
-            })
-        })
-        .collect()
-}
-
-/// A refund that a cancel brought about is the cancel's to tell. Where the cancel was left out at first and added later,
-/// what the refund told is taken back.
-pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
-    sqlx::query(
-        "with told as (
-             update chain_log refund set fact = null
-             from chain_log cancel
-             where refund.chain_id = $1 and refund.canonical and refund.event = 'Refunded' and refund.fact is not null
-               and cancel.chain_id = $1 and cancel.canonical and cancel.event = 'Cancelled'
-               and cancel.entity = refund.entity and cancel.tx_hash = refund.tx_hash
-             returning refund.block_hash, refund.log_index
-         )
-         update chain_fact fact set retracted_at = clock_timestamp()
-         from told
-         where fact.chain_id = $1 and fact.block_hash = told.block_hash and fact.log_index = told.log_index
-           and fact.retracted_at is null",
-    )
-    .bind(bigint(chain_id))
-    .execute(&mut **tx)
-    .await?;
-    Ok(())
-}
-
-/// A fact that no event stands for.
-pub async fn insert_fact(
-    tx: &mut PgTransaction<'_>,
-    chain_id: u64,
-    entity: B256,
-    fact: &ChainFact,
-) -> Result<(), StoreError> {
-    let payload = serde_json::to_value(fact).map_err(|error| StoreError::corrupt("chain_fact", error))?;
-    sqlx::query(
-        "insert into chain_fact (chain_id, entity, kind, payload) values ($1, $2, $3 ->> 'kind', $3)",
-    )
-    .bind(bigint(chain_id))
-    .bind(entity.as_slice())
-    .bind(payload)
-    .execute(&mut **tx)
-    .await?;
-    notify_facts(tx).await
-}
-
-async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
-    sqlx::query("select pg_notify('dvp_facts', '')").execute(conn).await?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 //! Invariants: a nonce is given out under its lane's row lock; the bytes of a slot's attempt are committed before
 //! anybody sends them; a slot becomes `final` only at a block that may not change any more.
 
-use super::{address, bigint, hash, index, unsigned};
+use super::{address, bigint, facts, hash, unsigned};
 use crate::chain::ChainFact;
 use crate::store::StoreError;
 use alloy::primitives::{Address, B256, Bytes};
@@ -176,7 +176,7 @@ pub async fn fail_command(
     if failed.rows_affected() == 0 {
         return Ok(false);
     }
-    index::insert_fact(tx, chain_id, command.entity, fact).await?;
+    facts::insert_fact(tx, chain_id, command.entity, fact).await?;
     Ok(true)
 }
 

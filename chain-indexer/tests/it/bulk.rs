@@ -1,0 +1,182 @@
+//! Ranges are written in bulk, and are kept as single blocks are; facts are for those who wait for them.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use alloy::primitives::{Address, B256, keccak256};
+use dvp_core::embedded::TestDatabase;
+use dvp_core::store::PgPool;
+use dvp_core::store::chain::{self as store, BlockRow, Cursor, LogRow};
+use dvp_core::store::pool::pool_options;
+use serde_json::{Value, json};
+use std::pin::pin;
+use std::task::Poll;
+
+const CONTRACT: Address = Address::repeat_byte(0xc0);
+const ENTITY: B256 = B256::repeat_byte(0xe0);
+
+fn block(number: u64) -> BlockRow {
+    let hash = |number: u64| keccak256(number.to_be_bytes());
+    let timestamp = 1_700_000_000 + number;
+    BlockRow { number, hash: hash(number), parent: hash(number - 1), timestamp, verified_by: "range" }
+}
+
+fn log(number: u64, fact: Option<Value>) -> LogRow {
+    LogRow {
+        block_hash: block(number).hash,
+        log_index: 7,
+        block_number: number,
+        timestamp: block(number).timestamp,
+        tx_hash: B256::repeat_byte(1),
+        contract: CONTRACT,
+        event: "Created",
+        entity: ENTITY,
+        seq: number,
+        fact,
+    }
+}
+
+fn logs() -> Vec<LogRow> {
+    let created =
+        json!({"kind": "created", "timelock": u64::MAX, "amount": "340282366920938463463374607431768211455"});
+    let odd = json!({"kind": "created", "timelock": 0, "amount": "\"\\ ü\u{1f600}\n"});
+    vec![log(1, Some(created)), log(2, None), log(3, Some(odd))]
+}
+
+async fn begin(pool: &PgPool, chain_id: u64) -> Cursor {
+    let start = Cursor {
+        chain_id,
+        head_number: 0,
+        head_hash: keccak256(0_u64.to_be_bytes()),
+        final_number: 0,
+        facts_number: 0,
+        version: 0,
+        halted: None,
+    };
+    let first =
+        BlockRow { number: 0, hash: start.head_hash, parent: B256::ZERO, timestamp: 0, verified_by: "start" };
+    let mut tx = pool.begin().await.unwrap();
+    store::insert_cursor(&mut tx, &start, &first).await.unwrap();
+    tx.commit().await.unwrap();
+    start
+}
+
+async fn record(pool: &PgPool, from: &Cursor, blocks: &[BlockRow], logs: &[LogRow]) -> Cursor {
+    let last = blocks.last().unwrap();
+    let to =
+        Cursor { head_number: last.number, head_hash: last.hash, facts_number: last.number, ..from.clone() };
+    let mut tx = pool.begin().await.unwrap();
+    store::record_blocks(&mut tx, from, &to, blocks, logs).await.unwrap();
+    tx.commit().await.unwrap();
+    Cursor { version: from.version + 1, ..to }
+}
+
+async fn kept(pool: &PgPool, chain_id: i64) -> Vec<Value> {
+    let rows: Vec<(Value,)> = sqlx::query_as(
+        "select to_jsonb(log) - 'chain_id' - 'observed_at' from chain_log log where chain_id = $1
+         order by block_number, log_index",
+    )
+    .bind(chain_id)
+    .fetch_all(pool)
+    .await
+    .unwrap();
+    rows.into_iter().map(|(row,)| row).collect()
+}
+
+#[tokio::test]
+async fn a_range_is_kept_as_its_blocks_are_one_by_one() {
+    let database = TestDatabase::create().await;
+    let pool = database.pool();
+    let start = begin(pool, 1).await;
+    record(pool, &start, &[1, 2, 3].map(block), &logs()).await;
+    let mut cursor = begin(pool, 2).await;
+    for (number, log) in (1..=3).zip(logs()) {
+        cursor = record(pool, &cursor, &[block(number)], &[log]).await;
+    }
+    let (bulk, single) = (kept(pool, 1).await, kept(pool, 2).await);
+    assert_eq!(bulk, single);
+    assert_eq!((bulk.len(), &bulk[1]["fact"]), (3, &Value::Null));
+    assert_eq!(bulk[0]["block_time"], json!("2023-11-14T22:13:21+00:00"));
+}
+
+#[tokio::test]
+async fn a_range_that_was_left_and_comes_back_is_canonical_again() {
+    let database = TestDatabase::create().await;
+    let pool = database.pool();
+    let start = begin(pool, 1).await;
+    let there = record(pool, &start, &[1, 2, 3].map(block), &logs()).await;
+    let before = kept(pool, 1).await;
+    let mut tx = pool.begin().await.unwrap();
+    store::unwind_to(&mut tx, &there, 0, start.head_hash).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(kept(pool, 1).await.iter().all(|row| row["canonical"] == json!(false)));
+    let back = Cursor { version: there.version + 1, ..start };
+    record(pool, &back, &[1, 2, 3].map(block), &logs()).await;
+    assert_eq!(kept(pool, 1).await, before);
+}
+
+#[tokio::test]
+async fn a_range_whose_writing_is_dropped_leaves_nothing_behind() {
+    let database = TestDatabase::create().await;
+    let pool = pool_options().max_connections(1).connect_with(database.connect_options()).await.unwrap();
+    let start = begin(&pool, 1).await;
+    let blocks = [1, 2, 3].map(block);
+    let rows = logs();
+    let to = Cursor { head_number: 3, head_hash: blocks[2].hash, facts_number: 3, ..start.clone() };
+    for polls in 0.. {
+        let done = {
+            let writing = async {
+                let mut tx = pool.begin().await.unwrap();
+                store::record_blocks(&mut tx, &start, &to, &blocks, &rows).await.unwrap();
+                tx
+            };
+            let mut writing = pin!(writing);
+            let mut polled = 0;
+            // Whatever comes of it, the transaction is dropped.
+            std::future::poll_fn(|context| {
+                polled += 1;
+                if polled > polls {
+                    Poll::Ready(false)
+                } else {
+                    writing.as_mut().poll(context).map(|_tx| true)
+                }
+            })
+            .await
+        };
+        assert_eq!(kept(&pool, 1).await, Vec::<Value>::new(), "after {polls} polls");
+        let mut conn = pool.acquire().await.unwrap();
+        assert_eq!(store::find_cursor(&mut conn, 1).await.unwrap().unwrap(), start);
+        if done {
+            break;
+        }
+    }
+    record(&pool, &start, &blocks, &rows).await;
+    assert_eq!(kept(&pool, 1).await.len(), 3);
+}
+
+#[tokio::test]
+async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
+    let database = TestDatabase::create().await;
+    let pool = database.pool();
+    let start = begin(pool, 1).await;
+    record(pool, &start, &[1, 2, 3].map(block), &logs()).await;
+    let mut tx = pool.begin().await.unwrap();
+    let told = store::emit_facts(&mut tx, 1, 0, 3).await.unwrap();
+    assert_eq!((told.facts.len(), told.strangers), (0, 2));
+    assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0);
+    sqlx::query(
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
+         values (1, 'restored', 'intent', $1, 'create', '{}')",
+    )
+    .bind(ENTITY.as_slice())
+    .execute(&mut *tx)
+    .await
+    .unwrap();
+    let late = store::emit_late_facts(&mut tx, 1).await.unwrap();
+    let told: Vec<_> = late.iter().map(|fact| (fact.block_number, fact.reference.as_deref())).collect();
+    assert_eq!(told, [(1, Some("restored")), (3, Some("restored"))], "in the order of the chain");
+    assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0, "once");
+    let again = store::emit_facts(&mut tx, 1, 0, 3).await.unwrap();
+    assert_eq!((again.facts.len(), again.strangers), (0, 0), "nor any other way");
+    assert_eq!(store::complete_commands(&mut tx, 1).await.unwrap(), 1);
+    tx.commit().await.unwrap();
+}

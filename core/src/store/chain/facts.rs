@@ -1,0 +1,195 @@
+//! The facts that the indexer gives the engine, and those it takes back.
+//!
+//! Invariant: a fact is given for every canonical event at the confirmation depth that tells something of an entity
+//! for which there is a command, and for no other. A command is committed before anything it asks for reaches the
+//! chain, so what has none is somebody else's use of the contracts: its events are kept and reconciliation names
+//! them. Where a command is older than its events and came into the database after them all the same, as from a
+//! backup, [`emit_late_facts`] gives what it lacks.
+
+use super::{bigint, hash, unsigned};
+use crate::chain::ChainFact;
+use crate::store::StoreError;
+use alloy::primitives::B256;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, PgTransaction, Row};
+
+/// A fact just given, with the order it belongs to when we know it.
+#[derive(Debug, Clone)]
+pub struct Emitted {
+    pub entity: B256,
+    pub kind: String,
+    pub block_number: u64,
+    pub tx_hash: B256,
+    pub intent_id: Option<String>,
+    pub reference: Option<String>,
+}
+
+/// What a stretch of blocks told.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// The facts given, in the order of their events.
+    pub facts: Vec<Emitted>,
+    /// Events that would tell something of an entity for which there is no command.
+    pub strangers: u64,
+}
+
+/// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
+/// (by block hash and log index) are not given again; those that were taken back with their block count again, and are
+/// given again only where another branch told the same of their entity meanwhile.
+pub async fn emit_facts(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    after: u64,
+    up_to: u64,
+) -> Result<Told, StoreError> {
+    let (ours, strangers): (i64, i64) = sqlx::query_as(
+        "select count(*) filter (where known), count(*) filter (where not known)
+         from (
+             select exists (select from chain_command where entity = log.entity) as known
+             from chain_log log
+             where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
+         ) told",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(after))
+    .bind(bigint(up_to))
+    .fetch_one(&mut **tx)
+    .await?;
+    let strangers = unsigned("chain_log", strangers)?;
+    if ours == 0 {
+        return Ok(Told { facts: Vec::new(), strangers });
+    }
+    let rows = sqlx::query(
+        "with emitted as (
+             insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
+                                     log_index)
+             select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index
+             from chain_log log
+             where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
+               and exists (select from chain_command where entity = log.entity)
+             order by block_number, log_index
+             on conflict on constraint chain_fact_log_key do update
+             set retracted_at = null,
+                 consumed_at = case when exists (
+                     select from chain_fact other
+                     where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
+                       and other.id > chain_fact.id and other.consumed_at is not null
+                 ) then null else chain_fact.consumed_at end
+             where chain_fact.retracted_at is not null
+             returning id, entity, kind, block_number, tx_hash
+         )
+         select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
+                command.reference
+         from emitted
+         left join lateral (
+             select intent_id, reference from chain_command where entity = emitted.entity order by id limit 1
+         ) command on true
+         order by emitted.id",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(after))
+    .bind(bigint(up_to))
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(Told { facts: given(tx, &rows).await?, strangers })
+}
+
+/// Gives the facts that open commands wait for and that nobody gave: when their events were read, the commands were
+/// not there.
+pub async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Vec<Emitted>, StoreError> {
+    let rows = sqlx::query(
+        "with emitted as (
+             insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
+                                     log_index)
+             select log.chain_id, log.entity, fact ->> 'kind', fact, log.block_number, block_hash, block_time,
+                    tx_hash, log_index
+             from chain_log log
+             join chain_cursor cursor on cursor.chain_id = log.chain_id and log.block_number <= cursor.facts_number
+             where log.chain_id = $1 and log.canonical and log.fact is not null
+               and log.entity in (
+                   select entity from chain_command where chain_id = $1 and state in ('pending', 'sent')
+               )
+             order by log.block_number, log_index
+             on conflict on constraint chain_fact_log_key do nothing
+             returning id, entity, kind, block_number, tx_hash
+         )
+         select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
+                command.reference
+         from emitted
+         left join lateral (
+             select intent_id, reference from chain_command where entity = emitted.entity order by id limit 1
+         ) command on true
+         order by emitted.id",
+    )
+    .bind(bigint(chain_id))
+    .fetch_all(&mut **tx)
+    .await?;
+    given(tx, &rows).await
+}
+
+/// Wakes the engine if there is something.
+async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted>, StoreError> {
+    if !rows.is_empty() {
+        notify_facts(tx).await?;
+    }
+    let table = "chain_fact";
+    rows.iter()
+        .map(|row| {
+            Ok(Emitted {
+                entity: hash(table, row.try_get("entity")?)?,
+                kind: row.try_get("kind")?,
+                block_number: unsigned(table, row.try_get("block_number")?)?,
+                tx_hash: hash(table, row.try_get("tx_hash")?)?,
+                intent_id: row.try_get("intent_id")?,
+                reference: row.try_get("reference")?,
+            })
+        })
+        .collect()
+}
+
+/// A refund that a cancel brought about is the cancel's to tell. Where the cancel was left out at first and added later,
+/// what the refund told is taken back.
+pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
+    sqlx::query(
+        "with told as (
+             update chain_log refund set fact = null
+             from chain_log cancel
+             where refund.chain_id = $1 and refund.canonical and refund.event = 'Refunded' and refund.fact is not null
+               and cancel.chain_id = $1 and cancel.canonical and cancel.event = 'Cancelled'
+               and cancel.entity = refund.entity and cancel.tx_hash = refund.tx_hash
+             returning refund.block_hash, refund.log_index
+         )
+         update chain_fact fact set retracted_at = clock_timestamp()
+         from told
+         where fact.chain_id = $1 and fact.block_hash = told.block_hash and fact.log_index = told.log_index
+           and fact.retracted_at is null",
+    )
+    .bind(bigint(chain_id))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// A fact that no event stands for.
+pub async fn insert_fact(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    entity: B256,
+    fact: &ChainFact,
+) -> Result<(), StoreError> {
+    let payload = serde_json::to_value(fact).map_err(|error| StoreError::corrupt("chain_fact", error))?;
+    sqlx::query(
+        "insert into chain_fact (chain_id, entity, kind, payload) values ($1, $2, $3 ->> 'kind', $3)",
+    )
+    .bind(bigint(chain_id))
+    .bind(entity.as_slice())
+    .bind(payload)
+    .execute(&mut **tx)
+    .await?;
+    notify_facts(tx).await
+}
+
+async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("select pg_notify('dvp_facts', '')").execute(conn).await?;
+    Ok(())
+}
