@@ -10,6 +10,7 @@ use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::client::BatchRequest;
 use alloy::rpc::types::{Block, Filter, Log, TransactionReceipt};
 use alloy::transports::{TransportError, TransportErrorKind};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Headers asked for in one exchange.
 const BATCH: usize = 100;
@@ -59,22 +60,14 @@ impl ChainReader for HttpReader {
     async fn blocks(&self, numbers: &[u64]) -> Result<Vec<Option<BlockHead>>, TransportError> {
         let mut heads = Vec::with_capacity(numbers.len());
         for part in numbers.chunks(BATCH) {
-            let mut batch = BatchRequest::new(self.0.client());
-            let mut answers = Vec::with_capacity(part.len());
-            for number in part {
-                let params = (BlockNumberOrTag::Number(*number), false);
-                answers.push(batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &params)?);
-            }
-            batch.send().await?;
-            for answer in answers {
-                heads.push(answer.await?.map(BlockHead::from));
-            }
+            heads.extend(aside(headers(self.0.clone(), part.to_vec())).await?);
         }
         Ok(heads)
     }
 
     async fn logs(&self, filter: &Filter) -> Result<Vec<Log>, TransportError> {
-        self.0.get_logs(filter).await
+        let (provider, filter) = (self.0.clone(), filter.clone());
+        aside(async move { provider.get_logs(&filter).await }).await
     }
 
     async fn seq(&self, contract: Address, at: B256) -> Result<u64, TransportError> {
@@ -85,6 +78,29 @@ impl ChainReader for HttpReader {
     async fn receipts(&self, block: B256) -> Result<Option<Vec<TransactionReceipt>>, TransportError> {
         self.0.get_block_receipts(BlockId::hash(block)).await
     }
+}
+
+/// Long answers are work to read: beside whoever waits for them, who may have something to write meanwhile.
+async fn aside<T: Send + 'static>(
+    asking: impl Future<Output = Result<T, TransportError>> + Send + 'static,
+) -> Result<T, TransportError> {
+    let asking = AbortOnDropHandle::new(tokio::spawn(asking));
+    asking.await.unwrap_or_else(|error| Err(TransportErrorKind::custom(error)))
+}
+
+async fn headers(provider: DynProvider, numbers: Vec<u64>) -> Result<Vec<Option<BlockHead>>, TransportError> {
+    let mut batch = BatchRequest::new(provider.client());
+    let mut answers = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let params = (BlockNumberOrTag::Number(number), false);
+        answers.push(batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &params)?);
+    }
+    batch.send().await?;
+    let mut heads = Vec::with_capacity(answers.len());
+    for answer in answers {
+        heads.push(answer.await?.map(BlockHead::from));
+    }
+    Ok(heads)
 }
 
 /// What an endpoint's failure means to a reader of ranges.

@@ -12,9 +12,12 @@ use futures_util::future::{Either, select};
 use futures_util::{Stream, StreamExt};
 use std::collections::HashMap;
 use std::pin::{Pin, pin};
+use std::time::{Duration, Instant};
 
 /// Events in a transaction, about, at most.
 const IN_A_BATCH: usize = 16_000;
+/// A step reads no further range after so long: between steps the duty is kept, the head looked at, progress told.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// Some ranges in a row.
 #[derive(Default)]
@@ -33,6 +36,7 @@ pub(super) struct Gathering<'a, S> {
     batch: Batch,
     /// Events of the fullest range.
     pub(super) fullest: u64,
+    began: Instant,
     over: bool,
     /// Why the ranges ended early.
     pub(super) failed: Option<IndexError>,
@@ -41,7 +45,8 @@ pub(super) struct Gathering<'a, S> {
 impl<'a, S: Stream<Item = Result<Fetched, IndexError>>> Gathering<'a, S> {
     /// `last`: the number that each contract's kept events end with.
     pub(super) fn new(ranges: Pin<&'a mut S>, last: HashMap<Address, u64>) -> Self {
-        Self { ranges, last, batch: Batch::default(), fullest: 0, over: false, failed: None }
+        let began = Instant::now();
+        Self { ranges, last, batch: Batch::default(), fullest: 0, began, over: false, failed: None }
     }
 
     /// What was gathered, or the next range; `None` at the end, or before what failed.
@@ -76,7 +81,7 @@ impl<'a, S: Stream<Item = Result<Fetched, IndexError>>> Gathering<'a, S> {
                 let events = u64::try_from(range.rows.len()).unwrap_or(u64::MAX);
                 self.fullest = self.fullest.max(events);
                 // Shorter ones from here on.
-                self.over = self.fullest > 2 * EVENTS_WANTED;
+                self.over = self.fullest > 2 * EVENTS_WANTED || self.began.elapsed() > LONGEST;
                 self.batch.lacks_an_end |= range.ends.is_none();
                 self.batch.blocks.extend(range.blocks);
                 self.batch.rows.extend(range.rows);

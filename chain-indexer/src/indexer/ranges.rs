@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 /// Ranges asked for at once.
 const AT_ONCE: usize = 4;
-/// Ranges in one step.
-const IN_A_STEP: usize = 16;
+/// Ranges in one step, at most.
+const IN_A_STEP: usize = 64;
 
 /// What a node gave for a range.
 pub(super) struct Fetched {
