@@ -13,11 +13,12 @@
 //! the same bytes, and the log says only what is durable.
 //!
 //! Reading order: [`address`], [`url`], [`names`] where may be sent; [`signature`]; `client` one attempt;
-//! `dispatcher`; `holds` what this process holds; `lanes` who may have how much; `lease`, `route`, `worker` and
+//! `dispatcher`; `holds` what this process holds; `lanes` who may have how much; `lease`, `route`, `desk`, `worker` and
 //! `outcome`; `keeping` the end of rows.
 
 pub mod address;
 mod client;
+mod desk;
 mod dispatcher;
 mod holds;
 mod keeping;

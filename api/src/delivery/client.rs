@@ -130,7 +130,6 @@ impl Client {
             .no_deflate()
             .no_zstd()
             .user_agent(USER_AGENT)
-            .timeout(limits.timeout.saturating_add(BODY_LIMIT))
             .connect_timeout(limits.timeout)
             .pool_max_idle_per_host(IDLE_PER_HOST)
             .tcp_nodelay(true)

@@ -184,15 +184,9 @@ impl Holds {
         }
     }
 
-    /// Whether there may be more to read of a lane.
-    pub(super) fn has_more(&self, endpoint: &str) -> bool {
-        self.lanes.get(endpoint).is_some_and(|hold| hold.more && !hold.leaving)
-    }
-
-    /// Whether a lane is held for at least as long as a request needs.
-    pub(super) fn lasts(&self, endpoint: &str, now: Instant, needed: Duration) -> bool {
-        let hold = self.lanes.get(endpoint);
-        hold.is_some_and(|hold| hold.until.saturating_duration_since(now) >= needed)
+    /// Until when a lane is held.
+    pub(super) fn until(&self, endpoint: &str) -> Option<Instant> {
+        self.lanes.get(endpoint).map(|hold| hold.until)
     }
 
     /// The lanes that were `asked` to be renewed and stand do so until `until`; returns those of them that were lost.
@@ -333,14 +327,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_starts_nothing_that_its_lease_does_not_outlast() {
+    fn a_renewal_prolongs_the_lanes_that_stand() {
         let mut world = World::new();
-        let (start, needed) = (world.start, Duration::from_secs(20));
-        assert!(world.holds.lasts("e", start + Duration::from_secs(40), needed));
-        assert!(!world.holds.lasts("e", start + Duration::from_secs(41), needed));
-        world.holds.renew(&[lane(1)], &["e".to_owned()], start + Duration::from_secs(75));
-        assert!(world.holds.lasts("e", start + Duration::from_secs(41), needed));
-        assert!(!world.holds.lasts("other", start, needed));
+        let later = world.start + Duration::from_secs(75);
+        assert!(world.holds.renew(&[lane(1)], &["e".to_owned()], later).is_empty());
+        assert_eq!((world.holds.until("e"), world.holds.until("other")), (Some(later), None));
     }
 
     #[test]
@@ -366,7 +357,9 @@ mod tests {
         for (limit, found, more) in [(9, 2, true), (9, 1, false), (1, 1, true)] {
             let reading = world.read_at(0, limit);
             world.admit(&reading, (0..found).map(|id| due(id, true)).collect());
-            assert_eq!(world.holds.has_more("e"), more, "{limit} {found}");
+            let on = world.holds.read(false, 9, world.start, |_| 2);
+            assert_eq!(on.is_some(), more, "{limit} {found}");
+            world.holds.end_read();
         }
     }
 }

@@ -7,6 +7,7 @@
 //! Pure: the worker tells what happened and takes what may start.
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
 
 /// What a lane begins with.
 const START: usize = 8;
@@ -19,11 +20,18 @@ struct Lane<J> {
     allowed: usize,
     under_way: usize,
     waiting: VecDeque<J>,
+    /// Nothing starts after this.
+    start_by: Option<Instant>,
 }
 
 impl<J> Lane<J> {
     const fn new(cap: usize) -> Self {
-        Self { allowed: if START < cap { START } else { cap }, under_way: 0, waiting: VecDeque::new() }
+        Self {
+            allowed: if START < cap { START } else { cap },
+            under_way: 0,
+            waiting: VecDeque::new(),
+            start_by: None,
+        }
     }
 
     fn in_hand(&self) -> usize {
@@ -71,15 +79,30 @@ impl<J> Lanes<J> {
         lane.waiting.push_back(job);
     }
 
-    /// The next job of an endpoint that may start now.
-    pub(super) fn start(&mut self, endpoint: &str) -> Option<J> {
-        let lane = self.lanes.get_mut(endpoint)?;
-        if lane.under_way >= lane.allowed {
+    /// Jobs of an endpoint may start until then, because the lease outlasts what they take.
+    pub(super) fn allow_until(&mut self, endpoint: &str, start_by: Option<Instant>) {
+        if let Some(lane) = self.lanes.get_mut(endpoint) {
+            lane.start_by = start_by;
+        }
+    }
+
+    /// Whether a job of an endpoint may start.
+    pub(super) fn may_start(&self, endpoint: &str, now: Instant) -> bool {
+        self.lanes.get(endpoint).is_some_and(|lane| {
+            lane.under_way < lane.allowed
+                && !lane.waiting.is_empty()
+                && lane.start_by.is_some_and(|start_by| now <= start_by)
+        })
+    }
+
+    /// The next job of an endpoint that may start.
+    pub(super) fn start(&mut self, endpoint: &str, now: Instant) -> Option<J> {
+        if !self.may_start(endpoint, now) {
             return None;
         }
-        let job = lane.waiting.pop_front()?;
+        let lane = self.lanes.get_mut(endpoint)?;
         lane.under_way = lane.under_way.saturating_add(1);
-        Some(job)
+        lane.waiting.pop_front()
     }
 
     /// A job that was started is over. Returns whether its lane has room enough to claim more.
@@ -114,10 +137,9 @@ impl<J> Lanes<J> {
         lane.waiting.split_off(kept).into()
     }
 
-    /// The endpoints with jobs that have not started.
-    pub(super) fn waiting(&self) -> Vec<String> {
-        let waits = self.lanes.iter().filter(|(_, lane)| !lane.waiting.is_empty());
-        waits.map(|(endpoint, _)| endpoint.clone()).collect()
+    /// Gives everything back that has not started.
+    pub(super) fn drop_all_waiting(&mut self) {
+        self.lanes.values_mut().for_each(|lane| lane.waiting.clear());
     }
 }
 
@@ -125,21 +147,43 @@ impl<J> Lanes<J> {
 mod tests {
     use super::*;
 
+    /// Takes a job in that may start.
+    fn push(lanes: &mut Lanes<u32>, endpoint: &str, job: u32) {
+        lanes.push(endpoint, job);
+        lanes.allow_until(endpoint, Some(Instant::now() + std::time::Duration::from_secs(60)));
+    }
+
+    fn start(lanes: &mut Lanes<u32>, endpoint: &str) -> Option<u32> {
+        lanes.start(endpoint, Instant::now())
+    }
+
+    #[test]
+    fn nothing_starts_that_the_lease_does_not_outlast() {
+        let (mut lanes, now) = (Lanes::new(32), Instant::now());
+        lanes.push("e", 1);
+        lanes.push("e", 2);
+        assert_eq!(lanes.start("e", now), None);
+        lanes.allow_until("e", Some(now));
+        assert_eq!(lanes.start("e", now), Some(1));
+        assert_eq!(lanes.start("e", now + std::time::Duration::from_millis(1)), None);
+        assert_eq!(lanes.start("e", now), Some(2));
+    }
+
     #[test]
     fn an_endpoint_that_hangs_holds_one_request_and_claims_nothing_ahead() {
         let mut lanes = Lanes::new(32);
         for n in 0..8 {
-            lanes.push("slow", n);
+            push(&mut lanes, "slow", n);
         }
-        let started = std::iter::from_fn(|| lanes.start("slow")).count();
+        let started = std::iter::from_fn(|| start(&mut lanes, "slow")).count();
         assert_eq!(started, START);
         for _ in 0..started {
             lanes.finish("slow", Went::Hanging);
         }
         assert_eq!(lanes.room("slow"), 1);
-        lanes.push("slow", 8);
-        lanes.push("slow", 9);
-        assert_eq!(std::iter::from_fn(|| lanes.start("slow")).count(), 1);
+        push(&mut lanes, "slow", 8);
+        push(&mut lanes, "slow", 9);
+        assert_eq!(std::iter::from_fn(|| start(&mut lanes, "slow")).count(), 1);
         assert_eq!(lanes.room("slow"), 0);
     }
 
@@ -147,31 +191,31 @@ mod tests {
     fn a_lane_that_does_badly_gives_back_what_it_holds_in_advance() {
         let mut lanes = Lanes::new(32);
         for n in 0..300 {
-            lanes.push("e", n);
+            push(&mut lanes, "e", n);
         }
         for _ in 0..8 {
-            assert!(lanes.start("e").is_some());
+            assert!(start(&mut lanes, "e").is_some());
             lanes.finish("e", Went::Well);
         }
         assert!(lanes.drop_surplus("e").is_empty());
-        assert!(lanes.start("e").is_some());
+        assert!(start(&mut lanes, "e").is_some());
         lanes.finish("e", Went::Hanging);
         let given_back = lanes.drop_surplus("e");
         assert_eq!((given_back.first(), given_back.len()), (Some(&10), 290));
-        assert_eq!(lanes.start("e"), Some(9));
+        assert_eq!(start(&mut lanes, "e"), Some(9));
     }
 
     #[test]
     fn success_widens_a_lane_to_the_cap_and_a_lane_at_rest_is_forgotten() {
         let mut lanes = Lanes::new(32);
         for n in 0..300 {
-            lanes.push("fast", n);
+            push(&mut lanes, "fast", n);
         }
         let mut under_way = 0_usize;
         let mut widest = 0;
         let mut done = 0;
         while done < 300 {
-            while lanes.start("fast").is_some() {
+            while start(&mut lanes, "fast").is_some() {
                 under_way += 1;
             }
             widest = widest.max(under_way);
@@ -187,8 +231,8 @@ mod tests {
     fn a_lane_that_failed_recovers_by_success() {
         let mut lanes = Lanes::new(32);
         let mut go = |went| {
-            lanes.push("e", 0);
-            assert!(lanes.start("e").is_some());
+            push(&mut lanes, "e", 0);
+            assert!(start(&mut lanes, "e").is_some());
             lanes.finish("e", went);
             lanes.room("e")
         };

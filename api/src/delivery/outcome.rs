@@ -11,15 +11,15 @@ use dvp_core::context::now;
 use dvp_core::store::webhook_deliveries::{self as deliveries, Attempt, Ended, Next};
 use dvp_core::store::webhook_lanes::Held;
 use dvp_core::store::webhooks::{self as endpoints, NoticeKind};
-use dvp_core::store::{Acquire as _, PgPool, PoolConnection, StoreError};
+use dvp_core::store::{Acquire as _, PgConnection, PgPool, PoolConnection, StoreError};
 use dvp_domain::time::Timestamp;
 use dvp_domain::webhook::{Action, Verdict, pause_after};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
 use super::client::{Fault, Sent};
+use super::desk::{Ready, Told};
 use super::route::Route;
-use super::worker::{Ready, Written};
 
 /// Outcomes of one transaction.
 const BATCH: usize = 1024;
@@ -96,16 +96,20 @@ impl Batch {
 }
 
 /// Writes outcomes until their sender is gone, and says which it is done with.
-pub(super) async fn run(pool: &PgPool, mut ready: mpsc::Receiver<Ready>, done: mpsc::Sender<Written>) {
+pub(super) async fn run(
+    pool: &PgPool,
+    mut ready: mpsc::UnboundedReceiver<Ready>,
+    tell: mpsc::UnboundedSender<Told>,
+) {
     let mut conn = None;
     let mut gathered = Vec::with_capacity(BATCH);
     while ready.recv_many(&mut gathered, BATCH).await > 0 {
         let batch = Batch::new(gathered.drain(..));
-        let well = write_or_leave(pool, &mut conn, &batch).await;
+        let written = write_or_leave(pool, &mut conn, &batch).await;
         let ids = batch.ended.iter().map(|end| end.id);
         let batch = batch.told.into_iter().map(|told| told.0).zip(ids).collect();
         // Nobody takes it any more when the service stops.
-        let _ = done.send(Written { batch, well }).await;
+        let _ = tell.send(Told::PutDown { batch, written });
     }
 }
 
@@ -136,38 +140,39 @@ fn share() -> u16 {
     u16::from_ne_bytes(bytes)
 }
 
+/// One statement where all went well, which is a transaction by itself.
 async fn write(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &Batch) -> Result<(), StoreError> {
     let mut conn = match kept.take() {
         Some(conn) => conn,
         None => pool.acquire().await?,
     };
+    if batch.told.iter().all(|(_, verdict)| *verdict == Verdict::Delivered) {
+        deliveries::end(&mut conn, &batch.lanes, &batch.ended).await?;
+    } else {
+        write_and_judge(&mut conn, batch).await?;
+    }
+    *kept = Some(conn);
+    Ok(())
+}
+
+async fn write_and_judge(conn: &mut PgConnection, batch: &Batch) -> Result<(), StoreError> {
     let mut tx = conn.begin().await?;
-    let counted: HashSet<i64> =
-        deliveries::end(&mut tx, &batch.lanes, &batch.ended).await?.into_iter().collect();
+    let counted = deliveries::end(&mut tx, &batch.lanes, &batch.ended).await?;
+    let counted: HashSet<i64> = counted.into_iter().collect();
     let mut verdicts: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
     for ((route, verdict), end) in batch.told.iter().zip(&batch.ended) {
         if counted.contains(&end.id) {
             verdicts.entry(&route.endpoint_id).or_default().push(*verdict);
         }
     }
-    let all_well = |verdicts: &[Verdict]| verdicts.iter().all(|verdict| *verdict == Verdict::Delivered);
-    let (well, mixed): (BTreeMap<_, _>, BTreeMap<_, _>) =
-        verdicts.into_iter().partition(|(_, verdicts)| all_well(verdicts));
-    let well: Vec<&str> = well.into_keys().collect();
-    endpoints::forget_failures(&mut tx, &well).await?;
-    if !mixed.is_empty() {
-        judge(&mut tx, &mixed).await?;
-    }
+    verdicts.retain(|_, verdicts| verdicts.iter().any(|verdict| *verdict != Verdict::Delivered));
+    judge(&mut tx, &verdicts).await?;
     tx.commit().await?;
-    *kept = Some(conn);
     Ok(())
 }
 
 /// What failures mean for their endpoints.
-async fn judge(
-    conn: &mut dvp_core::store::PgConnection,
-    verdicts: &BTreeMap<&str, Vec<Verdict>>,
-) -> Result<(), StoreError> {
+async fn judge(conn: &mut PgConnection, verdicts: &BTreeMap<&str, Vec<Verdict>>) -> Result<(), StoreError> {
     let ids: Vec<&str> = verdicts.keys().copied().collect();
     let at = now();
     for endpoint in endpoints::lock_many(conn, &ids).await?.iter().filter(|endpoint| endpoint.is_active) {

@@ -106,31 +106,19 @@ pub struct Due {
     pub body: String,
 }
 
-#[derive(sqlx::FromRow)]
-struct DueRow {
-    n: i64,
-    id: i64,
-    due_at: DateTime<Utc>,
-    settled: bool,
-    event_id: String,
-    attempts: i32,
-    body: String,
-}
+/// Lane counted from one, id, due, settled, event, attempts, body: by position, because names are looked up row by row.
+type DueRow = (i64, i64, DateTime<Utc>, bool, String, i32, String);
 
-impl DueRow {
-    fn into_due(self) -> Result<Due, StoreError> {
-        let Self { n, id, due_at, settled, event_id, attempts, body } = self;
-        let corrupt = |reason: &str| StoreError::corrupt("webhook_queue", reason);
-        Ok(Due {
-            // Counted from one.
-            lane: usize::try_from(n).ok().and_then(|n| n.checked_sub(1)).ok_or_else(|| corrupt("lane"))?,
-            place: Place { due_at, id },
-            settled,
-            event_id,
-            attempts: u32::try_from(attempts).map_err(|_| corrupt("attempts"))?,
-            body,
-        })
-    }
+fn into_due((n, id, due_at, settled, event_id, attempts, body): DueRow) -> Result<Due, StoreError> {
+    let corrupt = |reason: &str| StoreError::corrupt("webhook_queue", reason);
+    Ok(Due {
+        lane: usize::try_from(n).ok().and_then(|n| n.checked_sub(1)).ok_or_else(|| corrupt("lane"))?,
+        place: Place { due_at, id },
+        settled,
+        event_id,
+        attempts: u32::try_from(attempts).map_err(|_| corrupt("attempts"))?,
+        body,
+    })
 }
 
 /// How long a delivery may have been due before its insert is visible.
@@ -145,7 +133,7 @@ pub async fn list_due(
     limit: i64,
 ) -> Result<Vec<Due>, StoreError> {
     let rows: Vec<DueRow> = sqlx::query_as(
-        "select a.n, q.id, q.due_at, q.due_at <= statement_timestamp() - make_interval(secs => $7) as settled, \
+        "select a.n, q.id, q.due_at, q.due_at <= statement_timestamp() - make_interval(secs => $7), \
                 q.event_id, q.attempts, q.body \
          from unnest($1::text[], $2::timestamptz[], $3::int8[], $4::int8[]) with ordinality \
                   as a (endpoint_id, after_due, after_id, room, n) \
@@ -168,7 +156,7 @@ pub async fn list_due(
     .bind(f64::from(SETTLES_SECS))
     .fetch_all(conn)
     .await?;
-    rows.into_iter().map(DueRow::into_due).collect()
+    rows.into_iter().map(into_due).collect()
 }
 
 /// What becomes of a delivery after an attempt.
@@ -223,19 +211,24 @@ macro_rules! standing {
     };
 }
 
-/// Takes what was delivered or given up out of the queue and into the log.
+/// Takes what was delivered or given up out of the queue and into the log. An endpoint that took something is well.
 const CLOSE: &str = standing!(
     "gone as ( \
          delete from webhook_queue q using u, standing s \
          where q.id = u.id and s.endpoint_id = q.endpoint_id and s.fence = u.fence \
          returning q.id, q.endpoint_id, q.partner_id, q.event_id, q.type, q.origin, q.created_at, \
                    u.state, u.number, u.at, u.status, u.latency_ms, u.error, u.body_prefix \
+     ), well as ( \
+         update webhook_endpoint set failing_since = null, noticed_at = null \
+         where failing_since is not null and id in (select endpoint_id from gone where state = 'delivered') \
+     ), logged as ( \
+         insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, created_at, ended_at, \
+                                       state, number, at, status, latency_ms, error, body_prefix) \
+         select id, endpoint_id, partner_id, event_id, type, origin, created_at, clock_timestamp(), \
+                state, number, at, status, latency_ms, error, body_prefix \
+         from gone returning id \
      ) \
-     insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, created_at, ended_at, \
-                                   state, number, at, status, latency_ms, error, body_prefix) \
-     select id, endpoint_id, partner_id, event_id, type, origin, created_at, clock_timestamp(), \
-            state, number, at, status, latency_ms, error, body_prefix \
-     from gone returning id"
+     select coalesce(array_agg(id), '{}') from logged"
 );
 
 /// Puts off what is to be tried again, and logs the attempt.
@@ -251,11 +244,11 @@ const PUT_OFF: &str = standing!(
          select id, number, at, status, latency_ms, error, body_prefix from u join kept using (id) \
          where number is not null \
      ) \
-     select id from kept"
+     select coalesce(array_agg(id), '{}') from kept"
 );
 
-/// Writes outcomes of deliveries of these lanes. Returns the ids that counted; of the others, whose lane has been taken,
-/// nothing is written.
+/// Writes outcomes of deliveries of these lanes: one statement for those that are over, one for those that are not.
+/// Returns the ids that counted; of the others, whose lane has been taken, nothing is written.
 pub async fn end(conn: &mut PgConnection, lanes: &[Held], ended: &[Ended]) -> Result<Vec<i64>, StoreError> {
     let (again, closed): (Vec<&Ended>, Vec<&Ended>) =
         ended.iter().partition(|end| matches!(end.next, Next::Again(_)));
@@ -282,7 +275,7 @@ async fn write(
     fn of<'a, T>(ended: &[&'a Ended], of: impl Fn(&'a Attempt) -> T) -> Vec<Option<T>> {
         ended.iter().map(|end| end.attempt.as_ref().map(&of)).collect()
     }
-    let rows: Vec<(i64,)> = sqlx::query_as(statement)
+    let (counted,): (Vec<i64>,) = sqlx::query_as(statement)
         .bind(lanes.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
         .bind(lanes.iter().map(|lane| lane.fence).collect::<Vec<_>>())
         .bind(ended.iter().map(|end| end.id).collect::<Vec<_>>())
@@ -295,9 +288,9 @@ async fn write(
         .bind(of(ended, |made| made.latency_ms))
         .bind(ended.iter().map(|end| end.attempt.as_ref()?.error).collect::<Vec<_>>())
         .bind(ended.iter().map(|end| end.attempt.as_ref()?.body_prefix.as_deref()).collect::<Vec<_>>())
-        .fetch_all(conn)
+        .fetch_one(conn)
         .await?;
-    Ok(rows.into_iter().map(|row| row.0).collect())
+    Ok(counted)
 }
 
 /// A delivery as the log shows it.

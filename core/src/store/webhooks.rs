@@ -222,18 +222,6 @@ pub async fn update_health(
     Ok(())
 }
 
-/// Forgets the failures of endpoints that have answered.
-pub async fn forget_failures(conn: &mut PgConnection, ids: &[&str]) -> Result<(), StoreError> {
-    sqlx::query(
-        "update webhook_endpoint set failing_since = null, noticed_at = null \
-         where id = any($1) and failing_since is not null",
-    )
-    .bind(ids)
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
 /// Gives an endpoint to another key of the same partner and environment. Returns whether there was one to give.
 pub async fn move_to_key(conn: &mut PgConnection, from: &str, to: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(

@@ -1,0 +1,147 @@
+//! Sends what waits in the lanes.
+//!
+//! A sender is a task that goes on with the next delivery of its lane as long as there is one, so that a busy lane
+//! costs no task and no way through the worker for each. The worker hears only of what a sender cannot decide.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use dvp_core::context::now;
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::client::{Client, Fault, Post, Sent};
+use super::lanes::{Lanes, Went};
+use super::outcome::Outcome;
+use super::route::Route;
+use super::signature::{svc_signature, webhook_signature};
+
+/// A delivery in hand.
+pub(super) struct Job {
+    pub(super) route: Arc<Route>,
+    pub(super) id: i64,
+    pub(super) event_id: String,
+    /// Attempts already made.
+    pub(super) attempts: u32,
+    pub(super) body: String,
+}
+
+/// An attempt that is over, of a delivery that is in hand until this is written.
+pub(super) struct Ready {
+    pub(super) route: Arc<Route>,
+    pub(super) id: i64,
+    pub(super) attempts: u32,
+    pub(super) outcome: Outcome,
+}
+
+/// What the worker is told.
+pub(super) enum Told {
+    /// These are in hand no more: `written`, or else as they were.
+    PutDown { batch: Vec<(Arc<Route>, i64)>, written: bool },
+    /// A lane has room for more.
+    Roomy,
+    /// A lane may have more requests under way than before.
+    Wider(Arc<Route>),
+}
+
+/// What the worker and its senders share. Its channels are bounded by what is in hand.
+pub(super) struct Desk {
+    client: Arc<Client>,
+    lanes: Mutex<Lanes<Job>>,
+    told: UnboundedSender<Told>,
+    outcomes: UnboundedSender<Ready>,
+}
+
+impl Desk {
+    pub(super) fn new(
+        client: &Arc<Client>,
+        per_endpoint: usize,
+        told: UnboundedSender<Told>,
+        outcomes: UnboundedSender<Ready>,
+    ) -> Self {
+        Self { client: Arc::clone(client), lanes: Mutex::new(Lanes::new(per_endpoint)), told, outcomes }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Not to be held while anything is waited for.
+    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes<Job>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands an attempt's outcome on. Returns the next delivery of its lane that may start.
+    fn finish(&self, ready: Ready) -> Option<Job> {
+        let went = match ready.outcome.sent.fault {
+            None => Went::Well,
+            Some(Fault::Timeout) => Went::Hanging,
+            Some(_) => Went::Badly,
+        };
+        let route = Arc::clone(&ready.route);
+        let endpoint = route.endpoint_id.as_str();
+        let mut lanes = self.lanes();
+        let roomy = lanes.finish(endpoint, went);
+        // It stays in the queue, and others have the room.
+        let surplus = if went == Went::Well { Vec::new() } else { lanes.drop_surplus(endpoint) };
+        let at = Instant::now();
+        let next = lanes.start(endpoint, at);
+        let wider = next.is_some() && lanes.may_start(endpoint, at);
+        drop(lanes);
+        // Whoever would write it outlives the senders.
+        let _ = self.outcomes.send(ready);
+        if !surplus.is_empty() {
+            let batch = surplus.into_iter().map(|job| (job.route, job.id)).collect();
+            self.tell(Told::PutDown { batch, written: false });
+        }
+        if roomy {
+            self.tell(Told::Roomy);
+        }
+        if wider {
+            self.tell(Told::Wider(route));
+        }
+        next
+    }
+
+    /// A worker that is gone has nothing in hand any more.
+    fn tell(&self, told: Told) {
+        let _ = self.told.send(told);
+    }
+}
+
+/// Sends a delivery, and then what follows it in its lane.
+pub(super) async fn send(desk: Arc<Desk>, mut job: Job) {
+    loop {
+        let ready = attempt(&desk.client, job).await;
+        match desk.finish(ready) {
+            Some(next) => job = next,
+            None => return,
+        }
+    }
+}
+
+/// Signs a delivery with the secrets in force now and sends it.
+async fn attempt(client: &Client, job: Job) -> Ready {
+    let at = now();
+    let Job { route, id, event_id, attempts, body } = job;
+    let sent = match (&route.url, &route.keys) {
+        (Some(url), Some(keys)) => {
+            let t = at.unix_secs().to_string();
+            let post = Post {
+                url: url.clone(),
+                signature: svc_signature(keys.in_force(at), &t, body.as_bytes()),
+                standard_signature: webhook_signature(keys.in_force(at), &event_id, &t, body.as_bytes()),
+                event_id,
+                t,
+                body,
+            };
+            // Whatever breaks here must not keep the delivery in hand.
+            let sent = AssertUnwindSafe(client.send(post)).catch_unwind().await;
+            sent.unwrap_or_else(|_| Sent::failed(Fault::Ours))
+        }
+        (None, _) => Sent::failed(Fault::UrlRefused),
+        (Some(_), None) => Sent::failed(Fault::Ours),
+    };
+    Ready { route, id, attempts, outcome: Outcome { at, sent } }
+}
