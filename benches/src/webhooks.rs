@@ -15,7 +15,7 @@ use crate::house::House;
 use crate::receiver::{Authority, Manner, Receiver, Reply};
 
 /// Deliveries queued beforehand for each second: more than a machine of ours sends.
-const QUEUED_A_SECOND: usize = 40_000;
+const QUEUED_A_SECOND: usize = 60_000;
 const CHUNK: usize = 1000;
 
 /// Measures for `seconds`, with `concurrency` requests under way at most.

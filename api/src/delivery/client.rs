@@ -212,8 +212,10 @@ async fn prefix(mut answer: reqwest::Response) -> String {
         }
     })
     .await;
+    let text = String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
     // The database's text knows no U+0000.
-    String::from_utf8_lossy(&bytes).replace('\0', "\u{fffd}")
+    if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
 /// What lies at the bottom of an error.

@@ -12,7 +12,7 @@ use futures_util::FutureExt as _;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::client::{Client, Fault, Post, Sent};
-use super::lanes::{Lanes, Went};
+use super::lanes::{Finished, Lanes, Went};
 use super::outcome::Outcome;
 use super::route::Route;
 use super::signature::{svc_signature, webhook_signature};
@@ -81,17 +81,11 @@ impl Desk {
         };
         let route = Arc::clone(&ready.route);
         let endpoint = route.endpoint_id.as_str();
-        let mut lanes = self.lanes();
-        let roomy = lanes.finish(endpoint, went);
-        // It stays in the queue, and others have the room.
-        let surplus = if went == Went::Well { Vec::new() } else { lanes.drop_surplus(endpoint) };
-        let at = Instant::now();
-        let next = lanes.start(endpoint, at);
-        let wider = next.is_some() && lanes.may_start(endpoint, at);
-        drop(lanes);
+        let Finished { next, wider, roomy, surplus } = self.lanes().finish(endpoint, went, Instant::now());
         // Whoever would write it outlives the senders.
         let _ = self.outcomes.send(ready);
         if !surplus.is_empty() {
+            // It stays in the queue, and others have the room.
             let batch = surplus.into_iter().map(|job| (job.route, job.id)).collect();
             self.tell(Told::PutDown { batch, written: false });
         }

@@ -123,8 +123,8 @@ impl Holds {
         Some(reading)
     }
 
-    /// Takes in what a read found. Returns what is new, with its endpoint and fence.
-    pub(super) fn admit(&mut self, reading: &Reading, found: Vec<Due>, now: Instant) -> Vec<(Held, Due)> {
+    /// Takes in what a read found. Returns what is new.
+    pub(super) fn admit(&mut self, reading: &Reading, found: Vec<Due>, now: Instant) -> Vec<Due> {
         let mut counts = vec![0_i64; reading.asked.len()];
         let cut = found.len() >= reading.limit;
         let mut new = Vec::with_capacity(found.len());
@@ -146,7 +146,7 @@ impl Holds {
             }
             hold.in_hand.insert(due.place.id, due.place);
             self.in_hand = self.in_hand.saturating_add(1);
-            new.push((lane.clone(), due));
+            new.push(due);
         }
         for (ask, count) in reading.asked.iter().zip(counts) {
             if let Some(hold) = self.lanes.get_mut(&ask.endpoint_id) {
@@ -277,7 +277,7 @@ mod tests {
         }
 
         fn admit(&mut self, reading: &Reading, found: Vec<Due>) -> Vec<i64> {
-            self.holds.admit(reading, found, self.start).into_iter().map(|(_, due)| due.place.id).collect()
+            self.holds.admit(reading, found, self.start).into_iter().map(|due| due.place.id).collect()
         }
     }
 

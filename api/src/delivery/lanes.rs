@@ -43,6 +43,25 @@ impl<J> Lane<J> {
         let well = self.allowed >= if START < cap { START } else { cap };
         if well { self.allowed.saturating_mul(AHEAD) } else { self.allowed }
     }
+
+    fn may_start(&self, now: Instant) -> bool {
+        let lasts = self.start_by.is_some_and(|start_by| now <= start_by);
+        lasts && self.under_way < self.allowed && !self.waiting.is_empty()
+    }
+
+    fn start(&mut self, now: Instant) -> Option<J> {
+        if !self.may_start(now) {
+            return None;
+        }
+        self.under_way = self.under_way.saturating_add(1);
+        self.waiting.pop_front()
+    }
+
+    /// Takes the last of what waits, as far as it is more than the lane may hold by now.
+    fn drop_surplus(&mut self, cap: usize) -> Vec<J> {
+        let kept = self.capacity(cap).saturating_sub(self.under_way).min(self.waiting.len());
+        self.waiting.split_off(kept).into()
+    }
 }
 
 /// How a request went, as a lane sees it.
@@ -52,6 +71,24 @@ pub(super) enum Went {
     Badly,
     /// It let us wait until we gave up.
     Hanging,
+}
+
+/// What follows the end of a job.
+pub(super) struct Finished<J> {
+    /// Is started in its place.
+    pub(super) next: Option<J>,
+    /// Others may start too.
+    pub(super) wider: bool,
+    /// The lane has room enough to read more.
+    pub(super) roomy: bool,
+    /// Given back because the lane may hold less than before.
+    pub(super) surplus: Vec<J>,
+}
+
+impl<J> Default for Finished<J> {
+    fn default() -> Self {
+        Self { next: None, wider: false, roomy: false, surplus: Vec::new() }
+    }
 }
 
 pub(super) struct Lanes<J> {
@@ -86,55 +123,36 @@ impl<J> Lanes<J> {
         }
     }
 
-    /// Whether a job of an endpoint may start.
-    pub(super) fn may_start(&self, endpoint: &str, now: Instant) -> bool {
-        self.lanes.get(endpoint).is_some_and(|lane| {
-            lane.under_way < lane.allowed
-                && !lane.waiting.is_empty()
-                && lane.start_by.is_some_and(|start_by| now <= start_by)
-        })
-    }
-
     /// The next job of an endpoint that may start.
     pub(super) fn start(&mut self, endpoint: &str, now: Instant) -> Option<J> {
-        if !self.may_start(endpoint, now) {
-            return None;
-        }
-        let lane = self.lanes.get_mut(endpoint)?;
-        lane.under_way = lane.under_way.saturating_add(1);
-        lane.waiting.pop_front()
+        self.lanes.get_mut(endpoint)?.start(now)
     }
 
-    /// A job that was started is over. Returns whether its lane has room enough to claim more.
-    pub(super) fn finish(&mut self, endpoint: &str, went: Went) -> bool {
+    /// A job that was started is over.
+    pub(super) fn finish(&mut self, endpoint: &str, went: Went, now: Instant) -> Finished<J> {
         let cap = self.cap;
-        let Some(lane) = self.lanes.get_mut(endpoint) else { return false };
+        let Some(lane) = self.lanes.get_mut(endpoint) else { return Finished::default() };
         lane.under_way = lane.under_way.saturating_sub(1);
         lane.allowed = match went {
             Went::Well => lane.allowed.saturating_mul(2).min(cap),
             Went::Badly => (lane.allowed / 2).max(1),
             Went::Hanging => 1,
         };
+        let surplus = if went == Went::Well { Vec::new() } else { lane.drop_surplus(cap) };
+        let next = lane.start(now);
+        let wider = next.is_some() && lane.may_start(now);
         let roomy = lane.in_hand().saturating_mul(2) <= lane.capacity(cap) && lane.allowed > 1;
         let forget = lane.in_hand() == 0 && lane.allowed >= START.min(cap);
         if forget || self.lanes.len() > REMEMBERED {
             self.lanes.retain(|_, lane| lane.in_hand() > 0 || (!forget && lane.allowed < START.min(cap)));
         }
-        roomy
+        Finished { next, wider, roomy, surplus }
     }
 
     /// Gives back what has not started.
     pub(super) fn drop_waiting(&mut self, endpoint: &str) -> Vec<J> {
         let Some(lane) = self.lanes.get_mut(endpoint) else { return Vec::new() };
         lane.waiting.drain(..).collect()
-    }
-
-    /// Gives back the last of what waits, as far as it is more than the lane may hold by now.
-    pub(super) fn drop_surplus(&mut self, endpoint: &str) -> Vec<J> {
-        let cap = self.cap;
-        let Some(lane) = self.lanes.get_mut(endpoint) else { return Vec::new() };
-        let kept = lane.capacity(cap).saturating_sub(lane.under_way).min(lane.waiting.len());
-        lane.waiting.split_off(kept).into()
     }
 
     /// Gives everything back that has not started.
@@ -178,7 +196,7 @@ mod tests {
         let started = std::iter::from_fn(|| start(&mut lanes, "slow")).count();
         assert_eq!(started, START);
         for _ in 0..started {
-            lanes.finish("slow", Went::Hanging);
+            lanes.finish("slow", Went::Hanging, Instant::now());
         }
         assert_eq!(lanes.room("slow"), 1);
         push(&mut lanes, "slow", 8);
@@ -193,16 +211,12 @@ mod tests {
         for n in 0..300 {
             push(&mut lanes, "e", n);
         }
-        for _ in 0..8 {
-            assert!(start(&mut lanes, "e").is_some());
-            lanes.finish("e", Went::Well);
-        }
-        assert!(lanes.drop_surplus("e").is_empty());
-        assert!(start(&mut lanes, "e").is_some());
-        lanes.finish("e", Went::Hanging);
-        let given_back = lanes.drop_surplus("e");
-        assert_eq!((given_back.first(), given_back.len()), (Some(&10), 290));
-        assert_eq!(start(&mut lanes, "e"), Some(9));
+        assert_eq!(start(&mut lanes, "e"), Some(0));
+        let well = lanes.finish("e", Went::Well, Instant::now());
+        assert_eq!((well.next, well.wider, well.surplus.len()), (Some(1), true, 0));
+        let hanging = lanes.finish("e", Went::Hanging, Instant::now());
+        let given_back = (hanging.surplus.first(), hanging.surplus.len());
+        assert_eq!((hanging.next, hanging.wider, given_back), (Some(2), false, (Some(&3), 297)));
     }
 
     #[test]
@@ -219,8 +233,9 @@ mod tests {
                 under_way += 1;
             }
             widest = widest.max(under_way);
-            lanes.finish("fast", Went::Well);
-            under_way -= 1;
+            if lanes.finish("fast", Went::Well, Instant::now()).next.is_none() {
+                under_way -= 1;
+            }
             done += 1;
         }
         assert_eq!((done, widest), (300, 32));
@@ -233,7 +248,7 @@ mod tests {
         let mut go = |went| {
             push(&mut lanes, "e", 0);
             assert!(start(&mut lanes, "e").is_some());
-            lanes.finish("e", went);
+            lanes.finish("e", went, Instant::now());
             lanes.room("e")
         };
         assert_eq!(go(Went::Badly), 4);

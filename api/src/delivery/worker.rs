@@ -186,15 +186,19 @@ impl Worker<'_> {
             );
         }
         let now = Instant::now();
-        for (lane, due) in self.holds.admit(&reading, found.due, now) {
-            let Some(Some(route)) = routes.get(due.lane) else {
-                self.holds.put_down(&lane.endpoint_id, lane.fence, due.place.id, false);
-                continue;
-            };
-            let (route, id) = (Arc::clone(route), due.place.id);
-            let job = Job { route, id, event_id: due.event_id, attempts: due.attempts, body: due.body };
-            self.desk.lanes().push(&lane.endpoint_id, job);
+        let mut lanes = self.desk.lanes();
+        for due in self.holds.admit(&reading, found.due, now) {
+            let Some((lane, route)) = reading.lanes.get(due.lane).zip(routes.get(due.lane)) else { continue };
+            let id = due.place.id;
+            if let Some(route) = route {
+                let (route, event_id) = (Arc::clone(route), due.event_id);
+                let job = Job { route, id, event_id, attempts: due.attempts, body: due.body };
+                lanes.push(&lane.endpoint_id, job);
+            } else {
+                self.holds.put_down(&lane.endpoint_id, lane.fence, id, false);
+            }
         }
+        drop(lanes);
         for (lane, route) in reading.lanes.iter().zip(&routes) {
             if route.is_some() {
                 self.start(&lane.endpoint_id);
