@@ -12,7 +12,8 @@
 //! processes' commits, an operator's SQL among them: as long as the notification is under way, and never older than
 //! [`BELIEVED`](shelf::BELIEVED). Notifications are delivered in the order of commits, so whoever notifies himself
 //! and hears it has heard of everything that was committed before he asked. That is done every [`BEAT`], and when
-//! the last question that came back was asked too long ago, for whatever reason, nothing is given from memory.
+//! the last question that came back was asked too long ago, for whatever reason, nothing is given from memory. It
+//! takes two connections: one of the pool's to hear by, and one beside the pool to ask by.
 //!
 //! What is not there is never kept: a new execution needs nobody to be told, and guessing fills nothing.
 
@@ -23,8 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use sqlx::postgres::{PgListener, PgNotification};
-use sqlx::{PgPool, query};
+use sqlx::postgres::PgListener;
+use sqlx::{Connection as _, PgConnection, PgPool, query};
 use tokio::sync::OnceCell;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::warn;
@@ -129,41 +130,51 @@ async fn listen(pool: PgPool, statuses: Weak<Statuses>) {
     }
 }
 
-/// Ends with an error when the connection is lost, and without one when nobody is left.
+/// Ends with an error when a connection is lost, and without one when nobody is left.
 async fn hear(pool: &PgPool, statuses: &Weak<Statuses>) -> Result<(), Deaf> {
     let mut listener = PgListener::connect_with(pool).await?;
     // What is missed while connecting again must not go unnoticed: we begin anew instead.
     listener.eager_reconnect(false);
     let own = format!("dvp_beat_{}", Uuid::new_v4().simple());
     listener.listen_all([CHANNEL, own.as_str()]).await?;
+    let asker = PgConnection::connect_with(&pool.connect_options()).await?;
     match statuses.upgrade() {
         Some(statuses) => statuses.shelf().listen(),
         None => return Ok(()),
     }
+    let began = Instant::now();
+    tokio::select! {
+        failed = ask(asker, &own, began) => failed,
+        ended = take_in(listener, &own, began, statuses) => ended,
+    }
+}
+
+/// Asks ourselves at every beat, and says when. On a connection of its own, so that no change waits for the answer.
+async fn ask(mut asker: PgConnection, own: &str, began: Instant) -> Result<(), Deaf> {
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut asked = None;
     loop {
-        let heard: Option<PgNotification> = tokio::select! {
-            heard = listener.try_recv() => Some(heard?.ok_or(Deaf::Lost)?),
-            _ = beat.tick() => None,
-        };
+        beat.tick().await;
+        let asked = began.elapsed().as_micros().to_string();
+        let question = query("select pg_notify($1, $2)").bind(own).bind(asked).execute(&mut asker);
+        timeout(BEAT_LIMIT, question).await.map_err(|_| Deaf::Silent)??;
+    }
+}
+
+async fn take_in(
+    mut listener: PgListener,
+    own: &str,
+    began: Instant,
+    statuses: &Weak<Statuses>,
+) -> Result<(), Deaf> {
+    loop {
+        let heard = listener.try_recv().await?.ok_or(Deaf::Lost)?;
         let Some(statuses) = statuses.upgrade() else { return Ok(()) };
-        match heard {
-            Some(heard) if heard.channel() == own => {
-                if let Some(asked) = asked.take() {
-                    statuses.shelf().heard(asked);
-                }
-            }
-            Some(heard) => statuses.forget(heard.payload()),
-            None if asked.is_none() => {
-                asked = Some(Instant::now());
-                drop(statuses);
-                let question = query("select pg_notify($1, '')").bind(&own).execute(&mut listener);
-                timeout(BEAT_LIMIT, question).await.map_err(|_| Deaf::Silent)??;
-            }
-            // The last question is still under way.
-            None => {}
+        if heard.channel() != own {
+            statuses.forget(heard.payload());
+        } else if let Ok(asked) = heard.payload().parse() {
+            // A part of a microsecond was cut off: rather too early than too late.
+            statuses.shelf().heard(began + Duration::from_micros(asked));
         }
     }
 }

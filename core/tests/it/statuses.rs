@@ -178,6 +178,25 @@ async fn many_executions_changed_at_once_are_all_told() {
     }
 }
 
+/// We hear, but cannot prove it any more: the same is done as when nothing is heard.
+#[tokio::test]
+async fn a_lost_question_is_as_bad_as_a_lost_listener() {
+    let house = House::new().await;
+    let reference = house.accept(order("000123456789")).await.reference;
+    house.kept(&house.engine, &reference).await;
+    let ended = "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity \
+                 where datname = current_database() and pid <> pg_backend_pid() and query like '%pg_notify($1, $2)%'";
+    assert_eq!(house.count(ended).await, 1);
+    let changed = "update execution set state_name = 'cancelled', state = '{\"state\": \"cancelled\"}'";
+    house.by_hand(changed.to_owned()).await;
+    house
+        .wait_for("the change", || async {
+            (house.status(&house.engine, &reference).await == "failed").then_some(())
+        })
+        .await;
+    house.kept(&house.engine, &reference).await;
+}
+
 /// Nobody hears of the change: what was kept is not given any more, and kept again once somebody listens.
 #[tokio::test]
 async fn a_lost_listener_leaves_no_stale_answer() {
@@ -186,7 +205,7 @@ async fn a_lost_listener_leaves_no_stale_answer() {
     house.kept(&house.engine, &reference).await;
     let end_and_change = format!(
         "with ended as (select pg_terminate_backend(pid, 5000) from pg_stat_activity \
-                        where datname = current_database() and pid <> pg_backend_pid() and query like '%pg_notify($1%') \
+                        where datname = current_database() and pid <> pg_backend_pid() and query like 'LISTEN \"dvp_execution\"%') \
          update execution set state_name = 'cancelled', state = '{{\"state\": \"cancelled\"}}' \
          where reference = '{reference}' and (select count(*) from ended) = 1"
     );
