@@ -42,20 +42,17 @@ pub async fn emit_facts(
     after: u64,
     up_to: u64,
 ) -> Result<Told, StoreError> {
-    let (ours, strangers): (i64, i64) = sqlx::query_as(
-        "select count(*) filter (where known), count(*) filter (where not known)
-         from (
-             select exists (select from chain_command where entity = log.entity) as known
-             from chain_log log
-             where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
-         ) told",
+    let (all, ours): (i64, i64) = sqlx::query_as(
+        "select count(*), count(*) filter (where exists (select from chain_command where entity = log.entity))
+         from chain_log log
+         where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3",
     )
     .bind(bigint(chain_id))
     .bind(bigint(after))
     .bind(bigint(up_to))
     .fetch_one(&mut **tx)
     .await?;
-    let strangers = unsigned("chain_log", strangers)?;
+    let strangers = unsigned("chain_log", all - ours)?;
     if ours == 0 {
         return Ok(Told { facts: Vec::new(), strangers });
     }
