@@ -355,6 +355,9 @@ impl<R: ChainReader> Indexer<R> {
             let below = to.final_number.saturating_sub(KEEP_BLOCKS);
             store::prune_blocks(&mut tx, chain_id, below).await?;
         }
+        if blocks.len() > 1 && told.facts.is_empty() {
+            store::commit_without_waiting(&mut tx).await?;
+        }
         tx.commit().await?;
         self.events.fetch_add(u64::try_from(logs.len()).unwrap_or(u64::MAX), Ordering::Relaxed);
         self.tell(&told, (cursor.facts_number, to.facts_number));

@@ -10,8 +10,9 @@ mod status;
 
 pub use facts::{Emitted, Told, emit_facts, emit_late_facts, insert_fact, retract_refunds_of_cancels};
 pub use index::{
-    BlockRow, Cursor, HaltReason, Halted, LogRow, find_cursor, find_known_hash, find_last_block, halt,
-    insert_cursor, known_hashes_below, last_seqs, prune_blocks, record_blocks, resume, unwind_to,
+    BlockRow, Cursor, HaltReason, Halted, LogRow, commit_without_waiting, find_cursor, find_known_hash,
+    find_last_block, halt, insert_cursor, known_hashes_below, last_seqs, prune_blocks, record_blocks, resume,
+    unwind_to,
 };
 pub use relay::{
     AttemptRow, CommandRow, LaneRow, NewAttempt, SlotRow, claim_command, complete_commands, count_in_flight,

@@ -213,6 +213,14 @@ pub async fn record_blocks(
     insert_logs(tx, from.chain_id, logs).await
 }
 
+/// The commit of these blocks need not reach the disk before it counts. For what tells nobody anything: a crash takes the
+/// last such transactions with the cursor that moved over them, and they are read again. Whatever is committed after
+/// them, and is waited for, has them on the disk too.
+pub async fn commit_without_waiting(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
+    sqlx::query("set local synchronous_commit = off").execute(&mut **tx).await?;
+    Ok(())
+}
+
 /// Whether events of a branch that was left are kept from above the cursor, where nothing else can be. They may come
 /// again.
 async fn has_orphans_above(conn: &mut PgConnection, cursor: &Cursor) -> Result<bool, StoreError> {
