@@ -4,6 +4,7 @@
 //! costs no task and no way through the worker for each. The worker hears only of what a sender cannot decide.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -51,6 +52,8 @@ pub(super) struct Desk {
     lanes: Mutex<Lanes<Job>>,
     told: UnboundedSender<Told>,
     outcomes: UnboundedSender<Ready>,
+    /// The worker was told of room and has not looked since.
+    roomy: AtomicBool,
 }
 
 impl Desk {
@@ -60,11 +63,22 @@ impl Desk {
         told: UnboundedSender<Told>,
         outcomes: UnboundedSender<Ready>,
     ) -> Self {
-        Self { client: Arc::clone(client), lanes: Mutex::new(Lanes::new(per_endpoint)), told, outcomes }
+        Self {
+            client: Arc::clone(client),
+            lanes: Mutex::new(Lanes::new(per_endpoint)),
+            told,
+            outcomes,
+            roomy: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn client(&self) -> &Client {
         &self.client
+    }
+
+    /// The worker has looked, and is to be told of room again.
+    pub(super) fn has_looked(&self) {
+        self.roomy.store(false, Ordering::Relaxed);
     }
 
     /// Not to be held while anything is waited for.
@@ -89,7 +103,7 @@ impl Desk {
             let batch = surplus.into_iter().map(|job| (job.route, job.id)).collect();
             self.tell(Told::PutDown { batch, written: false });
         }
-        if roomy {
+        if roomy && !self.roomy.swap(true, Ordering::Relaxed) {
             self.tell(Told::Roomy);
         }
         if wider {

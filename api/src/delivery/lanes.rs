@@ -109,6 +109,13 @@ impl<J> Lanes<J> {
         }
     }
 
+    /// The same where it is worth a read, and else nothing.
+    pub(super) fn wide_room(&self, endpoint: &str) -> usize {
+        let room = self.room(endpoint);
+        let lane = self.lanes.get(endpoint);
+        if lane.is_none_or(|lane| room.saturating_mul(2) >= lane.capacity(self.cap)) { room } else { 0 }
+    }
+
     /// Takes a job in. It waits until [`start`](Self::start).
     pub(super) fn push(&mut self, endpoint: &str, job: J) {
         let cap = self.cap;

@@ -113,7 +113,7 @@ impl Worker<'_> {
         self.stop().await
     }
 
-    /// Starts a look, or remembers it if one is under way.
+    /// Starts a look, or remembers it if one is under way. For more of what was found only where there is much room.
     fn look(&mut self, what: Look) {
         if self.hands.are_full() {
             self.look_again = self.look_again.max(Some(what));
@@ -123,10 +123,14 @@ impl Worker<'_> {
         let (desk, everywhere) = (&self.desk, what == Look::Everywhere);
         let lanes = desk.lanes();
         let reading =
-            self.holds.read(everywhere, free.min(READ_MAX), Instant::now(), |endpoint| lanes.room(endpoint));
+            self.holds.read(everywhere, free.min(READ_MAX), Instant::now(), |endpoint| match what {
+                Look::On => lanes.wide_room(endpoint),
+                Look::Everywhere => lanes.room(endpoint),
+            });
         drop(lanes);
         let take = (everywhere && free > 0).then_some((self.holder, self.limits.lease, TAKE_MAX));
         if reading.is_none() && take.is_none() {
+            self.desk.has_looked();
             return;
         }
         let look = self.hands.look(reading, take);
@@ -155,6 +159,7 @@ impl Worker<'_> {
             Err(error) => {
                 error!(%error, "a look at what is due failed");
                 self.hands = Hands::new(self.engine.pool());
+                self.desk.has_looked();
                 self.holds.end_read();
             }
         }
@@ -168,6 +173,7 @@ impl Worker<'_> {
     fn admit(&mut self, looked: Looked) {
         let Looked { conn, at, reading, found } = looked;
         self.hands.put_back(conn);
+        self.desk.has_looked();
         let found = match found {
             Ok(found) => found,
             Err(error) => {
