@@ -10,7 +10,7 @@ pub(crate) use self::doors::authorities;
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::secrets::Vault;
 use dvp_core::store::pool::pool_options;
-use dvp_core::store::{MIGRATOR, PgPool, health};
+use dvp_core::store::{PgPool, health};
 use sqlx::postgres::PgConnectOptions;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
@@ -73,14 +73,10 @@ async fn open_pool(config: &Config) -> anyhow::Result<PgPool> {
     let options: PgConnectOptions = config.database_url()?.parse().context("database.url")?;
     let pool = pool_options().max_connections(config.database.max_connections).connect_with(options).await;
     let pool = pool.context("the database does not answer (database.url)")?;
-    let applied = health::applied_version(&mut *pool.acquire().await?).await?;
-    let wanted = MIGRATOR.iter().map(|migration| migration.version).max();
-    ensure!(
-        applied >= wanted,
-        "the schema is at version {}, this program needs {}: run dvp migrate",
-        applied.unwrap_or_default(),
-        wanted.unwrap_or_default()
-    );
+    let schema = health::schema(&mut *pool.acquire().await?).await?;
+    if let Some(complaint) = schema.complaint() {
+        bail!("{complaint}");
+    }
     Ok(pool)
 }
 

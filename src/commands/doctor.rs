@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::rpc;
 use dvp_core::embedded::tools::Finder;
-use dvp_core::store::{MIGRATOR, health};
+use dvp_core::store::health;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -87,10 +87,11 @@ async fn database(place: &Place) -> anyhow::Result<String> {
 
 async fn schema(place: &Place) -> anyhow::Result<String> {
     let mut conn = within(place.connect()).await?;
-    let applied = health::applied_version(&mut conn).await?.context("no schema; run dvp migrate")?;
-    let wanted = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
-    ensure!(applied >= wanted, "at version {applied}, this program needs {wanted}; run dvp migrate");
-    Ok(format!("version {applied}"))
+    let schema = health::schema(&mut conn).await?;
+    match schema.complaint() {
+        Some(complaint) => bail!("{complaint}"),
+        None => Ok(format!("version {}", schema.newest.unwrap_or_default())),
+    }
 }
 
 async fn master_key(place: &Place) -> anyhow::Result<String> {

@@ -372,4 +372,9 @@ async fn what_is_missing_or_wrong_is_told_by_the_name_of_its_key() {
         let complaint = with(piece, by);
         assert!(complaint.contains(said), "{by}: {complaint}");
     }
+    ground.write("dvp.toml", &config);
+    let mut conn = PgConnection::connect(ground.database.url()).await.unwrap();
+    conn.execute("delete from _sqlx_migrations where version = 2").await.unwrap();
+    let complaint = ground.refused(&["serve"]);
+    assert!(complaint.contains("lacks 1 migrations (2 to 2): run dvp migrate"), "{complaint}");
 }

@@ -2,23 +2,48 @@
 
 use sqlx::PgConnection;
 
-use super::StoreError;
+use super::{MIGRATOR, StoreError};
 
 pub async fn server_version(conn: &mut PgConnection) -> Result<String, StoreError> {
     let row: (String,) = sqlx::query_as("select current_setting('server_version')").fetch_one(conn).await?;
     Ok(row.0)
 }
 
-/// The newest migration that was applied whole. `None`: there is no schema.
-pub async fn applied_version(conn: &mut PgConnection) -> Result<Option<i64>, StoreError> {
-    let there: (bool,) =
-        sqlx::query_as("select to_regclass('_sqlx_migrations') is not null").fetch_one(&mut *conn).await?;
-    if !there.0 {
-        return Ok(None);
+/// How far the schema is from what this program needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    /// The newest migration that was applied whole. `None`: there is no schema.
+    pub newest: Option<i64>,
+    /// What this program needs and the schema lacks. Migrations are not always written in the order of their numbers,
+    /// so an old one may be missing under a new one.
+    pub missing: Vec<i64>,
+}
+
+impl Schema {
+    /// For people: which migrations are missing, `None` when none is.
+    pub fn complaint(&self) -> Option<String> {
+        let (first, last) = (self.missing.first()?, self.missing.last()?);
+        let newest = self.newest.map_or_else(|| "empty".to_owned(), |newest| format!("at version {newest}"));
+        let missing = self.missing.len();
+        Some(format!(
+            "the schema is {newest} and lacks {missing} migrations ({first} to {last}): run dvp migrate"
+        ))
     }
-    let row: (Option<i64>,) =
-        sqlx::query_as("select max(version) from _sqlx_migrations where success").fetch_one(conn).await?;
-    Ok(row.0)
+}
+
+pub async fn schema(conn: &mut PgConnection) -> Result<Schema, StoreError> {
+    let (there,): (bool,) =
+        sqlx::query_as("select to_regclass('_sqlx_migrations') is not null").fetch_one(&mut *conn).await?;
+    let applied: Vec<i64> = if there {
+        sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
+            .fetch_all(conn)
+            .await?
+    } else {
+        Vec::new()
+    };
+    let needed = MIGRATOR.iter().map(|migration| migration.version);
+    let missing = needed.filter(|version| applied.binary_search(version).is_err()).collect();
+    Ok(Schema { newest: applied.last().copied(), missing })
 }
 
 /// Some key's id with its sealed secret, to try the master key on.
