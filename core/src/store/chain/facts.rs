@@ -33,6 +33,25 @@ pub struct Told {
     pub strangers: u64,
 }
 
+/// What an insert of facts gave, in order, with the order each belongs to.
+macro_rules! giving {
+    ($insert:literal) => {
+        concat!(
+            "with emitted as (",
+            $insert,
+            " returning id, entity, kind, block_number, tx_hash
+             )
+             select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
+                    command.reference
+             from emitted
+             left join lateral (
+                 select intent_id, reference from chain_command where entity = emitted.entity order by id limit 1
+             ) command on true
+             order by emitted.id"
+        )
+    };
+}
+
 /// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
 /// (by block hash and log index) are not given again; those that were taken back with their block count again, and are
 /// given again only where another branch told the same of their entity meanwhile.
@@ -56,33 +75,23 @@ pub async fn emit_facts(
     if ours == 0 {
         return Ok(Told { facts: Vec::new(), strangers });
     }
-    let rows = sqlx::query(
-        "with emitted as (
-             insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
-                                     log_index)
-             select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index
-             from chain_log log
-             where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
-               and exists (select from chain_command where entity = log.entity)
-             order by block_number, log_index
-             on conflict on constraint chain_fact_log_key do update
-             set retracted_at = null,
-                 consumed_at = case when exists (
-                     select from chain_fact other
-                     where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
-                       and other.id > chain_fact.id and other.consumed_at is not null
-                 ) then null else chain_fact.consumed_at end
-             where chain_fact.retracted_at is not null
-             returning id, entity, kind, block_number, tx_hash
-         )
-         select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
-                command.reference
-         from emitted
-         left join lateral (
-             select intent_id, reference from chain_command where entity = emitted.entity order by id limit 1
-         ) command on true
-         order by emitted.id",
-    )
+    let rows = sqlx::query(giving!(
+        "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
+                                 log_index)
+         select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index
+         from chain_log log
+         where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
+           and exists (select from chain_command where entity = log.entity)
+         order by block_number, log_index
+         on conflict on constraint chain_fact_log_key do update
+         set retracted_at = null,
+             consumed_at = case when exists (
+                 select from chain_fact other
+                 where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
+                   and other.id > chain_fact.id and other.consumed_at is not null
+             ) then null else chain_fact.consumed_at end
+         where chain_fact.retracted_at is not null"
+    ))
     .bind(bigint(chain_id))
     .bind(bigint(after))
     .bind(bigint(up_to))
@@ -94,30 +103,20 @@ pub async fn emit_facts(
 /// Gives the facts that open commands wait for and that nobody gave: when their events were read, the commands were
 /// not there.
 pub async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Vec<Emitted>, StoreError> {
-    let rows = sqlx::query(
-        "with emitted as (
-             insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
-                                     log_index)
-             select log.chain_id, log.entity, fact ->> 'kind', fact, log.block_number, block_hash, block_time,
-                    tx_hash, log_index
-             from chain_log log
-             join chain_cursor cursor on cursor.chain_id = log.chain_id and log.block_number <= cursor.facts_number
-             where log.chain_id = $1 and log.canonical and log.fact is not null
-               and log.entity in (
-                   select entity from chain_command where chain_id = $1 and state in ('pending', 'sent')
-               )
-             order by log.block_number, log_index
-             on conflict on constraint chain_fact_log_key do nothing
-             returning id, entity, kind, block_number, tx_hash
-         )
-         select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
-                command.reference
-         from emitted
-         left join lateral (
-             select intent_id, reference from chain_command where entity = emitted.entity order by id limit 1
-         ) command on true
-         order by emitted.id",
-    )
+    let rows = sqlx::query(giving!(
+        "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
+                                 log_index)
+         select log.chain_id, log.entity, fact ->> 'kind', fact, log.block_number, block_hash, block_time,
+                tx_hash, log_index
+         from chain_log log
+         join chain_cursor cursor on cursor.chain_id = log.chain_id and log.block_number <= cursor.facts_number
+         where log.chain_id = $1 and log.canonical and log.fact is not null
+           and log.entity in (
+               select entity from chain_command where chain_id = $1 and state in ('pending', 'sent')
+           )
+         order by log.block_number, log_index
+         on conflict on constraint chain_fact_log_key do nothing"
+    ))
     .bind(bigint(chain_id))
     .fetch_all(&mut **tx)
     .await?;
