@@ -157,6 +157,20 @@ impl Partner {
         Self::answer(request).await
     }
 
+    /// An order from the first wallet that a bank pays out by files, to its receipt.
+    pub(crate) async fn completed_by_a_bank(&self, service: &impl AsRef<Value>, account: &str) {
+        let mut order = self.order(service, 0, account).await;
+        order["beneficiary"]["bank"] = "USABA021000021".into();
+        let (status, accepted) = self.submit(&order).await;
+        assert_eq!(status, 202, "{accepted}");
+        let reference = order["clientReference"].as_str().unwrap();
+        let execution = self.wait_until(reference, |e| !e["finality"].is_null()).await;
+        assert_eq!(execution["status"], "completed");
+        let (_, receipt) = self.get(&format!("/v1/executions/{reference}/receipt")).await;
+        assert_eq!(receipt["provider"], "iso20022-bank");
+        assert!(receipt["payout"]["bankRef"].as_str().unwrap().starts_with("BK"), "{receipt}");
+    }
+
     /// Polls an execution until it looks as wanted.
     pub(crate) async fn wait_until(&self, reference: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         self.wait_for(&format!("/v1/executions/{reference}"), wanted).await

@@ -334,15 +334,7 @@ async fn a_bank_is_paid_through_by_files() {
     let http = served.ready().await.unwrap();
     let service = Box::new(ground.seen_by_a_partner(http, &keys));
     let partner = Partner::of(&service);
-    let mut order = partner.order(&service, 0, "000123456789").await;
-    order["beneficiary"]["bank"] = "USABA021000021".into();
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let reference = order["clientReference"].as_str().unwrap();
-    let execution = partner.wait_until(reference, |e| !e["finality"].is_null()).await;
-    assert_eq!(execution["status"], "completed");
-    let (_, receipt) = partner.get(&format!("/v1/executions/{reference}/receipt")).await;
-    assert_eq!(receipt["provider"], "iso20022-bank", "{receipt}");
+    partner.completed_by_a_bank(&service, "000123456789").await;
     assert_eq!(fs::read_dir(folder.join("quarantine")).unwrap().count(), 0);
     served.terminate();
     served.ended_well().await;

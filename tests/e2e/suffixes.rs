@@ -212,16 +212,7 @@ async fn each_account_of_the_simulated_bank_ends_as_its_table_says_through_both_
 async fn a_sandbox_with_bank_files_pays_out_through_them() {
     let sandbox = Sandbox::start_with(&["--bank-files"]).await;
     let partner = Partner::of(&sandbox);
-    let mut order = partner.order(&sandbox, 0, "000123450001").await;
-    order["beneficiary"]["bank"] = "USABA021000021".into();
-    let (status, accepted) = partner.submit(&order).await;
-    assert_eq!(status, 202, "{accepted}");
-    let reference = order["clientReference"].as_str().unwrap();
-    let execution = partner.wait_until(reference, |e| !e["finality"].is_null()).await;
-    assert_eq!(execution["status"], "completed");
-    let (_, receipt) = partner.get(&format!("/v1/executions/{reference}/receipt")).await;
-    assert_eq!(receipt["provider"], "iso20022-bank");
-    assert!(receipt["payout"]["bankRef"].as_str().unwrap().starts_with("BK"), "{receipt}");
+    partner.completed_by_a_bank(&sandbox, "000123450001").await;
     let archived = std::fs::read_dir(sandbox.dir().join("bank/archive")).unwrap().count();
     assert!(archived >= 1);
     sandbox.stop().await;

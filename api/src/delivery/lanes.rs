@@ -11,7 +11,7 @@ use std::time::Instant;
 
 /// What a lane begins with.
 const START: usize = 8;
-/// A lane that does well holds so many times more than it has under way, so that it need not wait for a claim.
+/// A lane that does well holds so many times more than it has under way, so that it need not wait for a read.
 const AHEAD: usize = 16;
 /// Lanes that are remembered for doing badly.
 const REMEMBERED: usize = 100_000;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_that_hangs_holds_one_request_and_claims_nothing_ahead() {
+    fn an_endpoint_that_hangs_holds_one_request_and_reads_nothing_ahead() {
         let mut lanes = Lanes::new(32);
         for n in 0..8 {
             push(&mut lanes, "slow", n);

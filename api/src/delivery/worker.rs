@@ -27,6 +27,7 @@ const READ_MAX: usize = 1024;
 const TAKE_MAX: i64 = 1000;
 /// How long requests under way may take to end when the service stops.
 const DRAIN: Duration = Duration::from_secs(5);
+
 /// Something asked of the database that is over.
 enum Chore {
     Looked(Box<Looked>),
