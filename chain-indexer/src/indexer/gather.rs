@@ -1,23 +1,30 @@
-//! Ranges as they come, put together while others are written: a transaction holds what came during the last one.
+//! Ranges as they come: the next ones are asked for while what came is written.
 //!
 //! Invariant: what is taken out joins what was taken out before, number by number, and ends where the contracts say
 //! they end, as far as the node knows.
 
 use super::ranges::Fetched;
 use super::{IndexError, decode};
-use crate::pool::EVENTS_WANTED;
+use crate::pool::{EVENTS_WANTED, RangeLength};
 use alloy::primitives::Address;
 use dvp_core::store::chain::{BlockRow, LogRow};
+use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use futures_util::{Stream, StreamExt};
-use std::collections::HashMap;
-use std::pin::{Pin, pin};
+use futures_util::stream::FuturesOrdered;
+use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
-/// Events in a transaction, about, at most.
-const IN_A_BATCH: usize = 16_000;
-/// A step reads no further range after so long: between steps the duty is kept, the head looked at, progress told.
+/// Ranges asked for at once.
+pub(super) const AT_ONCE: usize = 4;
+/// Ranges in one step, at most.
+const IN_A_STEP: usize = 64;
+/// A step asks for no further range after so long: between steps the duty is kept, the head looked at, progress told.
 const LONGEST: Duration = Duration::from_secs(1);
+/// A transaction takes ranges until it has so many events.
+const IN_A_BATCH: usize = 8_000;
+/// Events read and asked for ahead of what is being written, about, at most.
+const AHEAD: u64 = 4 * EVENTS_WANTED;
 
 /// Some ranges in a row.
 #[derive(Default)]
@@ -28,67 +35,140 @@ pub(super) struct Batch {
     pub(super) lacks_an_end: bool,
 }
 
-/// The ranges of a step, and what was read of them and not yet taken.
-pub(super) struct Gathering<'a, S> {
-    ranges: Pin<&'a mut S>,
-    /// The last number of each contract, what was read included.
-    last: HashMap<Address, u64>,
-    batch: Batch,
-    /// Events of the fullest range.
-    pub(super) fullest: u64,
-    began: Instant,
-    over: bool,
-    /// Why the ranges ended early.
-    pub(super) failed: Option<IndexError>,
+/// Why the ranges ended early.
+pub(super) struct Failure {
+    pub(super) error: IndexError,
+    /// The length of the range.
+    pub(super) asked: u64,
 }
 
-impl<'a, S: Stream<Item = Result<Fetched, IndexError>>> Gathering<'a, S> {
-    /// `last`: the number that each contract's kept events end with.
-    pub(super) fn new(ranges: Pin<&'a mut S>, last: HashMap<Address, u64>) -> Self {
-        let began = Instant::now();
-        Self { ranges, last, batch: Batch::default(), fullest: 0, began, over: false, failed: None }
+/// The ranges of a step, and what was read of them and not yet taken.
+pub(super) struct Gathering<'a, F, R: Future> {
+    fetch: F,
+    length: &'a mut RangeLength,
+    /// The next block to ask for, and the last one.
+    next: u64,
+    end: u64,
+    under_way: FuturesOrdered<R>,
+    /// Their lengths.
+    lengths: VecDeque<u64>,
+    /// Ranges read.
+    read: usize,
+    ready: VecDeque<Fetched>,
+    /// Events of what is ready, and of the range read last.
+    events: u64,
+    latest: u64,
+    /// The last number of each contract, what was read included.
+    last: HashMap<Address, u64>,
+    began: Instant,
+    pub(super) failure: Option<Failure>,
+}
+
+impl<'a, F, R> Gathering<'a, F, R>
+where
+    F: Fn(u64, u64) -> R,
+    R: Future<Output = Result<Fetched, IndexError>>,
+{
+    /// `fetch` is given the first and the last block of a range, `last` the number that each contract's kept events
+    /// end with.
+    pub(super) fn new(
+        fetch: F,
+        length: &'a mut RangeLength,
+        (after, end): (u64, u64),
+        last: HashMap<Address, u64>,
+    ) -> Self {
+        Self {
+            fetch,
+            length,
+            next: after + 1,
+            end,
+            under_way: FuturesOrdered::new(),
+            lengths: VecDeque::new(),
+            read: 0,
+            ready: VecDeque::new(),
+            events: 0,
+            latest: 0,
+            last,
+            began: Instant::now(),
+            failure: None,
+        }
     }
 
-    /// What was gathered, or the next range; `None` at the end, or before what failed.
+    /// The first of what is ready, or the next range; `None` at the end, or before what failed.
     pub(super) async fn take(&mut self) -> Option<Batch> {
-        if self.batch.blocks.is_empty() && !self.over {
-            let range = self.ranges.next().await;
-            self.add(range);
+        if self.ready.is_empty() {
+            self.ask_on();
+            if let Some(range) = self.under_way.next().await {
+                self.add(range);
+            }
         }
-        let batch = std::mem::take(&mut self.batch);
+        let mut batch = Batch::default();
+        while batch.rows.len() < IN_A_BATCH
+            && let Some(range) = self.ready.pop_front()
+        {
+            self.events = self.events.saturating_sub(events_of(&range));
+            batch.lacks_an_end |= range.ends.is_none();
+            batch.blocks.extend(range.blocks);
+            batch.rows.extend(range.rows);
+        }
         (!batch.blocks.is_empty()).then_some(batch)
     }
 
-    /// Gathers until something is done.
+    /// Reads on until something is done.
     pub(super) async fn during<T>(&mut self, something: impl Future<Output = T>) -> T {
         let mut something = pin!(something);
-        while !self.over && self.batch.rows.len() < IN_A_BATCH {
-            match select(something.as_mut(), self.ranges.next()).await {
+        loop {
+            self.ask_on();
+            if self.under_way.is_empty() {
+                return something.await;
+            }
+            match select(something.as_mut(), self.under_way.next()).await {
                 Either::Left((done, _)) => return done,
-                Either::Right((range, _)) => self.add(range),
+                Either::Right((Some(range), _)) => self.add(range),
+                Either::Right((None, _)) => {}
             }
         }
-        something.await
     }
 
-    fn add(&mut self, range: Option<Result<Fetched, IndexError>>) {
-        let Some(range) = range else {
-            self.over = true;
-            return;
-        };
+    fn ask_on(&mut self) {
+        while self.may_ask() {
+            let (from, length) = (self.next, self.length.blocks());
+            let to = self.end.min(from.saturating_add(length - 1));
+            self.under_way.push_back((self.fetch)(from, to));
+            self.lengths.push_back(length);
+            self.next = to + 1;
+        }
+    }
+
+    /// One more at a time with every range that came: the first of several at once comes with the last of them, and
+    /// until it comes nothing is written.
+    fn may_ask(&self) -> bool {
+        let at_once = if self.length.is_probed() { AT_ONCE.min(1 + self.read) } else { 1 };
+        let asked = self.lengths.len();
+        let expected = u64::try_from(asked).unwrap_or(u64::MAX).saturating_mul(self.latest);
+        self.failure.is_none()
+            && self.next <= self.end
+            && asked < at_once
+            && self.read + asked < IN_A_STEP
+            && self.events.saturating_add(expected) < AHEAD
+            && self.began.elapsed() < LONGEST
+    }
+
+    fn add(&mut self, range: Result<Fetched, IndexError>) {
+        let asked = self.lengths.pop_front().unwrap_or_default();
+        self.read += 1;
         match range.and_then(|range| self.check(range)) {
             Ok(range) => {
-                let events = u64::try_from(range.rows.len()).unwrap_or(u64::MAX);
-                self.fullest = self.fullest.max(events);
-                // Shorter ones from here on.
-                self.over = self.fullest > 2 * EVENTS_WANTED || self.began.elapsed() > LONGEST;
-                self.batch.lacks_an_end |= range.ends.is_none();
-                self.batch.blocks.extend(range.blocks);
-                self.batch.rows.extend(range.rows);
+                let events = events_of(&range);
+                self.length.worked(asked, events);
+                self.events += events;
+                self.latest = events;
+                self.ready.push_back(range);
             }
             Err(error) => {
-                self.over = true;
-                self.failed = Some(error);
+                self.failure = Some(Failure { error, asked });
+                self.under_way.clear();
+                self.lengths.clear();
             }
         }
     }
@@ -105,3 +185,10 @@ impl<'a, S: Stream<Item = Result<Fetched, IndexError>>> Gathering<'a, S> {
         Ok(range)
     }
 }
+
+fn events_of(range: &Fetched) -> u64 {
+    u64::try_from(range.rows.len()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

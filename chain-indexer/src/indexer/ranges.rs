@@ -4,10 +4,11 @@
 //! say they end at its last block. A node that has forgotten the state there cannot say; then the events may lack
 //! their end, which the next ones show, and what is missing is added ([`Indexer::repair`]).
 
-use super::gather::Gathering;
+use super::gather::{AT_ONCE, Failure, Gathering};
 use super::proof::is_refusal;
 use super::{IndexError, Indexer, Step, block_row, decode};
 use crate::deploy::Deployment;
+use crate::pool::RangeLength;
 use crate::reader::{ChainReader, Fault, classify};
 use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
@@ -16,15 +17,11 @@ use alloy::rpc::types::{Filter, Log};
 use dvp_core::store::chain::{Backfill, BlockRow, Cursor, LogRow};
 use dvp_core::store::lease::Lease;
 use futures_util::StreamExt;
-use futures_util::stream::{self, Stream};
+use futures_util::future::join_all;
+use futures_util::stream;
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
-
-/// Ranges asked for at once.
-const AT_ONCE: usize = 4;
-/// Ranges in one step, at most.
-const IN_A_STEP: usize = 64;
 
 /// What a node gave for a range.
 pub(super) struct Fetched {
@@ -50,86 +47,60 @@ impl<R: ChainReader> Indexer<R> {
         if ours.hash != cursor.head_hash {
             return self.unwind(node, at, lease, &cursor, head.number).await;
         }
-        let endpoint = self.endpoints.at(at);
-        let (size, count) = (endpoint.range(), if endpoint.is_probed() { IN_A_STEP } else { 1 });
+        let mut length = self.endpoints.at(at).length;
         let mut backfill = self.backfill.take().unwrap_or(Backfill { from: number, to: end, events: 0 });
         backfill.to = end;
-        let reading = self.pipeline(node, lease, cursor, head.number, (end, size, count), &mut backfill);
+        let reading = self.pipeline(node, lease, cursor, (head.number, end), &mut length, &mut backfill);
         let result = Box::pin(reading).await;
         self.backfill = Some(backfill);
         let endpoint = self.endpoints.at_mut(at);
-        match result {
-            Ok(fullest) => {
-                endpoint.range_worked(fullest);
-                self.range_failures = 0;
-                Ok(Step::Advanced)
-            }
-            Err(Stopped { error, advanced }) => {
-                let fault = match &error {
-                    IndexError::Rpc(error) => classify(error),
-                    _ => Fault::Refused,
-                };
-                if error.is_of_the_endpoint() {
-                    endpoint.range_failed(size, fault);
-                    self.range_failures = if advanced { 0 } else { self.range_failures + 1 };
-                }
-                // A shorter range is no reason to ask somebody else.
-                let shorter = matches!(fault, Fault::Range { .. }) && size > 1;
-                if advanced || shorter { Ok(Step::Advanced) } else { Err(error) }
-            }
+        endpoint.length = length;
+        let Err(Stopped { error, asked, advanced }) = result else {
+            self.range_failures = 0;
+            return Ok(Step::Advanced);
+        };
+        let fault = match &error {
+            IndexError::Rpc(error) => classify(error),
+            _ => Fault::Refused,
+        };
+        if error.is_of_the_endpoint() {
+            endpoint.length.failed(asked, fault);
+            self.range_failures = if advanced { 0 } else { self.range_failures + 1 };
         }
+        // A shorter range is no reason to ask somebody else.
+        let shorter = matches!(fault, Fault::Range { .. }) && asked > 1;
+        if advanced || shorter { Ok(Step::Advanced) } else { Err(error) }
     }
 
-    /// While some ranges are written the next ones are fetched. Gives the events of the fullest one.
+    /// While some ranges are written the next ones are fetched.
     async fn pipeline(
         &self,
         node: &Arc<R>,
         lease: &Lease,
         mut cursor: Cursor,
-        head_number: u64,
-        (end, size, count): (u64, u64, usize),
+        (head_number, end): (u64, u64),
+        length: &mut RangeLength,
         backfill: &mut Backfill,
-    ) -> Result<u64, Stopped> {
-        let mut advanced = false;
-        let last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, advanced })?;
-        let ranges = pin!(self.fetching(node, cursor.head_number, end, size, count));
-        let mut gathering = Gathering::new(ranges, last);
+    ) -> Result<(), Stopped> {
+        let (mut advanced, asked) = (false, length.blocks());
+        let last = self.last_seqs(&cursor).await.map_err(|error| Stopped { error, asked, advanced })?;
+        let (deployment, contracts) = (&self.config.deployment, self.contracts());
+        let fetch = |from, to| fetch(node.as_ref(), deployment, contracts, from, to);
+        let mut gathering = Gathering::new(fetch, length, (cursor.head_number, end), last);
         while let Some(batch) = gathering.take().await {
             if batch.lacks_an_end {
                 self.doubt_the_end();
             }
             let to = batch.blocks.last().map_or(cursor.head_number, |block| block.number);
             let write = self.commit(lease, &cursor, &batch.blocks, &batch.rows, to, head_number);
-            cursor = gathering.during(write).await.map_err(|error| Stopped { error, advanced })?;
+            cursor = gathering.during(write).await.map_err(|error| Stopped { error, asked, advanced })?;
             advanced = true;
             backfill.events += u64::try_from(batch.rows.len()).unwrap_or(u64::MAX);
         }
-        match gathering.failed {
-            Some(error) => Err(Stopped { error, advanced }),
-            None => Ok(gathering.fullest),
+        match gathering.failure {
+            Some(Failure { error, asked }) => Err(Stopped { error, asked, advanced }),
+            None => Ok(()),
         }
-    }
-
-    fn fetching<'a>(
-        &'a self,
-        node: &'a Arc<R>,
-        after: u64,
-        end: u64,
-        size: u64,
-        count: usize,
-    ) -> impl Stream<Item = Result<Fetched, IndexError>> + 'a {
-        let starts = (0..count).scan(after + 1, move |next, _| {
-            let from = *next;
-            *next = from.saturating_add(size);
-            (from <= end).then_some(from)
-        });
-        let contracts = self.contracts();
-        stream::iter(starts)
-            .map(move |from| {
-                let to = end.min(from.saturating_add(size - 1));
-                fetch(node.as_ref(), &self.config.deployment, contracts, from, to)
-            })
-            .buffered(AT_ONCE)
     }
 
     /// The events of a stretch that was read before, without its end being checked.
@@ -189,6 +160,8 @@ pub async fn scan<R: ChainReader>(
 /// Why a run of ranges stopped, and whether any was written.
 struct Stopped {
     error: IndexError,
+    /// Blocks of the range that stopped it.
+    asked: u64,
     advanced: bool,
 }
 
@@ -251,9 +224,9 @@ async fn ends_at<R: ChainReader>(
     contracts: [Address; 4],
     at: B256,
 ) -> Result<Option<Vec<(Address, u64)>>, IndexError> {
+    let answers = join_all(contracts.map(|contract| node.seq(contract, at))).await;
     let mut ends = Vec::with_capacity(contracts.len());
-    for contract in contracts {
-        let answer = node.seq(contract, at).await;
+    for (contract, answer) in contracts.into_iter().zip(answers) {
         if is_refusal(&answer) && answer.as_ref().is_err_and(|error| classify(error) == Fault::Refused) {
             return Ok(None);
         }

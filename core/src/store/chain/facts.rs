@@ -62,8 +62,9 @@ pub async fn emit_facts(
     up_to: u64,
 ) -> Result<Told, StoreError> {
     let (all, ours): (i64, i64) = sqlx::query_as(
-        "select count(*), count(*) filter (where exists (select from chain_command where entity = log.entity))
-         from chain_log log
+        "select count(*),
+                count(*) filter (where expecting and exists (select from chain_command where entity = log.entity))
+         from chain_log log, (select exists (select from chain_command)) any_command (expecting)
          where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3",
     )
     .bind(bigint(chain_id))

@@ -1,0 +1,101 @@
+use super::*;
+use crate::reader::Fault;
+use alloy::primitives::B256;
+use std::cell::RefCell;
+use std::future::ready;
+
+const CONTRACT: Address = Address::repeat_byte(0xa1);
+
+fn block(number: u64) -> BlockRow {
+    BlockRow { number, hash: B256::ZERO, parent: B256::ZERO, timestamp: 0, verified_by: "range" }
+}
+
+fn event(block_number: u64, seq: u64) -> LogRow {
+    LogRow {
+        block_hash: B256::ZERO,
+        log_index: seq,
+        block_number,
+        timestamp: 0,
+        tx_hash: B256::ZERO,
+        contract: CONTRACT,
+        event: "Anchored",
+        entity: B256::ZERO,
+        seq,
+        fact: None,
+    }
+}
+
+/// A range of a chain with so many events in every block.
+fn range(from: u64, to: u64, events: u64) -> Fetched {
+    let seqs = (from - 1) * events + 1..=to * events;
+    let rows = seqs.map(|seq| event((seq - 1) / events.max(1) + 1, seq)).collect();
+    Fetched { blocks: vec![block(to)], rows, ends: Some(vec![(CONTRACT, to * events)]) }
+}
+
+/// How much is under way after so many ranges came one by one, when nothing is written meanwhile.
+async fn under_way(events: u64, came: usize) -> usize {
+    let mut length = RangeLength::unknown();
+    let fetch = |from, to| ready(Ok(range(from, to, events)));
+    let mut gathering = Gathering::new(fetch, &mut length, (0, 1_000_000), HashMap::new());
+    for _ in 0..came {
+        gathering.ask_on();
+        let range = gathering.under_way.next().await.unwrap();
+        gathering.add(range);
+    }
+    gathering.ask_on();
+    gathering.under_way.len()
+}
+
+#[tokio::test]
+async fn one_range_says_how_full_they_are_before_more_are_asked_for_one_more_at_a_time() {
+    assert_eq!(under_way(0, 0).await, 1);
+    assert_eq!(under_way(0, 1).await, 2);
+    assert_eq!(under_way(0, 2).await, 3);
+    assert_eq!(under_way(0, 9).await, AT_ONCE);
+}
+
+#[tokio::test]
+async fn what_nobody_writes_is_not_read_far_ahead() {
+    assert_eq!(under_way(62, 2).await, 3, "room for some more");
+    assert_eq!(under_way(62, 5).await, 0, "about {AHEAD} events wait");
+}
+
+#[tokio::test]
+async fn ranges_join_and_the_next_ones_follow_how_full_they_are() {
+    let (mut length, asked) = (RangeLength::unknown(), RefCell::new(Vec::new()));
+    let fetch = |from, to| {
+        asked.borrow_mut().push((from, to));
+        ready(Ok(range(from, to, 125)))
+    };
+    let mut gathering = Gathering::new(fetch, &mut length, (0, 150), HashMap::new());
+    let mut taken = Vec::new();
+    while let Some(batch) = gathering.take().await {
+        taken.extend(batch.rows.iter().map(|row| row.seq));
+    }
+    assert!(gathering.failure.is_none());
+    assert_eq!(*asked.borrow(), [(1, 64), (65, 96), (97, 128), (129, 150)], "4,000 events are wanted");
+    assert_eq!(taken, (1..=150 * 125).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn what_came_before_a_failure_is_taken_and_the_failure_names_its_range() {
+    let mut length = RangeLength::unknown();
+    // The third range lacks its first event.
+    let fetch = |from: u64, to| {
+        let mut range = range(from, to, 1);
+        if from > 64 + 128 {
+            range.rows.remove(0);
+        }
+        ready(Ok(range))
+    };
+    let mut gathering = Gathering::new(fetch, &mut length, (0, 10_000), HashMap::new());
+    let mut last = 0;
+    while let Some(batch) = gathering.take().await {
+        last = batch.blocks.last().unwrap().number;
+    }
+    let failure = gathering.failure.unwrap();
+    assert!(matches!(failure.error, IndexError::Hole(_)), "{}", failure.error);
+    assert_eq!((last, failure.asked), (64 + 128, 128), "asked for with the one before");
+    length.failed(failure.asked, Fault::Refused);
+    assert_eq!(length.blocks(), 64);
+}
