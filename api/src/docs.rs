@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
+use crate::error::Code;
 use crate::openapi::document;
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;\
@@ -56,6 +57,10 @@ fn page(document: &Value) -> String {
             }
         }
     }
+    put!(out, "<h2 id=errors>Errors</h2>");
+    for code in Code::ALL {
+        error_to(&mut out, *code);
+    }
     put!(out, "<h2 id=schemas>Schemas</h2>");
     for (name, schema) in fields(&document["components"]["schemas"]) {
         let body = serde_json::to_string_pretty(schema).unwrap_or_default();
@@ -82,9 +87,30 @@ fn operation_to(out: &mut String, path: &str, method: &str, operation: &Value) {
     put!(out, "<table><tr><th>status<th>answer<th>body");
     for (status, response) in fields(&operation["responses"]) {
         let schema = response.pointer("/content/application~1json/schema").map(named).unwrap_or_default();
-        put!(out, "<tr><td>{status}<td>{}<td>{schema}", prose(text(&response["description"])));
+        put!(out, "<tr><td>{status}<td>{}<td>{schema}", answer(text(&response["description"])));
     }
     put!(out, "</table>");
+}
+
+/// The page of a code: paragraphs under headings, of which the first is the code's own.
+fn error_to(out: &mut String, code: Code) {
+    put!(out, "<h3 id='error-{0}'><code>{0}</code></h3>", code.as_str());
+    for paragraph in code.page().split("\n\n").skip(1) {
+        let (tag, text) = match paragraph.trim().strip_prefix("## ") {
+            Some(heading) => ("h4", heading),
+            None => ("p", paragraph.trim()),
+        };
+        put!(out, "<{tag}>{}</{tag}>", prose(text));
+    }
+}
+
+/// What an answer says of itself; codes lead to their pages.
+fn answer(description: &str) -> String {
+    let told = |part: &str| match Code::ALL.iter().find(|code| code.as_str() == part) {
+        Some(_) => format!("<a href='#error-{0}'>{0}</a>", escaped(part)),
+        None => prose(part),
+    };
+    description.split(", ").map(told).collect::<Vec<_>>().join(", ")
 }
 
 /// A link to a component, or what the schema is without one.

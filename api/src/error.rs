@@ -30,6 +30,13 @@ macro_rules! codes {
             pub const fn status(self) -> StatusCode {
                 match self { $(Self::$variant => StatusCode::$status),* }
             }
+
+            /// What happened and what to do about it, as Markdown.
+            pub(crate) const fn page(self) -> &'static str {
+                match self {
+                    $(Self::$variant => include_str!(concat!("../../docs/errors/", $text, ".md"))),*
+                }
+            }
         }
     };
 }

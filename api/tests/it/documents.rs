@@ -62,4 +62,20 @@ async fn the_document_and_its_page_are_served_without_a_key_and_without_anything
     for path in document()["paths"].as_object().unwrap().keys() {
         assert!(page.text.contains(&format!("<code>{path}</code>")), "{path}");
     }
+    for code in Code::ALL.iter().map(|code| code.as_str()) {
+        assert!(page.text.contains(&format!("<h3 id='error-{code}'>")), "{code}");
+    }
+    let links: Vec<&str> =
+        page.text.split("href='#").skip(1).filter_map(|rest| rest.split('\'').next()).collect();
+    let document = document();
+    let operations =
+        document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values());
+    let answers = operations.flat_map(|operation| operation["responses"].as_object().unwrap().values());
+    let codes = answers
+        .flat_map(|answer| answer["description"].as_str().unwrap().split(", "))
+        .filter(|part| Code::ALL.iter().any(|code| code.as_str() == *part));
+    assert_eq!(links.iter().filter(|link| link.starts_with("error-")).count(), codes.count());
+    for link in links {
+        assert!(page.text.contains(&format!("id='{link}'")), "{link} leads nowhere");
+    }
 }
