@@ -266,7 +266,7 @@ async fn kept(pool: &PgPool) -> anyhow::Result<i64> {
 }
 
 /// The most memory of this process while so many events are read, in KiB. The floor is the most after the first
-/// tenth of them.
+/// tenth of them, or after the first step, which may be more.
 pub async fn memory(events: u64) -> anyhow::Result<Figure> {
     let storm = Storm::start().await?;
     let blocks = events / IN_A_FULL_BLOCK;
@@ -279,7 +279,7 @@ pub async fn memory(events: u64) -> anyhow::Result<Figure> {
     let tell = |progress: &Progress| {
         let now = resident_kib().unwrap_or_default();
         most = most.max(now);
-        if progress.events <= events / 10 {
+        if early == 0 || progress.events <= events / 10 {
             early = early.max(now);
         }
     };
