@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use dvp_core::secrets::Vault;
+use dvp_core::store::database::{Database, TlsFiles};
+use dvp_core::store::pool::pool_options;
+use dvp_core::store::{PgConnection, PgPool};
 use serde_json::Value;
-use sqlx::{Connection as _, PgConnection};
 
 use crate::cli::PlaceArgs;
 use crate::config::Config;
@@ -36,11 +38,21 @@ impl Place {
         }
     }
 
-    pub(crate) fn database_url(&self) -> anyhow::Result<String> {
+    /// The database, with its protection as configured.
+    pub(crate) fn database(&self) -> anyhow::Result<Database> {
         match self {
-            Self::Sandbox { ready, .. } => text(ready, "/databaseUrl").map(str::to_owned),
-            Self::Configured(config) => config.database_url(),
+            Self::Sandbox { ready, .. } => {
+                Ok(Database::at(text(ready, "/databaseUrl")?, &TlsFiles::default())?)
+            }
+            Self::Configured(config) => config.database(),
         }
+    }
+
+    /// A pool for a command: its statements may take as long as they need.
+    pub(crate) async fn pool(&self, connections: u32) -> anyhow::Result<PgPool> {
+        let options = self.database()?.unbounded()?;
+        let pool = pool_options().max_connections(connections).connect_with(options).await;
+        pool.context("the database does not answer")
     }
 
     pub(crate) fn vault(&self) -> anyhow::Result<Vault> {
@@ -51,7 +63,7 @@ impl Place {
     }
 
     pub(crate) async fn connect(&self) -> anyhow::Result<PgConnection> {
-        PgConnection::connect(&self.database_url()?).await.context("the database does not answer")
+        self.database()?.connect().await.context("the database does not answer")
     }
 }
 

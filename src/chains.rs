@@ -31,7 +31,7 @@ pub(crate) fn find(args: &ChainPlace, place: &Place) -> anyhow::Result<ChainConf
                     .find(|chain| chain.name == *name)
                     .with_context(|| format!("the configuration has no chain {name}"))?,
             };
-            section.config(section.deployment()?)
+            section.config(section.deployment()?, &config.assets)
         }
     }
 }

@@ -8,6 +8,7 @@ mod key;
 mod partner;
 mod provider;
 mod receipt;
+mod secret;
 mod webhook;
 
 use std::net::SocketAddr;
@@ -17,18 +18,22 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Role;
 
-pub(crate) use self::chain::{ChainCommand, ChainDeploy, ChainPlace, ChainResume, ReconcileArgs};
+pub(crate) use self::chain::{
+    ChainCommand, ChainDeploy, ChainPlace, ChainResume, ReconcileArgs, RelayCommand, RelayList, RelayRetry,
+    RelayState,
+};
 pub(crate) use self::execution::{
     ActionArg, ExecutionCommand, ExecutionList, ExecutionResolve, ExecutionShow, LegArg,
 };
 pub(crate) use self::fix_options::{Agreed, SessionOptions};
 pub(crate) use self::fix_session::{
-    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionId,
+    FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionCommand, SessionId, SessionSwitch,
 };
 pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
 pub(crate) use self::partner::{DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct};
 pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposit};
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
+pub(crate) use self::secret::GivenSecret;
 pub(crate) use self::webhook::{
     WebhookCommand, WebhookDeliveries, WebhookListen, WebhookMove, WebhookTrigger, WebhookVerify,
 };
@@ -111,9 +116,9 @@ pub(crate) struct SandboxArgs {
     /// Pay out through ISO 20022 files in DIR/bank, answered by a simulated bank.
     #[arg(long)]
     pub bank_files: bool,
-    /// Where Prometheus finds the service's figures, if anywhere.
-    #[arg(long, value_name = "ADDR")]
-    pub metrics: Option<SocketAddr>,
+    /// Where Prometheus finds the service's figures; port 0 takes any free port.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub metrics: SocketAddr,
     /// For drills: put a node that fails, lags and loses between the service and the chain, with this seed.
     #[arg(long, value_name = "SEED")]
     pub chain_faults: Option<u64>,

@@ -4,6 +4,7 @@ pub(crate) mod chain;
 mod deposit;
 pub(crate) mod doctor;
 pub(crate) mod execution;
+mod fix_control;
 pub(crate) mod fix_session;
 pub(crate) mod key;
 pub(crate) mod migrate;

@@ -4,7 +4,9 @@
 //! `env:NAME` or `file:PATH`. [`Config::parse`] is the last place that checks what a key alone cannot.
 
 pub(crate) mod chain;
+pub(crate) mod database;
 pub(crate) mod doors;
+pub(crate) mod gate;
 pub(crate) mod market;
 pub(crate) mod value;
 
@@ -12,11 +14,14 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use dvp_core::store::database::Database;
 use serde::Deserialize;
 
 use self::chain::ChainSection;
+use self::database::DatabaseSection;
 use self::doors::{
-    ApiSection, BankSection, FixSection, MetricsSection, RailsSection, SettlementSection, WebhooksSection,
+    ApiSection, BankSection, FixSection, MetricsSection, RailsSection, RetentionSection, SettlementSection,
+    WebhooksSection,
 };
 use self::market::{AssetSection, LiquiditySection, PairSection};
 use self::value::Secret;
@@ -31,10 +36,14 @@ pub(crate) struct Config {
     pub secrets: SecretsSection,
     pub api: Option<ApiSection>,
     pub fix: Option<FixSection>,
-    pub metrics: Option<MetricsSection>,
+    #[serde(default)]
+    pub metrics: MetricsSection,
     #[serde(default)]
     pub webhooks: WebhooksSection,
-    pub settlement: Option<SettlementSection>,
+    #[serde(default)]
+    pub retention: RetentionSection,
+    #[serde(default)]
+    pub settlement: SettlementSection,
     pub rails: Option<RailsSection>,
     pub bank: Option<BankSection>,
     #[serde(default)]
@@ -71,20 +80,6 @@ fn every_role() -> Vec<Role> {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct DatabaseSection {
-    /// `postgres://…`
-    pub url: Secret,
-    /// Connections of this process.
-    #[serde(default = "connections")]
-    pub max_connections: u32,
-}
-
-const fn connections() -> u32 {
-    40
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct SecretsSection {
     /// 64 hex digits. Everything derived and sealed hangs on it.
     pub master_key: Secret,
@@ -99,21 +94,25 @@ impl Config {
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let config: Self = toml::from_str(text).map_err(|error| told(text, &error))?;
         ensure!(!config.roles.is_empty(), "roles names none");
+        let sends = config.roles.contains(&Role::Indexer);
+        let relayers = config.chains.iter().map(|chain| chain.relayer_keys.len()).sum();
+        config.database.check(if sends { relayers } else { 0 })?;
         chain::check_all(&config.chains)?;
         let chains: HashSet<&str> = config.chains.iter().map(|chain| chain.name.as_str()).collect();
         market::check(&config.assets, &config.pairs, &config.liquidity, &chains)?;
+        chain::check_gates(&config.chains, &config.assets)?;
         if let Some(bank) = &config.bank {
             bank.check()?;
         }
-        if let Some(settlement) = &config.settlement {
-            let (fill, refund) = (settlement.fill_window.0, settlement.timelock.0);
-            ensure!(fill < refund, "settlement.fill_window must be shorter than settlement.timelock");
+        config.retention.ages()?;
+        if let Some(rails) = &config.rails {
+            config.settlement.windows(rails.payout.time())?;
         }
         Ok(config)
     }
 
-    pub(crate) fn database_url(&self) -> anyhow::Result<String> {
-        self.database.url.read().context("database.url")
+    pub(crate) fn database(&self) -> anyhow::Result<Database> {
+        self.database.database()
     }
 
     pub(crate) fn master_key(&self) -> anyhow::Result<[u8; 32]> {

@@ -8,6 +8,7 @@ mod config;
 mod logging;
 mod metrics;
 mod output;
+mod readiness;
 mod sandbox;
 mod serve;
 mod service;

@@ -22,9 +22,11 @@ use dvp_chain_indexer::anvil::Anvil;
 use dvp_core::embedded::{Options, Postgres};
 use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::rails::{Rail, iso20022};
+use dvp_core::retention::Ages;
 use dvp_core::secrets::Vault;
-use dvp_core::store::pool::pool_options;
-use dvp_core::store::{MIGRATOR, PgPool, effects, lease, webhook_lanes};
+use dvp_core::store::database::Database;
+use dvp_core::store::pools::{PoolSizes, Pools};
+use dvp_core::store::{MIGRATOR, effects, lease, webhook_lanes};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -34,6 +36,7 @@ use self::files::{Files, Secrets};
 use self::hooks::Hooks;
 use crate::cli::SandboxArgs;
 use crate::metrics;
+use crate::readiness::Readiness;
 use crate::service::{FixParts, Rails, RestParts, Service, ServiceConfig, WorkerParts};
 use crate::stop::Stop;
 
@@ -46,37 +49,41 @@ pub(crate) async fn run(args: SandboxArgs) -> anyhow::Result<()> {
     files.remove_ready()?;
     let mut stop = Stop::listen()?;
     // A signal while things start stops them too: dropping what has started ends it.
+    let readiness = Readiness::default();
     let started = tokio::select! {
-        started = start(&args, &files) => started?,
+        started = start(&args, &files, &readiness) => started?,
         () = stop.asked() => bail!("stopped before it was ready"),
     };
-    let ended = started.serve(&mut stop).await;
+    let ended = started.serve(&mut stop, &readiness).await;
     files.remove_ready()?;
     ended
 }
 
+/// With faults the chain may fork, a few blocks deep; what is told is below that.
+const FAULTS_CONFIRMATIONS: u64 = 5;
+
 /// What a sandbox runs. Stopped in reverse order.
 struct Running {
     service: Service,
-    pool: PgPool,
+    pools: Pools,
     _faults: Option<Faults>,
     anvil: Anvil,
     postgres: Postgres,
-    _metrics: Option<AbortOnDropHandle<()>>,
+    _metrics: AbortOnDropHandle<()>,
 }
 
-async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
+async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyhow::Result<Running> {
     let secrets = Secrets::open(files)?;
     // First of all, so that nothing is counted in vain.
-    let metrics = match args.metrics {
-        Some(addr) => Some(metrics::serve(addr, metrics::collect()?).await?),
-        None => None,
-    };
+    let (metrics_addr, serving) =
+        metrics::serve(args.metrics, metrics::collect()?, readiness.clone()).await?;
+    let metrics = AbortOnDropHandle::new(tokio::spawn(serving));
     let fix_tls = args.fix_tls.map(|addr| Ok::<_, anyhow::Error>((addr, tls::door(files.dir(), addr.ip())?)));
     let (fix_tls, fix_ca) = fix_tls.transpose()?.map(|(addr, (door, ca))| ((addr, door), ca)).unzip();
     let hooks = Hooks::prepare(args, files)?;
     let (postgres, anvil) = tokio::try_join!(start_postgres(files.dir()), chain::start_anvil(files.dir()))?;
-    let pool = open_pool(&postgres).await?;
+    let pools = open_pools(&postgres).await?;
+    let pool = &pools.background;
     let chain = SandboxChain::prepare(files, &anvil).await?;
     let faults = match args.chain_faults {
         Some(seed) => Some(Faults::start(&anvil.rpc_url(), seed).await?),
@@ -84,46 +91,50 @@ async fn start(args: &SandboxArgs, files: &Files) -> anyhow::Result<Running> {
     };
     let rpc_url = faults.as_ref().map_or_else(|| anvil.rpc_url(), |faults| faults.url().to_owned());
     let vault = Vault::new(secrets.master_key()?);
-    seed::seed(&pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
-    let mut context = market::context(&chain, &anvil.rpc_url(), &pool, vault)?;
+    seed::seed(pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
+    let mut context = market::context(&chain, &anvil.rpc_url(), pool, vault)?;
     // Ready means that there are prices.
     context.liquidity.refresh().await;
     let rails = Arc::new(SimulatedRails::new(pool.clone()));
-    let bank = if args.bank_files { Some(market::bank(files.dir(), &pool).await?) } else { None };
+    let bank = if args.bank_files { Some(market::bank(files.dir(), pool).await?) } else { None };
     let payout: Arc<dyn Rail> = match &bank {
         None => rails.clone(),
         Some(bank) => Arc::new(bank.files.clone()),
     };
     if bank.is_some() {
         context.payout_provider = iso20022::PROVIDER.into();
+        context.windows.payout = iso20022::PAYOUT_TIME;
+    }
+    let mut parts = chain.parts(&rpc_url);
+    if faults.is_some() {
+        parts.config.confirmations = FAULTS_CONFIRMATIONS;
     }
     let config = ServiceConfig {
         context,
-        chains: vec![chain.parts(&rpc_url)],
+        chains: vec![parts],
         rest: Some(RestParts { addr: args.http, limits: Limits::default(), webhook_rules: hooks.rules() }),
         fix: Some(FixParts { addr: args.fix, gateway: Default::default(), tls: fix_tls }),
         indexer: true,
         worker: Some(WorkerParts {
+            ages: Ages::default(),
             rails: Rails { offramp: rails, payout },
             bank,
             delivery: hooks.delivery(),
         }),
     };
-    let service = Service::start(pool.clone(), config).await?;
+    let service = Service::start(&pools, config).await?;
     let (http, fix) = service.http.zip(service.fix).context("both doors are open")?;
     let mut ready = ready::document((http, fix), &postgres, &anvil, &chain, &secrets);
     if let (Some(addr), Some(ca)) = (service.fix_tls, fix_ca) {
         ready["fix"]["tlsPort"] = addr.port().into();
         ready["fix"]["ca"] = ca.display().to_string().into();
     }
-    let metrics = metrics.map(|(addr, serving)| {
-        ready["metrics"] = format!("http://{addr}/metrics").into();
-        AbortOnDropHandle::new(tokio::spawn(serving))
-    });
+    ready["metrics"] = format!("http://{metrics_addr}/metrics").into();
+    readiness.serving(service.engine());
     ready["webhooks"] = hooks.ready();
     files.write_ready(&ready)?;
     info!(%http, %fix, file = %files.ready().display(), "ready");
-    Ok(Running { service, pool, _faults: faults, anvil, postgres, _metrics: metrics })
+    Ok(Running { service, pools, _faults: faults, anvil, postgres, _metrics: metrics })
 }
 
 async fn start_postgres(dir: &Path) -> anyhow::Result<Postgres> {
@@ -131,21 +142,21 @@ async fn start_postgres(dir: &Path) -> anyhow::Result<Postgres> {
 }
 
 /// Nobody else uses this database, so what a killed run held is free.
-async fn open_pool(postgres: &Postgres) -> anyhow::Result<PgPool> {
-    let options = pool_options().max_connections(POOL_CONNECTIONS);
-    let pool = options.connect_with(postgres.connect_options()).await?;
-    MIGRATOR.run(&pool).await.context("migrations")?;
-    lease::release_all(&pool).await?;
-    let mut conn = pool.acquire().await?;
+async fn open_pools(postgres: &Postgres) -> anyhow::Result<Pools> {
+    let database = Database::by_socket(postgres.connect_options());
+    MIGRATOR.run(&mut database.connect().await?).await.context("migrations")?;
+    let pools = Pools::open(&database, PoolSizes::of(POOL_CONNECTIONS)).await?;
+    lease::release_all(&pools.background).await?;
+    let mut conn = pools.background.acquire().await?;
     effects::free_all_claims(&mut conn).await?;
     webhook_lanes::free_all(&mut conn).await?;
     drop(conn);
-    Ok(pool)
+    Ok(pools)
 }
 
 impl Running {
     /// Until a signal, or until something ends that should not.
-    async fn serve(mut self, stop: &mut Stop) -> anyhow::Result<()> {
+    async fn serve(mut self, stop: &mut Stop, readiness: &Readiness) -> anyhow::Result<()> {
         let ended = loop {
             tokio::select! {
                 () = stop.asked() => break Ok(()),
@@ -161,8 +172,9 @@ impl Running {
             }
         };
         info!("stopping");
+        readiness.stopping();
         self.service.stop().await;
-        self.pool.close().await;
+        self.pools.close().await;
         let (chain, database) = tokio::join!(self.anvil.stop(), self.postgres.stop());
         for stopped in [chain, database] {
             if let Err(error) = stopped {

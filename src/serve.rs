@@ -9,15 +9,15 @@ pub(crate) use self::doors::authorities;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::secrets::Vault;
-use dvp_core::store::pool::pool_options;
-use dvp_core::store::{PgPool, health};
-use sqlx::postgres::PgConnectOptions;
+use dvp_core::store::health;
+use dvp_core::store::pools::{Pools, connections_allowed};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 
 use crate::cli::ServeArgs;
 use crate::config::{Config, Role};
 use crate::metrics;
+use crate::readiness::Readiness;
 use crate::service::{ChainParts, Service, ServiceConfig};
 use crate::stop::Stop;
 
@@ -27,8 +27,9 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         config.roles = args.roles;
     }
     let mut stop = Stop::listen()?;
+    let readiness = Readiness::default();
     let mut started = tokio::select! {
-        started = start(&config) => started?,
+        started = start(&config, &readiness) => started?,
         () = stop.asked() => bail!("stopped before it was ready"),
     };
     let ended = tokio::select! {
@@ -36,48 +37,56 @@ pub(crate) async fn run(args: ServeArgs) -> anyhow::Result<()> {
         part = started.service.part_ended() => Err(anyhow::anyhow!("{part} ended")),
     };
     info!("stopping");
+    readiness.stopping();
     started.service.stop().await;
-    started.pool.close().await;
+    started.pools.close().await;
     ended
 }
 
 struct Started {
     service: Service,
-    pool: PgPool,
-    _metrics: Option<AbortOnDropHandle<()>>,
+    pools: Pools,
+    _metrics: AbortOnDropHandle<()>,
 }
 
-async fn start(config: &Config) -> anyhow::Result<Started> {
-    // First of all, so that nothing is counted in vain.
-    let metrics = match &config.metrics {
-        Some(section) => {
-            let bound = metrics::serve(section.listen, metrics::collect()?).await;
-            let (addr, serving) = bound.context("metrics.listen")?;
-            info!(%addr, "metrics are served");
-            Some(AbortOnDropHandle::new(tokio::spawn(serving)))
-        }
-        None => None,
-    };
+async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started> {
+    // First of all, so that nothing is counted in vain, and whoever asks is told what is not ready yet.
+    let listen = config.metrics.listen;
+    let (addr, serving) =
+        metrics::serve(listen, metrics::collect()?, readiness.clone()).await.context("metrics.listen")?;
+    info!(%addr, "metrics are served");
+    let metrics = AbortOnDropHandle::new(tokio::spawn(serving));
+    doors::warn_of_plain_text(config);
     let vault = Vault::new(config.master_key()?);
-    let pool = open_pool(config).await?;
+    let pools = open_pools(config).await?;
     let chains = chains(config)?;
-    let context = market::context(config, &chains, &pool, vault)?;
+    let context = market::context(config, &chains, &pools.background, vault)?;
     context.liquidity.refresh().await;
-    let service = Service::start(pool.clone(), parts(config, context, chains, &pool).await?).await?;
+    let service = Service::start(&pools, parts(config, context, chains, &pools).await?).await?;
+    readiness.serving(service.engine());
     info!(roles = ?config.roles, http = ?service.http, fix = ?service.fix, fix_tls = ?service.fix_tls, "ready");
-    Ok(Started { service, pool, _metrics: metrics })
+    Ok(Started { service, pools, _metrics: metrics })
 }
 
-/// A schema of another version is a mistake that shows at once, not at the first statement it breaks.
-async fn open_pool(config: &Config) -> anyhow::Result<PgPool> {
-    let options: PgConnectOptions = config.database_url()?.parse().context("database.url")?;
-    let pool = pool_options().max_connections(config.database.max_connections).connect_with(options).await;
-    let pool = pool.context("the database does not answer (database.url)")?;
-    let schema = health::schema(&mut *pool.acquire().await?).await?;
+/// A schema of another version, or more connections than the server gives, is a mistake that shows at once, not at
+/// the first statement that fails.
+async fn open_pools(config: &Config) -> anyhow::Result<Pools> {
+    let sizes = config.database.sizes();
+    let pools = Pools::open(&config.database()?, sizes).await;
+    let pools = pools.context("the database does not answer (database.url)")?;
+    let mut conn = pools.background.acquire().await?;
+    let allowed = connections_allowed(&mut conn).await?;
+    ensure!(
+        i64::from(sizes.connections()) <= i64::from(allowed),
+        "database.max_connections: this process would use {} connections, the server gives {allowed}",
+        sizes.connections()
+    );
+    let schema = health::schema(&mut conn).await?;
+    drop(conn);
     if let Some(complaint) = schema.complaint() {
         bail!("{complaint}");
     }
-    Ok(pool)
+    Ok(pools)
 }
 
 /// Every chain with its contracts; the keys only where transactions are sent.
@@ -86,7 +95,7 @@ fn chains(config: &Config) -> anyhow::Result<Vec<ChainParts>> {
     let sends = config.roles.contains(&Role::Indexer);
     let parts = |section: &crate::config::chain::ChainSection| {
         let accounts = if sends { section.accounts()? } else { Vec::new() };
-        Ok(ChainParts { config: section.config(section.deployment()?)?, accounts })
+        Ok(ChainParts { config: section.config(section.deployment()?, &config.assets)?, accounts })
     };
     config.chains.iter().map(parts).collect()
 }
@@ -95,11 +104,11 @@ async fn parts(
     config: &Config,
     context: dvp_core::context::Context,
     chains: Vec<ChainParts>,
-    pool: &PgPool,
+    pools: &Pools,
 ) -> anyhow::Result<ServiceConfig> {
     let has = |role| config.roles.contains(&role);
     let worker = match has(Role::Worker) {
-        true => Some(doors::worker(config, pool).await?),
+        true => Some(doors::worker(config, &pools.background).await?),
         false => None,
     };
     Ok(ServiceConfig {

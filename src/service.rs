@@ -8,13 +8,15 @@ use anyhow::Context as _;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
 use dvp_api::{Api, Limits, WebhookRules};
 use dvp_chain_indexer::signing::Account;
-use dvp_chain_indexer::{ChainConfig, ChainPermitNonces};
+use dvp_chain_indexer::{ChainConfig, ChainWallets};
 use dvp_core::context::Context;
 use dvp_core::engine::Engine;
 use dvp_core::rails::Rail;
 use dvp_core::rails::iso20022::BankFiles;
 use dvp_core::rails::iso20022::bank::Bank;
+use dvp_core::retention::{self, Ages};
 use dvp_core::store::PgPool;
+use dvp_core::store::pools::Pools;
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
 use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig};
@@ -66,6 +68,8 @@ pub(crate) struct WorkerParts {
     /// The bank of the payout rail, when it is spoken to in files.
     pub bank: Option<BankParts>,
     pub delivery: DeliveryConfig,
+    /// How long is kept what is not kept for ever.
+    pub ages: Ages,
 }
 
 /// Takes a bank's files in, and stands for the bank where there is none.
@@ -86,15 +90,16 @@ pub(crate) struct Service {
     pub http: Option<SocketAddr>,
     pub fix: Option<SocketAddr>,
     pub fix_tls: Option<SocketAddr>,
+    engine: Engine,
     parts: Parts,
 }
 
 impl Service {
     /// Binds the doors and starts every part.
-    pub(crate) async fn start(pool: PgPool, config: ServiceConfig) -> anyhow::Result<Self> {
+    pub(crate) async fn start(pools: &Pools, config: ServiceConfig) -> anyhow::Result<Self> {
         let ServiceConfig { context, chains, rest, fix, indexer, worker } = config;
         let mut parts = Parts::default();
-        let engine = parts.engine(&pool, context, &chains)?;
+        let engine = parts.engine(pools, context, &chains)?;
         // Nobody is let in before every door is open.
         let rest = match rest {
             Some(rest) => {
@@ -105,23 +110,28 @@ impl Service {
         };
         let http = rest.as_ref().map(|(listener, _)| listener.local_addr()).transpose()?;
         let (fix, fix_tls) = match fix {
-            Some(fix) => parts.fix(&engine, &pool, fix).await?,
+            Some(fix) => parts.fix(&engine, &pools.orders, fix).await?,
             None => (None, None),
         };
         if indexer {
             for chain in chains {
-                parts.chain(&pool, chain);
+                parts.chain(&pools.background, chain);
             }
         }
         if let Some(worker) = worker {
-            parts.worker(&engine, worker)?;
+            parts.worker(&engine.in_background(), worker)?;
         }
         if let Some((listener, rest)) = rest {
-            let api = Api::new(engine).with_webhook_rules(rest.webhook_rules).with_limits(rest.limits);
+            let api =
+                Api::new(engine.clone()).with_webhook_rules(rest.webhook_rules).with_limits(rest.limits);
             let serving = dvp_api::serve(listener, api, parts.shutdown.clone());
             parts.tasks.spawn(named("REST", logged("REST", serving)));
         }
-        Ok(Self { http, fix, fix_tls, parts })
+        Ok(Self { http, fix, fix_tls, engine, parts })
+    }
+
+    pub(crate) fn engine(&self) -> Engine {
+        self.engine.clone()
     }
 
     /// Waits for a part to end, which none does by itself. Returns its name.
@@ -137,10 +147,13 @@ impl Service {
     }
 
     /// Closes the doors, finishes the work in hand, ends every part.
-    pub(crate) async fn stop(mut self) {
-        self.parts.shutdown.cancel();
-        self.parts.workers.send_replace(true);
-        while self.parts.tasks.join_next().await.is_some() {}
+    pub(crate) async fn stop(self) {
+        let Self { mut parts, engine, .. } = self;
+        // The writer ends with its last handle.
+        drop(engine);
+        parts.shutdown.cancel();
+        parts.workers.send_replace(true);
+        while parts.tasks.join_next().await.is_some() {}
         info!("service stopped");
     }
 }
@@ -159,17 +172,23 @@ impl Default for Parts {
 }
 
 impl Parts {
-    /// The core, with its writer and what keeps its prices fresh.
-    fn engine(&mut self, pool: &PgPool, context: Context, chains: &[ChainParts]) -> anyhow::Result<Engine> {
+    /// The core, with its writer and what keeps its prices and its wallets fresh.
+    fn engine(&mut self, pools: &Pools, context: Context, chains: &[ChainParts]) -> anyhow::Result<Engine> {
         let context = Arc::new(context);
         let home = &chains.first().context("no chain")?.config;
         let endpoints = std::iter::once(&home.rpc_url).chain(&home.further_rpc_urls).map(String::as_str);
-        let permits = ChainPermitNonces::over(endpoints, home.deployment.permit)?;
-        let (writer, writing) = Writer::start(pool.clone(), Arc::clone(&context));
+        let wallets = ChainWallets::over(endpoints, home.deployment.permit)?;
+        let (writer, writing) = Writer::start(pools.orders.clone(), Arc::clone(&context));
         self.tasks.spawn(named("writer", async { writing.await.unwrap_or(()) }));
+        let (backlog, chain_id) = (context.chain.backlog.clone(), context.chain.chain_id);
+        let following = backlog.run(pools.background.clone(), chain_id, self.workers.subscribe());
+        self.tasks.spawn(named("backlog", following));
         let liquidity = Arc::clone(&context.liquidity);
-        self.tasks.spawn(named("liquidity", liquidity.run(pool.clone(), self.workers.subscribe())));
-        Ok(Engine::new(pool.clone(), writer, context, Arc::new(permits)))
+        self.tasks
+            .spawn(named("liquidity", liquidity.run(pools.background.clone(), self.workers.subscribe())));
+        let engine = Engine::new(pools.clone(), writer, context, Arc::new(wallets));
+        self.tasks.spawn(named("wallets", engine.wallets().clone().run(self.workers.subscribe())));
+        Ok(engine)
     }
 
     async fn fix(
@@ -207,7 +226,7 @@ impl Parts {
     }
 
     fn worker(&mut self, engine: &Engine, worker: WorkerParts) -> anyhow::Result<()> {
-        let WorkerParts { rails, bank, delivery } = worker;
+        let WorkerParts { rails, bank, delivery, ages } = worker;
         if let Some(BankParts { files, simulated }) = bank {
             self.tasks.spawn(named("bank files", files.run(self.workers.subscribe())));
             if let Some(bank) = simulated {
@@ -218,6 +237,8 @@ impl Parts {
         self.tasks.spawn(named("settlement workflow", settling));
         let older = dvp_core::legacy::run(engine.clone(), self.workers.subscribe());
         self.tasks.spawn(named("older orders", older));
+        let keeping = retention::run(engine.pool().clone(), ages, self.workers.subscribe());
+        self.tasks.spawn(named("retention", keeping));
         let delivery = Delivery::new(engine.clone(), delivery).context("webhook delivery")?;
         self.tasks.spawn(named("webhook delivery", delivery.run(self.shutdown.clone())));
         Ok(())

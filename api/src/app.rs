@@ -9,11 +9,13 @@ use dvp_domain::time::Timestamp;
 use crate::delivery::address::Reach;
 use crate::delivery::names::{Names, SystemNames};
 use crate::feed_watch::FeedWatch;
+use crate::health::Health;
 use crate::keys::KeyCache;
 use crate::limit::Limiter;
 use crate::load::{Limits, Load};
 use crate::nonces::Nonces;
 use crate::once::KeysSeen;
+use crate::reconciliation::Totals;
 
 /// The service's clock, as signatures and deadlines are checked against it.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -28,6 +30,8 @@ pub struct Api {
     pub(crate) keys_seen: Arc<KeysSeen>,
     pub(crate) load: Arc<Load>,
     pub(crate) feed: Arc<FeedWatch>,
+    pub(crate) totals: Arc<Totals>,
+    pub(crate) health: Arc<Health>,
     /// Where webhooks may lead.
     pub(crate) webhooks: Arc<WebhookRules>,
     clock: Clock,
@@ -54,12 +58,14 @@ impl Api {
     pub fn with_clock(engine: Engine, clock: Clock) -> Self {
         Self {
             engine,
-            keys: Arc::default(),
+            keys: Arc::new(KeyCache::new(Limits::default().unknown_keys_per_source)),
             limiter: Arc::default(),
             nonces: Arc::default(),
             keys_seen: Arc::default(),
             load: Arc::default(),
             feed: Arc::default(),
+            totals: Arc::default(),
+            health: Arc::default(),
             webhooks: Arc::default(),
             clock,
         }
@@ -74,7 +80,8 @@ impl Api {
     /// With other bounds than the usual ones.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
-        Self { load: Arc::new(Load::new(limits)), ..self }
+        let keys = Arc::new(KeyCache::new(limits.unknown_keys_per_source));
+        Self { keys, load: Arc::new(Load::new(limits)), ..self }
     }
 
     pub(crate) fn now(&self) -> Timestamp {

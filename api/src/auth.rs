@@ -8,11 +8,13 @@ use axum::extract::{Request, State};
 use axum::http::HeaderMap;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tracing::Span;
 
 use crate::app::Api;
 use crate::error::ApiError;
 use crate::keys::FoundKey;
 use crate::request::{ROUTE_LIMIT, guarded};
+use crate::source::Source;
 
 /// What a key may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,10 +61,15 @@ pub(crate) async fn require(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let key = match find_key(&api, request.headers()).await {
+    let source = request.extensions().get::<Source>().copied();
+    let key = match find_key(&api, source, request.headers()).await {
         Ok(key) => key,
         Err(refused) => return refused.into_response(),
     };
+    Span::current().record("partner", key.tenant.partner_id.as_str()).record("key", key.key_id.as_str());
+    if key.disabled {
+        return ApiError::ApiKeyDisabled.into_response();
+    }
     let limit = u64::try_from(key.limit_per_minute).unwrap_or(0);
     let may = scopes.iter().any(|scope| key.scopes.iter().any(|held| held == scope.as_str()));
     if !may {
@@ -72,23 +79,29 @@ pub(crate) async fn require(
         return response;
     }
     let standing = api.limiter.take(&key.tenant, limit, Instant::now());
-    let mut response = if standing.allowed {
-        request.extensions_mut().insert(Caller(key));
-        guarded(ROUTE_LIMIT, next.run(request)).await
+    let place = if standing.allowed {
+        api.load.enter(&key.tenant)
     } else {
-        ApiError::RateLimitExceeded { retry_after_secs: standing.reset_secs }.into_response()
+        Err(ApiError::RateLimitExceeded { retry_after_secs: standing.reset_secs })
+    };
+    let mut response = match place {
+        Ok(place) => {
+            request.extensions_mut().insert(place);
+            request.extensions_mut().insert(Caller(key));
+            guarded(ROUTE_LIMIT, next.run(request)).await
+        }
+        Err(refused) => refused.into_response(),
     };
     standing.write(response.headers_mut());
     response
 }
 
-async fn find_key(api: &Api, headers: &HeaderMap) -> Result<Arc<FoundKey>, ApiError> {
+async fn find_key(api: &Api, source: Option<Source>, headers: &HeaderMap) -> Result<Arc<FoundKey>, ApiError> {
     let mut sent = headers.get_all("x-api-key").iter();
     let api_key = sent.next().ok_or(ApiError::MissingApiKey)?;
     let api_key = api_key.to_str().map_err(|_| ApiError::InvalidApiKey)?;
     if sent.next().is_some() {
         return Err(ApiError::InvalidApiKey);
     }
-    let key = api.keys.find(&api.engine, api_key).await?.ok_or(ApiError::InvalidApiKey)?;
-    if key.disabled { Err(ApiError::ApiKeyDisabled) } else { Ok(key) }
+    api.keys.find(&api.engine, source, api_key).await
 }

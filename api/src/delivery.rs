@@ -12,19 +12,19 @@
 //! in the queue, and is sent by whoever takes the lane when its lease has ended. What is repeated has the same id and
 //! the same bytes, and the log says only what is durable.
 //!
-//! Reading order: [`address`], [`url`], [`names`] where may be sent; [`signature`]; `client` one attempt;
+//! Reading order: [`address`], [`url`], [`names`] where may be sent; `network` whose fault it is when nothing is reached; [`signature`]; `client` one attempt;
 //! `dispatcher`; `holds` what this process holds; `lanes` who may have how much; `lease`, `route`, `desk`, `worker` and
-//! `outcome`; `keeping` the end of rows.
+//! `outcome`. What is past its time is let go by `dvp_core::retention`.
 
 pub mod address;
 mod client;
 mod desk;
 mod dispatcher;
 mod holds;
-mod keeping;
 mod lanes;
 mod lease;
 pub mod names;
+mod network;
 mod outcome;
 mod route;
 pub mod signature;
@@ -49,6 +49,8 @@ use self::wake::Wake;
 pub struct DeliveryConfig {
     pub reach: Reach,
     pub names: Arc<dyn Names>,
+    /// A name that always has addresses: when it has none, names do not resolve because of us.
+    pub probe_name: String,
     /// Authorities beside the system's.
     pub authorities: Vec<CertificateDer<'static>>,
     pub limits: Limits,
@@ -86,6 +88,7 @@ impl Default for DeliveryConfig {
         Self {
             reach: Reach::Public,
             names: Arc::new(SystemNames),
+            probe_name: network::PROBE_NAME.to_owned(),
             authorities: Vec::new(),
             limits: Limits::default(),
         }
@@ -115,7 +118,6 @@ impl Delivery {
             wake::listen(engine.pool(), &wake, &shutdown),
             dispatcher::run(engine.pool(), &wake, limits.poll, &shutdown),
             worker::run(&engine, &client, limits, &wake, &shutdown),
-            keeping::run(engine.pool(), &shutdown),
         );
     }
 }

@@ -57,6 +57,17 @@ fn page(document: &Value) -> String {
             }
         }
     }
+    put!(
+        out,
+        "<h2 id=sent>Events sent to you</h2><p>Each is a POST to the endpoint that subscribes to its type.</p>"
+    );
+    put!(out, "<table><tr><th>type<th>body");
+    for (kind, sent) in fields(&document["webhooks"]) {
+        let schema = sent.pointer("/post/requestBody/content/application~1json/schema");
+        let schema = schema.map(|schema| schema.pointer("/allOf/0").unwrap_or(schema)).map(named);
+        put!(out, "<tr><td>{}<td>{}", escaped(kind), schema.unwrap_or_default());
+    }
+    put!(out, "</table>");
     put!(out, "<h2 id=errors>Errors</h2>");
     for code in Code::ALL {
         error_to(&mut out, *code);

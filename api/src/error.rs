@@ -3,15 +3,20 @@
 //! A code is never renamed or reused; `docs/errors/<code>.md` explains each. What a partner is told says what they can
 //! change; what went wrong inside goes to the log only.
 
+use std::time::Instant;
+
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use dvp_core::engine::EngineError;
 use dvp_core::store::idempotency::StoredResponse;
 use dvp_core::store::{DatabaseError, StoreError};
+use dvp_domain::permit::PermitDefect;
+use metrics::counter;
 use serde::Serialize;
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::delivery::url::UrlFault;
+use crate::log_limit::LogLimit;
 
 macro_rules! codes {
     ($($variant:ident $text:literal $status:ident)*) => {
@@ -90,6 +95,10 @@ pub(crate) enum ApiError {
     RateLimitExceeded {
         retry_after_secs: u64,
     },
+    /// The caller's address has sent too many keys that are not valid.
+    TooManyUnknownKeys {
+        retry_after_secs: u64,
+    },
     /// Names the cause.
     InvalidSignature(&'static str),
     IdempotencyKeyRequired,
@@ -100,7 +109,7 @@ pub(crate) enum ApiError {
     UnsupportedMediaType,
     /// The whole message: the path of the field first.
     InvalidParameter(String),
-    InvalidPermit(&'static str),
+    InvalidPermit(PermitDefect),
     /// The field whose value is taken.
     AlreadyExists(&'static str),
     /// The webhook routes' own: an Idempotency-Key with another body.
@@ -115,7 +124,8 @@ pub(crate) enum ApiError {
     ReceiptNotIssued,
     ReceiptCorrupt,
     InvalidCursor,
-    InvalidType,
+    /// The field that holds the type.
+    InvalidType(&'static str),
     IntentNotFound,
     InvalidPair,
     InvalidStrategy,
@@ -134,6 +144,13 @@ pub(crate) enum ApiError {
     Busy,
     /// The route's time limit passed.
     TimedOut,
+}
+
+/// Why a request was refused, for its line in the log.
+#[derive(Debug, Clone)]
+pub(crate) struct Refused {
+    pub(crate) code: Code,
+    pub(crate) message: String,
 }
 
 /// How long a caller waits before asking again for a key under way, or a busy service. A floor, in seconds.
@@ -158,7 +175,7 @@ impl ApiError {
             Self::InvalidApiKey => Code::InvalidApiKey,
             Self::ApiKeyDisabled => Code::ApiKeyDisabled,
             Self::InsufficientScope(_) => Code::InsufficientScope,
-            Self::RateLimitExceeded { .. } => Code::RateLimitExceeded,
+            Self::RateLimitExceeded { .. } | Self::TooManyUnknownKeys { .. } => Code::RateLimitExceeded,
             Self::InvalidSignature(_) => Code::InvalidSignature,
             Self::IdempotencyKeyRequired => Code::IdempotencyKeyRequired,
             Self::IdempotencyKeyInvalid(_) => Code::IdempotencyKeyInvalid,
@@ -178,7 +195,7 @@ impl ApiError {
             Self::ReceiptNotIssued => Code::ReceiptNotIssued,
             Self::ReceiptCorrupt => Code::ReceiptCorrupt,
             Self::InvalidCursor => Code::InvalidCursor,
-            Self::InvalidType => Code::InvalidType,
+            Self::InvalidType(_) => Code::InvalidType,
             Self::IntentNotFound => Code::IntentNotFound,
             Self::InvalidPair => Code::InvalidPair,
             Self::InvalidStrategy => Code::InvalidStrategy,
@@ -203,13 +220,18 @@ impl ApiError {
             Self::InvalidParameter(message) => return message.clone(),
             Self::InvalidUrl(fault) => return format!("url: {fault}"),
             Self::AlreadyExists(field) => return format!("{field}: was used before"),
+            Self::InvalidType(field) => return format!("{field}: is not an event type of the contract"),
             Self::InvalidSignature(cause) | Self::IdempotencyKeyInvalid(cause) => cause,
-            Self::InvalidPermit(problem) | Self::ConstraintsNotMet(problem) => problem,
+            Self::InvalidPermit(defect) => return defect.to_string(),
+            Self::ConstraintsNotMet(problem) => problem,
             Self::Missing(what) => what,
             Self::IdempotencyConflict => "the Idempotency-Key was used for a different request",
             Self::MissingApiKey => "the header X-API-Key is missing",
             Self::InvalidApiKey => "the API key is not valid",
             Self::ApiKeyDisabled => "the API key is disabled",
+            Self::TooManyUnknownKeys { .. } => {
+                "too many API keys from this address are not valid; wait as long as Retry-After says"
+            }
             Self::RateLimitExceeded { .. } => "too many requests; wait as long as Retry-After says",
             Self::IdempotencyKeyRequired => "the header X-Idempotency-Key is missing",
             Self::IdempotencyKeyConflict => "the idempotency key was used for a different request",
@@ -225,7 +247,6 @@ impl ApiError {
             Self::ReceiptNotIssued => "the execution has not completed, so there is no receipt",
             Self::ReceiptCorrupt => "the stored receipt cannot be read",
             Self::InvalidCursor => "the cursor is not one of this list; ask again without it",
-            Self::InvalidType => "type: is not an event type of the contract",
             Self::IntentNotFound => "no intent has this id",
             Self::InvalidPair => "the pair is not dealt in; GET /v1/pairs lists those that are",
             Self::InvalidStrategy => "strategy: must be instant, optimized or scheduled",
@@ -246,11 +267,52 @@ impl ApiError {
 
     const fn retry_after_secs(&self) -> Option<u64> {
         match self {
-            Self::RateLimitExceeded { retry_after_secs } => Some(*retry_after_secs),
+            Self::RateLimitExceeded { retry_after_secs } | Self::TooManyUnknownKeys { retry_after_secs } => {
+                Some(*retry_after_secs)
+            }
             Self::IdempotencyKeyProcessing | Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
                 Some(RETRY_SOON_SECS)
             }
             _ => None,
+        }
+    }
+
+    /// Counts and logs a failure of the service. Refusals that one client can cause at any rate, and all requests
+    /// cause while the database is away, share one line a second and kind.
+    fn log(&self) {
+        static UNAVAILABLE: LogLimit = LogLimit::new();
+        static BUSY: LogLimit = LogLimit::new();
+        static TIMED_OUT: LogLimit = LogLimit::new();
+        let code = self.code().as_str();
+        let failed = |kind: &'static str| counter!("dvp_rest_failed_total", "kind" => kind).increment(1);
+        match self {
+            Self::Internal(reason) => {
+                failed("internal");
+                error!(code, reason, "request failed");
+            }
+            Self::ReceiptCorrupt => {
+                failed("internal");
+                error!(code, "request failed: the stored receipt cannot be read");
+            }
+            Self::Unavailable(reason) => {
+                failed("unavailable");
+                if let Some(suppressed) = UNAVAILABLE.admit(Instant::now()) {
+                    error!(code, reason, suppressed, "request failed: the service is unavailable");
+                }
+            }
+            Self::Busy => {
+                failed("busy");
+                if let Some(suppressed) = BUSY.admit(Instant::now()) {
+                    warn!(code, suppressed, "request refused: too many requests are in hand");
+                }
+            }
+            Self::TimedOut => {
+                failed("timed_out");
+                if let Some(suppressed) = TIMED_OUT.admit(Instant::now()) {
+                    warn!(code, suppressed, "request failed: its time limit passed");
+                }
+            }
+            _ => {}
         }
     }
 
@@ -287,16 +349,10 @@ impl From<DatabaseError> for ApiError {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        match &self {
-            Self::Internal(reason) | Self::Unavailable(reason) => {
-                error!(code = self.code().as_str(), reason, "request failed");
-            }
-            Self::ReceiptCorrupt | Self::Busy | Self::TimedOut => {
-                error!(code = self.code().as_str(), "request failed: {self:?}");
-            }
-            _ => {}
-        }
+        self.log();
+        let message = self.message();
         let mut response = json(self.status(), self.stored().body);
+        response.extensions_mut().insert(Refused { code: self.code(), message });
         if let Some(seconds) = self.retry_after_secs() {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
@@ -324,5 +380,54 @@ pub(crate) fn given(stored: StoredResponse) -> Response {
     match StatusCode::from_u16(stored.status) {
         Ok(status) => json(status, stored.body),
         Err(error) => ApiError::Internal(error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use tracing_subscriber::util::SubscriberInitExt;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn refusals_by_the_thousand_are_all_counted_and_hardly_logged() {
+        let (log, recorder) = (Log::default(), PrometheusBuilder::new().build_recorder());
+        let (writer, started) = (log.clone(), Instant::now());
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let _guard = subscriber.set_default();
+        tracing::callsite::rebuild_interest_cache();
+        metrics::with_local_recorder(&recorder, || {
+            for _ in 0..1_000 {
+                let refused = [ApiError::Busy, ApiError::TimedOut, ApiError::Unavailable("away".into())];
+                for one in refused {
+                    assert_eq!(one.into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
+                }
+            }
+        });
+        let figures = recorder.handle().render();
+        for kind in ["busy", "timed_out", "unavailable"] {
+            assert!(figures.contains(&format!("dvp_rest_failed_total{{kind=\"{kind}\"}} 1000")), "{figures}");
+        }
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let lines = u64::try_from(text.lines().count()).unwrap();
+        assert!(lines <= 3 * (2 + started.elapsed().as_secs()), "{text}");
     }
 }

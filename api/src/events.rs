@@ -3,16 +3,20 @@
 //! A page that is empty gives back the position it was asked from, so a cursor never goes backwards. With `wait` an
 //! empty page is given only when that many seconds have passed without an event.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use dvp_core::store::events::{self, Filter, StoredEvent};
 use dvp_core::store::feed::{self, Reader};
+use dvp_core::store::intents::Tenant;
 use dvp_core::webhooks::envelope;
 use dvp_domain::envelope::{Envelope, TEST_PING};
 use dvp_domain::event::{API_VERSION, EventType};
+use metrics::counter;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -21,16 +25,14 @@ use crate::auth::Caller;
 use crate::cursor::Feed;
 use crate::error::{ApiError, json, text};
 use crate::fields::{fault, is_id};
+use crate::load::{Place, Turn};
 use crate::query::Params;
+use crate::webhooks::NO_EVENT;
 
 const LIMIT_DEFAULT: i64 = 20;
 const LIMIT_MAX: i64 = 100;
 /// Within the time a route may take.
 const WAIT_SECS_MAX: u64 = 8;
-/// A waiting reader looks again after so long without a wake-up.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// Wake-ups closer than this are one.
-const BREATH: Duration = Duration::from_millis(20);
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -43,6 +45,7 @@ struct Page<'a> {
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
+    Extension(place): Extension<Place>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let params = Params::of(&uri)?;
@@ -51,8 +54,14 @@ pub(crate) async fn list(
     let kind = params.get("type")?.map(asked_type).transpose()?;
     let intent_id = params.get("intentId")?.map(str::to_owned);
     if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
-        return Err(fault("intentId", "must have 1 to 128 characters"));
+        return Err(fault("intentId", "must be one line of 1 to 128 characters"));
     }
+    let until = (!wait.is_zero()).then(|| Instant::now() + wait);
+    // Long-polls take turns from their first statement on, so that they leave connections to other reads.
+    let turn = match until {
+        Some(until) => Some(place.look_until(until).await.ok_or(ApiError::Busy)?),
+        None => None,
+    };
     let Reader { epoch, api_version } = reader(&api, &caller).await?;
     let vault = &api.engine.context().vault;
     let feed = Feed { vault, tenant: &caller.tenant, epoch };
@@ -66,7 +75,7 @@ pub(crate) async fn list(
             let kind = kind.and_then(AskedType::lifecycle);
             // One more than asked for tells whether more follow.
             let filter = Filter { after, kind, intent_id, limit: limit.saturating_add(1) };
-            find(&api, &caller, &filter, wait).await?
+            find(&api, &caller, &place, turn, &filter, until).await?
         }
     };
     let limit = usize::try_from(limit).unwrap_or_default();
@@ -79,47 +88,60 @@ pub(crate) async fn list(
 }
 
 async fn reader(api: &Api, caller: &Caller) -> Result<Reader, ApiError> {
-    let mut conn = api.engine.pool().acquire().await?;
+    let mut conn = api.engine.reads().acquire().await?;
     Ok(feed::load_reader(&mut conn, &caller.key_id).await?)
 }
 
-/// A page, or what there is after `wait`.
+/// A page, or the events that come before `until`. A request that waits holds no place of those that work.
 async fn find(
     api: &Api,
     caller: &Caller,
+    place: &Place,
+    turn: Option<Turn<'_>>,
     filter: &Filter,
-    wait: Duration,
-) -> Result<Vec<StoredEvent>, ApiError> {
-    if wait.is_zero() {
-        return Ok(api.engine.events(&caller.tenant, filter).await?);
-    }
-    let until = Instant::now() + wait;
-    let mut heard = api.feed.subscribe(api.engine.pool()).await;
-    loop {
-        heard.borrow_and_update();
-        let found = api.engine.events(&caller.tenant, filter).await?;
-        let now = Instant::now();
-        if !found.is_empty() || now >= until {
-            return Ok(found);
+    until: Option<Instant>,
+) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
+    let tenant = &caller.tenant;
+    let Some(until) = until else { return read(api, tenant, filter).await };
+    // Before the first look, so that no event falls between the two.
+    let mut news = api.feed.subscribe(api.engine.reads(), tenant);
+    let mut found = read(api, tenant, filter).await?;
+    drop(turn);
+    while found.is_empty() {
+        place.wait()?;
+        let is_late = tokio::time::timeout_at(until, news.changed()).await.is_err();
+        if is_late && news.is_followed() {
+            break;
         }
-        // A closed channel would make this spin, were it not for the breath.
-        let _ = tokio::time::timeout_at(until.min(now + LOOK_AGAIN), heard.changed()).await;
-        tokio::time::sleep(BREATH).await;
+        found = match news.take(filter) {
+            Some(found) => found,
+            None => match place.look_until(until).await {
+                Some(_turn) => read(api, tenant, filter).await?,
+                // The cursor stays, so the next request finds the events.
+                None => break,
+            },
+        };
+        if is_late {
+            break;
+        }
     }
+    Ok(found)
+}
+
+async fn read(api: &Api, tenant: &Tenant, filter: &Filter) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
+    counter!("dvp_rest_feed_reads_total", "reader" => "request").increment(1);
+    Ok(api.engine.events(tenant, filter).await?.into_iter().map(Arc::new).collect())
 }
 
 pub(crate) async fn show(
     State(api): State<Api>,
-    Path(event_id): Path<String>,
+    event_id: Result<Path<String>, PathRejection>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
-    let missing = ApiError::Missing("no event of the last 15 days has this id");
-    if !is_id(&event_id) {
-        return Err(missing);
-    }
-    let mut conn = api.engine.pool().acquire().await?;
+    let event_id = event_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(NO_EVENT)?;
+    let mut conn = api.engine.reads().acquire().await?;
     let found = events::find_for_tenant(&mut conn, &caller.tenant, &event_id).await?;
-    let stored = found.ok_or(missing)?;
+    let stored = found.ok_or(NO_EVENT)?;
     let reader = feed::load_reader(&mut conn, &caller.key_id).await?;
     let version = reader.api_version.as_deref().unwrap_or(API_VERSION);
     Ok(json(StatusCode::OK, text(&envelope(&stored, version))))
@@ -145,7 +167,7 @@ fn asked_type(text: &str) -> Result<AskedType, ApiError> {
     if text == TEST_PING {
         return Ok(AskedType::Ping);
     }
-    EventType::parse(text).map(AskedType::Of).ok_or(ApiError::InvalidType)
+    EventType::parse(text).map(AskedType::Of).ok_or(ApiError::InvalidType("type"))
 }
 
 /// How many items a page has at most.

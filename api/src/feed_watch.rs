@@ -1,58 +1,202 @@
-//! Wakes readers who wait at the feed's end.
+//! Gives new events to the readers who wait for events of their partner.
 //!
-//! One listener a process, started by the first reader who waits. A wake-up is a hint: readers look again after a
-//! while without one.
+//! One follower a process, started by the first reader who waits. It reads which partners have new events, and the
+//! events of each partner that somebody waits for, once for all of its readers. A reader queries the database itself
+//! only when the follower has not kept all events since the reader's last look.
 
+mod recent;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dvp_core::store::{DatabaseError, PgListener, PgPool};
-use tokio::sync::{OnceCell, watch};
-use tracing::warn;
+use dvp_core::store::events::{self, Filter, StoredEvent};
+use dvp_core::store::intents::Tenant;
+use dvp_core::store::{DatabaseError, Fault, PgConnection, PgListener, PgPool, StoreError, feed};
+use metrics::counter;
+use tokio::sync::watch;
+use tracing::{error, warn};
+
+use self::recent::Recent;
 
 const CHANNEL: &str = "dvp_feed";
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+/// The feed is looked at this often even when nothing was heard.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Notifications within this time lead to one look.
+const BREATH: Duration = Duration::from_millis(20);
+/// New events of one partner read at once. When there are more, its readers query the database.
+const PAGE: i64 = 128;
 
-/// Counts what was heard.
 #[derive(Default)]
 pub(crate) struct FeedWatch {
-    heard: OnceCell<watch::Receiver<u64>>,
+    readers: Arc<Mutex<Readers>>,
+}
+
+#[derive(Default)]
+struct Readers {
+    is_followed: bool,
+    /// Events up to here were given to the readers. `None`: nobody waits, or the follower has failed.
+    position: Option<i64>,
+    waiting: HashMap<Tenant, watch::Sender<Recent>>,
+}
+
+/// One waiting reader.
+pub(crate) struct Subscription {
+    recent: watch::Receiver<Recent>,
+    /// The reader has looked at all events up to here. `None`: the follower has not said where the feed stands.
+    looked_to: Option<i64>,
 }
 
 impl FeedWatch {
-    /// Changes whenever the feed may have grown.
-    pub(crate) async fn subscribe(&self, pool: &PgPool) -> watch::Receiver<u64> {
-        let start = || async {
-            let (tell, heard) = watch::channel(0);
-            tokio::spawn(listen(pool.clone(), tell));
-            heard
-        };
-        self.heard.get_or_init(start).await.clone()
+    /// Subscribes to a tenant's new events. The caller reads those that exist already, afterwards.
+    pub(crate) fn subscribe(&self, pool: &PgPool, tenant: &Tenant) -> Subscription {
+        let mut readers = lock(&self.readers);
+        if !readers.is_followed {
+            readers.is_followed = true;
+            tokio::spawn(follow(pool.clone(), Arc::downgrade(&self.readers)));
+        }
+        let Readers { position, waiting, .. } = &mut *readers;
+        let begin = || watch::Sender::new(position.map_or_else(Recent::default, Recent::from));
+        let recent = waiting.entry(tenant.clone()).or_insert_with(begin).subscribe();
+        let looked_to = recent.borrow().to();
+        Subscription { recent, looked_to }
     }
 }
 
-/// Ends with the last receiver.
-async fn listen(pool: PgPool, tell: watch::Sender<u64>) {
-    loop {
-        let heard = async {
-            let mut listener = PgListener::connect_with(&pool).await?;
-            listener.listen(CHANNEL).await?;
-            // Something may have happened before we listened.
-            tell.send_modify(|count| *count = count.wrapping_add(1));
-            loop {
-                listener.recv().await?;
-                tell.send_modify(|count| *count = count.wrapping_add(1));
-            }
-        };
-        let failed: Result<(), DatabaseError> = tokio::select! {
-            failed = heard => failed,
-            () = tell.closed() => return,
-        };
-        if let Err(error) = failed {
-            warn!(%error, "nobody hears of new events; waiting readers look by themselves");
+impl Subscription {
+    /// Waits until the tenant may have new events.
+    pub(crate) async fn changed(&mut self) {
+        if self.recent.changed().await.is_err() {
+            // The service ends; the reader's own deadline ends the wait.
+            std::future::pending().await
         }
-        tokio::select! {
-            () = tokio::time::sleep(LISTEN_AGAIN) => {}
-            () = tell.closed() => return,
+    }
+
+    /// Whether [`Subscription::changed`] is known to tell of every event since the reader's last look.
+    pub(crate) const fn is_followed(&self) -> bool {
+        self.looked_to.is_some()
+    }
+
+    /// The events since the reader's last look that the filter selects. `None`: the reader must query the database.
+    pub(crate) fn take(&mut self, filter: &Filter) -> Option<Vec<Arc<StoredEvent>>> {
+        let recent = self.recent.borrow_and_update();
+        let found = self.looked_to.and_then(|looked_to| recent.select(looked_to, filter));
+        self.looked_to = recent.to();
+        found
+    }
+}
+
+fn lock(readers: &Mutex<Readers>) -> MutexGuard<'_, Readers> {
+    readers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends with the last handle of the API.
+async fn follow(pool: PgPool, readers: Weak<Mutex<Readers>>) {
+    let follower = Follower { pool, readers };
+    while let Err(error) = follower.listen().await {
+        warn!(%error, "the feed is not followed for long-polls; trying again in 1 s");
+        // What was not given to all readers before the failure is read by the readers after it.
+        if let Some(readers) = follower.readers.upgrade() {
+            lock(&readers).position = None;
+        }
+        tokio::time::sleep(LISTEN_AGAIN).await;
+    }
+}
+
+struct Follower {
+    pool: PgPool,
+    readers: Weak<Mutex<Readers>>,
+}
+
+impl Follower {
+    /// Returns when the API has ended.
+    async fn listen(&self) -> Result<(), StoreError> {
+        let mut listener = PgListener::connect_with(&self.pool).await?;
+        listener.listen(CHANNEL).await?;
+        while self.look().await? {
+            let heard: Option<Result<_, DatabaseError>> =
+                tokio::time::timeout(LOOK_AGAIN, listener.recv()).await.ok();
+            heard.transpose()?;
+            tokio::time::sleep(BREATH).await;
+            // Notifications that arrived meanwhile are served by the same look.
+            while let Ok(heard) = tokio::time::timeout(Duration::ZERO, listener.recv()).await {
+                heard?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives new events to the readers of their tenants. `false`: the API has ended.
+    async fn look(&self) -> Result<bool, StoreError> {
+        let Some(readers) = self.readers.upgrade() else { return Ok(false) };
+        let position = {
+            let mut readers = lock(&readers);
+            readers.waiting.retain(|_, reader| reader.receiver_count() > 0);
+            if readers.waiting.is_empty() {
+                readers.position = None;
+                return Ok(true);
+            }
+            readers.position
+        };
+        let mut conn = self.pool.acquire().await?;
+        let Some(position) = position else {
+            let position = feed::load_last_position(&mut conn).await?;
+            let mut readers = lock(&readers);
+            readers.position = Some(position);
+            // Events may have been written between a reader's own look and this one: every reader looks again.
+            let begin = |reader: &watch::Sender<Recent>| drop(reader.send_replace(Recent::from(position)));
+            readers.waiting.values().for_each(begin);
+            return Ok(true);
+        };
+        let (tenants, newest) = feed::list_tenants_after(&mut conn, position).await?;
+        let mut due = Vec::new();
+        {
+            let mut readers = lock(&readers);
+            // A reader that subscribes from here on begins after these events.
+            readers.position = Some(newest);
+            for tenant in tenants {
+                let known = readers.waiting.get(&tenant).map(|reader| reader.borrow().to());
+                due.extend(known.map(|to| (tenant, to.unwrap_or(position))));
+            }
+        }
+        for (tenant, after) in due {
+            let page = read(&mut conn, &tenant, after).await?;
+            if let Some(reader) = lock(&readers).waiting.get(&tenant) {
+                reader.send_if_modified(|recent| give(recent, page, newest));
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The tenant's events after a position. `None`: too many to keep, or one of them cannot be read; the tenant's own
+/// queries show which.
+async fn read(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    after: i64,
+) -> Result<Option<Vec<StoredEvent>>, StoreError> {
+    counter!("dvp_rest_feed_reads_total", "reader" => "follower").increment(1);
+    match events::list_after(conn, &tenant.partner_id, tenant.livemode, after, PAGE).await {
+        Ok(page) if i64::try_from(page.len()) == Ok(PAGE) => Ok(None),
+        Ok(page) => Ok(Some(page)),
+        Err(error) if error.fault() == Fault::Data => {
+            let (partner, livemode) = (&tenant.partner_id, tenant.livemode);
+            error!(%error, partner, livemode, "an event cannot be read for long-polls; each of the partner's reads it by itself");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the tenant's readers have to look.
+fn give(recent: &mut Recent, page: Option<Vec<StoredEvent>>, newest: i64) -> bool {
+    match page {
+        Some(page) => recent.extend(page, newest),
+        None => {
+            *recent = Recent::from(newest);
+            true
         }
     }
 }

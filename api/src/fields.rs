@@ -1,28 +1,21 @@
 //! Reading a JSON body field by field. Every fault is `INVALID_PARAMETER` with the path of the field first.
 //!
 //! `null` is the same as absent. Fields nobody asks for are ignored, so that callers may be ahead of us. No text that
-//! leaves this module holds a control character: the database would refuse some of them.
+//! leaves this module breaks the domain's rule for stored text.
 
 use dvp_domain::money::{AmountError, Minor};
+pub(crate) use dvp_domain::text::{ID_MAX, is_id};
+use dvp_domain::text::{TEXT_MAX, check_document, check_line};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
 
-/// The longest identifier, in characters.
-pub(crate) const ID_MAX: usize = 128;
-/// The longest other text, in characters.
-const TEXT_MAX: usize = 1024;
 /// The end of the year 9999, Unix milliseconds: beyond it a date has no ISO 8601 form.
 const MILLIS_MAX: i64 = 253_402_300_799_999;
 
 /// What is wrong with a field.
 pub(crate) fn fault(path: &str, problem: impl std::fmt::Display) -> ApiError {
     ApiError::InvalidParameter(format!("{path}: {problem}"))
-}
-
-/// Whether a text can be an identifier: one printable line of 1 to 128 characters.
-pub(crate) fn is_id(text: &str) -> bool {
-    (1..=ID_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
 
 /// A JSON object and where it is in the body.
@@ -62,12 +55,7 @@ impl<'a> Object<'a> {
     pub(crate) fn opt_text(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
         let Some(value) = self.value(name) else { return Ok(None) };
         let text = value.as_str().ok_or_else(|| self.fault(name, "must be a string"))?;
-        if text.chars().count() > TEXT_MAX {
-            return Err(self.fault(name, format_args!("must have at most {TEXT_MAX} characters")));
-        }
-        if text.chars().any(char::is_control) {
-            return Err(self.fault(name, "must not hold control characters"));
-        }
+        check_line(text, TEXT_MAX).map_err(|problem| self.fault(name, problem))?;
         Ok(Some(text))
     }
 
@@ -156,26 +144,8 @@ impl<'a> Object<'a> {
     /// An object whose content is the caller's own.
     pub(crate) fn opt_open_object(&self, name: &str) -> Result<Option<Map<String, Value>>, ApiError> {
         let Some(object) = self.opt_object(name)? else { return Ok(None) };
-        let storable = object.fields.iter().all(|(key, value)| is_storable(key) && all_storable(value));
-        if storable {
-            Ok(Some(object.fields.clone()))
-        } else {
-            Err(self.fault(name, "must not hold the character U+0000"))
-        }
-    }
-}
-
-/// JSON of the database knows no U+0000.
-fn is_storable(text: &str) -> bool {
-    !text.contains('\0')
-}
-
-fn all_storable(value: &Value) -> bool {
-    match value {
-        Value::String(text) => is_storable(text),
-        Value::Array(items) => items.iter().all(all_storable),
-        Value::Object(fields) => fields.iter().all(|(key, value)| is_storable(key) && all_storable(value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        check_document(object.fields).map_err(|problem| self.fault(name, problem))?;
+        Ok(Some(object.fields.clone()))
     }
 }
 
@@ -203,12 +173,6 @@ mod tests {
         assert_eq!(message(root.id("n")), "n: is required");
         assert_eq!(message(root.opt_open_object("o")), "o: must not hold the character U+0000");
         assert_eq!(message(Object::root(&json!([]))), "body: must be a JSON object");
-    }
-
-    #[test]
-    fn an_identifier_is_one_printable_line_of_at_most_128_characters() {
-        assert!(is_id(&"é".repeat(128)) && is_id("a b/c"));
-        assert!(!is_id("") && !is_id(&"a".repeat(129)) && !is_id("a\nb") && !is_id("a\0"));
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn render(outcome: &Outcome) -> StoredResponse {
             status: StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
             body: text(&RejectedView { intent_id, status: "rejected", reason: reason.as_str() }),
         },
-        Outcome::InvalidPermit(problem) => ApiError::InvalidPermit(problem).stored(),
+        Outcome::InvalidPermit(defect) => ApiError::InvalidPermit(*defect).stored(),
         Outcome::DuplicateIntent => ApiError::AlreadyExists("intentId").stored(),
         Outcome::DuplicateClientReference => ApiError::AlreadyExists("clientReference").stored(),
         Outcome::Replayed(stored) => stored.clone(),

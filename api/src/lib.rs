@@ -13,6 +13,7 @@
 //! Reading order: `server` the routes, `error` how a request fails, `request`, `auth`, `signature`, `once`, then one
 //! module a route.
 
+mod answering;
 mod app;
 mod auth;
 mod cursor;
@@ -31,6 +32,7 @@ mod keys;
 mod legacy;
 mod limit;
 mod load;
+mod log_limit;
 mod nonces;
 mod once;
 mod openapi;
@@ -41,6 +43,7 @@ mod request;
 mod routes;
 mod server;
 mod signature;
+mod source;
 mod webhooks;
 
 pub use app::{Api, Clock, WebhookRules};

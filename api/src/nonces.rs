@@ -1,7 +1,8 @@
 //! Nonces of signed requests, remembered for as long as their timestamp would be accepted.
 //!
-//! The memory is bounded and this process's own: what it forgets early is still stopped by the intentId, which is
-//! used once. The timestamp window is the guarantee (contract section 5).
+//! The memory is bounded and this process's own: what it forgets early, and what another process has seen, is still
+//! stopped by the intentId, which is used once. A body without an id of its own has its nonce in the database too
+//! ([`SignedNonce`](crate::signature::SignedNonce)). The timestamp window is the guarantee (contract section 5).
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Mutex, PoisonError};

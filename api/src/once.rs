@@ -24,7 +24,7 @@ use uuid::{Uuid, Variant};
 use crate::app::Api;
 use crate::auth::Caller;
 use crate::error::{ApiError, given};
-use crate::signature::read_body;
+use crate::signature::{SignedNonce, read_body};
 
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
 
@@ -32,6 +32,8 @@ pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-r
 pub(crate) struct Once {
     pub(crate) caller: Caller,
     pub(crate) body: Value,
+    /// Of a signed request.
+    pub(crate) nonce: Option<SignedNonce>,
     id: RecordId,
     fingerprint: [u8; 32],
 }
@@ -97,6 +99,7 @@ impl FromRequest<Api> for Unasked {
             fingerprint: fingerprint(method, path, &bytes),
             caller,
             body,
+            nonce: parts.extensions.remove(),
         };
         Ok(Self(once))
     }
@@ -268,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_key_under_way_is_a_conflict_that_says_when_to_ask_again() {
-        let refused = answer(Done { outcome: Outcome::KeyProcessing, response: None });
+        let refused = answer(Done { outcome: Outcome::KeyProcessing, response: None, outbound: Vec::new() });
         let response = refused.unwrap_err().into_response();
         assert_eq!(response.status(), 409);
         assert_eq!(response.headers()[header::RETRY_AFTER], "1");

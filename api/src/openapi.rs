@@ -3,6 +3,7 @@
 //! What a route takes and answers is described beside the others in [`operations`] and [`schemas`], in JSON Schema's
 //! own words. The tests hold every answer they see against this document, so it cannot drift from the handlers.
 
+mod deliveries;
 pub(crate) mod operations;
 mod schemas;
 pub(crate) mod webhooks;
@@ -110,6 +111,7 @@ pub fn document() -> Value {
         "servers": [{"url": "/"}],
         "tags": operations::tags(),
         "paths": paths,
+        "webhooks": deliveries::webhooks(),
         "components": {
             "securitySchemes": {
                 "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},

@@ -7,6 +7,7 @@
 mod csv;
 mod cursor;
 mod row;
+mod totals;
 
 use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
@@ -18,6 +19,7 @@ use serde::Serialize;
 
 use self::cursor::{Mark, Report};
 use self::row::Row;
+pub(crate) use self::totals::Totals;
 use crate::app::Api;
 use crate::auth::Caller;
 use crate::error::{ApiError, json, text};
@@ -173,7 +175,8 @@ async fn page(
     if wants_csv(headers) {
         return Ok(as_csv(&rows, next_cursor));
     }
-    let totals = api.engine.report_totals(&range).await?.into_iter().map(TotalView::from).collect();
+    let counted = api.totals.of(&api.engine, &range).await?;
+    let totals = counted.iter().cloned().map(TotalView::from).collect();
     let reconciled_at = api.engine.reconciled_at().await?.map(Timestamp::iso8601);
     let view = View { day: asked.day, rows, totals, has_more, next_cursor, reconciled_at };
     let mut response = json(StatusCode::OK, text(&view));

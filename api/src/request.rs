@@ -1,10 +1,11 @@
 //! Around every request: its id, its span, its time limit, and the envelope for what went wrong beyond a handler.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -12,30 +13,52 @@ use futures_util::FutureExt;
 use tracing::{Instrument, field, info, info_span};
 use uuid::Uuid;
 
-use crate::error::ApiError;
+use crate::error::{ApiError, Refused};
 use crate::load::Load;
+use crate::source::Source;
 
 /// How long a route may take. What it began may still be committed: the idempotency key tells.
 pub(crate) const ROUTE_LIMIT: Duration = Duration::from_secs(10);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_MAX: usize = 128;
 
-/// The outermost layer.
-pub(crate) async fn wrap(State(load): State<Arc<Load>>, request: Request, next: Next) -> Response {
+/// The other end of a request's connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+/// The outermost layer. Each request has one line in the log: partner, key, route, status, and why it was refused.
+pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
+    let source = request
+        .extensions()
+        .get::<Peer>()
+        .map(|Peer(peer)| Source::of_request(*peer, &load.limits.proxies, request.headers()));
     let span = info_span!(
         "request",
         method = %request.method(),
         path = request.uri().path(),
         request_id = id.to_str().unwrap_or_default(),
+        source = source.map(tracing::field::display),
+        route = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str),
+        partner = field::Empty,
+        key = field::Empty,
         intent_id = field::Empty,
     );
+    if let Some(source) = source {
+        request.extensions_mut().insert(source);
+    }
     let started = Instant::now();
     async {
         let mut response = guarded(load.limits.request, next.run(request)).await;
         response.headers_mut().insert(REQUEST_ID, id);
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        info!(status = response.status().as_u16(), millis, "answered");
+        let status = response.status().as_u16();
+        match response.extensions_mut().remove::<Refused>() {
+            Some(Refused { code, message }) => {
+                info!(status, code = code.as_str(), reason = message, millis, "request refused");
+            }
+            None => info!(status, millis, "request answered"),
+        }
         response
     }
     .instrument(span)

@@ -1,12 +1,14 @@
 //! The router, and the server that carries it.
 
 use std::io;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::middleware::from_fn_with_state;
+use axum::extract::Extension;
+use axum::middleware::{AddExtension, from_fn_with_state};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -14,12 +16,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::Layer as _;
 use tracing::{debug, info, warn};
 
+use crate::answering::Answering;
 use crate::app::Api;
 use crate::error::ApiError;
-use crate::load::{self, Limits};
+use crate::load::require_database;
+use crate::request::Peer;
 use crate::routes::{self, Access, Route};
+use crate::source::Connections;
 use crate::{auth, request, signature};
 
 /// How long requests in hand may take after the stop.
@@ -33,21 +39,22 @@ pub fn router(api: Api) -> Router {
     let mut router = Router::new();
     for Route { path, access, handler, .. } in routes::all() {
         // Of several layers the last one is the outermost.
+        let database = || from_fn_with_state(api.engine.clone(), require_database);
         let guarded = match access {
             Access::Open => handler,
-            Access::Key(scopes) => {
-                handler.route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
-            }
+            Access::Key(scopes) => handler
+                .route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
+                .route_layer(database()),
             Access::Signed(scopes) => handler
                 .route_layer(from_fn_with_state(api.clone(), signature::require))
-                .route_layer(from_fn_with_state((api.clone(), scopes), auth::require)),
+                .route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
+                .route_layer(database()),
         };
         router = router.route(path, guarded);
     }
     router
         .fallback(|| async { ApiError::NotFound })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
-        .layer(from_fn_with_state(api.load.clone(), load::shed))
         .layer(from_fn_with_state(api.load.clone(), request::wrap))
         .with_state(api)
 }
@@ -58,9 +65,11 @@ pub fn router(api: Api) -> Router {
 /// When the listener cannot be used.
 pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken) -> io::Result<()> {
     info!(address = %listener.local_addr()?, "REST is served");
-    let limits = api.load.limits;
+    let limits = api.load.limits.clone();
     let room = Arc::new(Semaphore::new(limits.connections));
+    api.keys.follow(&api.engine);
     let router = router(api);
+    let by_source = Connections::default();
     let connections = TaskTracker::new();
     loop {
         let accepted = tokio::select! {
@@ -68,11 +77,17 @@ pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken)
             accepted = accept(&listener, &room) => accepted,
         };
         match accepted {
-            Ok((socket, place)) => {
-                let serving = connection(socket, router.clone(), limits, shutdown.clone());
+            Ok((socket, peer, place)) => {
+                let Some(connected) = by_source.enter(peer, &limits) else {
+                    debug!(%peer, "a connection was closed: its source has as many as it may");
+                    continue;
+                };
+                let service = Extension(Peer(peer.ip())).layer(router.clone());
+                let socket = Answering::new(socket, limits.answer);
+                let serving = connection(socket, service, limits.head, shutdown.clone());
                 connections.spawn(async move {
                     serving.await;
-                    drop(place);
+                    drop((connected, place));
                 });
             }
             // Such as too many open files: it passes, or an operator sees the warning.
@@ -94,21 +109,27 @@ pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken)
 async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let place = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
-    let (socket, _) = listener.accept().await?;
+    let (socket, peer) = listener.accept().await?;
     // Answers are small and complete: nothing is won by waiting for more.
     socket.set_nodelay(true)?;
-    Ok((socket, place))
+    Ok((socket, peer, place))
 }
 
-/// One connection, request after request. A head that does not arrive in time ends it without an answer.
-async fn connection(socket: TcpStream, router: Router, limits: Limits, shutdown: CancellationToken) {
-    let service = TowerToHyperService::new(router);
+/// One connection, request after request. A head that does not arrive in time ends it without an answer, and so does a
+/// client that does not take its answer.
+async fn connection(
+    socket: Answering<TcpStream>,
+    service: AddExtension<Router, Peer>,
+    head: Duration,
+    shutdown: CancellationToken,
+) {
+    let service = TowerToHyperService::new(service);
     let mut serving = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(limits.head)
+            .header_read_timeout(head)
             .max_buf_size(HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(socket), service)
     );

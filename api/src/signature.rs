@@ -9,7 +9,9 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use chrono::DateTime;
 use dvp_core::secrets::MacKey;
+use dvp_core::store::nonces::NewNonce;
 use http_body_util::LengthLimitError;
 
 use crate::app::Api;
@@ -18,6 +20,7 @@ use crate::error::ApiError;
 
 /// How far a timestamp may be from the service's clock, either way.
 const WINDOW_SECS: u64 = 300;
+const NONCE_USED: ApiError = ApiError::InvalidSignature("X-Nonce was used before");
 /// How many bytes of body a request may have.
 const BODY_MAX: usize = 64 * 1024;
 
@@ -35,8 +38,37 @@ pub(crate) async fn require(
     };
     let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
     match verify(&api, &caller, &parts.method, path, &parts.headers, &body) {
-        Ok(()) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Ok(used) => {
+            let mut request = Request::from_parts(parts, Body::from(body));
+            request.extensions_mut().insert(used);
+            next.run(request).await
+        }
         Err(refused) => refused.into_response(),
+    }
+}
+
+/// The nonce of the request being answered, used up in this process.
+#[derive(Debug, Clone)]
+pub(crate) struct SignedNonce {
+    nonce: String,
+    /// Unix seconds.
+    expires: u64,
+}
+
+impl SignedNonce {
+    /// Uses the nonce up for every process, also after a restart: for requests whose body holds no id that is used
+    /// once. Whoever calls this does so before anything is written for the request.
+    pub(crate) async fn use_up(&self, api: &Api, caller: &Caller) -> Result<(), ApiError> {
+        let expires = i64::try_from(self.expires).ok().and_then(|secs| DateTime::from_timestamp(secs, 0));
+        let expires_at =
+            expires.ok_or_else(|| ApiError::Internal("a timestamp beyond the calendar".into()))?;
+        let nonce = NewNonce {
+            key_id: caller.key_id.clone(),
+            partner_id: caller.tenant.partner_id.clone(),
+            nonce: self.nonce.clone(),
+            expires_at,
+        };
+        if api.engine.use_nonce(&nonce).await? { Ok(()) } else { Err(NONCE_USED) }
     }
 }
 
@@ -58,7 +90,7 @@ fn verify(
     path: &str,
     headers: &HeaderMap,
     body: &[u8],
-) -> Result<(), ApiError> {
+) -> Result<SignedNonce, ApiError> {
     let key = caller
         .signing(&api.engine.context().vault)
         .map_err(|error| ApiError::Internal(format!("key {}: {error}", caller.key_id)))?;
@@ -66,9 +98,9 @@ fn verify(
     let used = check_signature(key, method, path, headers, body, now).map_err(ApiError::InvalidSignature)?;
     // Last, so that nobody without the secret can use up a nonce.
     if api.nonces.first_use(&caller.key_id, used.nonce, now, used.expires) {
-        Ok(())
+        Ok(SignedNonce { nonce: used.nonce.to_owned(), expires: used.expires })
     } else {
-        Err(ApiError::InvalidSignature("X-Nonce was used before"))
+        Err(NONCE_USED)
     }
 }
 

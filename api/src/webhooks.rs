@@ -9,6 +9,7 @@ mod parse;
 
 use std::time::Duration;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -24,8 +25,10 @@ use crate::app::Api;
 use crate::auth::Caller;
 use crate::delivery::url::{UrlFault, check};
 use crate::error::{ApiError, json, text};
+use crate::fields::is_id;
 
 const NO_ENDPOINT: ApiError = ApiError::Missing("no webhook endpoint is registered for this API key");
+pub(crate) const NO_EVENT: ApiError = ApiError::Missing("no event of the last 15 days has this id");
 /// How long the look-up of a new URL's host may take. Unanswered, it is checked when something is sent.
 const LOOK_UP: Duration = Duration::from_secs(2);
 
@@ -97,7 +100,7 @@ fn render(outcome: &Outcome) -> StoredResponse {
 }
 
 async fn endpoint_of(api: &Api, caller: &Caller) -> Result<Endpoint, ApiError> {
-    let mut conn = api.engine.pool().acquire().await?;
+    let mut conn = api.engine.reads().acquire().await?;
     webhooks::find_by_key(&mut conn, &caller.key_id).await?.ok_or(NO_ENDPOINT)
 }
 
@@ -141,19 +144,21 @@ pub(crate) async fn replay(State(api): State<Api>, managed: Managed) -> Result<R
 
 pub(crate) async fn resend(
     State(api): State<Api>,
-    Path(event_id): Path<String>,
+    event_id: Result<Path<String>, PathRejection>,
     managed: Managed,
 ) -> Result<Response, ApiError> {
+    let event_id = event_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(NO_EVENT)?;
     write(&api, &managed, Command::Resend { event_id }).await
 }
 
 /// Switches the caller's endpoint off. Its row stays: events keep being recorded, and `PATCH` switches it on again.
 pub(crate) async fn remove(
     State(api): State<Api>,
-    Path(endpoint_id): Path<String>,
+    endpoint_id: Result<Path<String>, PathRejection>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
-    let mut tx = api.engine.pool().begin().await?;
+    let endpoint_id = endpoint_id.ok().map(|Path(id)| id).ok_or(NO_ENDPOINT)?;
+    let mut tx = api.engine.reads().begin().await?;
     let found = webhooks::lock_by_key(&mut tx, &caller.key_id).await?;
     let mut endpoint = found.filter(|endpoint| endpoint.id == endpoint_id).ok_or(NO_ENDPOINT)?;
     endpoint.is_active = false;

@@ -93,6 +93,7 @@ fn registry() -> Registry {
             quote: "USDC".into(),
             reference_price: "3000".parse().ok(),
             fees: FeeSchedule { protocol_fee_bps: 5, ..FeeSchedule::default() },
+            min_input: Minor::ZERO,
         }],
     }
 }

@@ -50,7 +50,7 @@ impl Storm {
         let provider = rpc::connect(&node.rpc_url())?;
         let key = &node.accounts().first().context("an account")?.private_key;
         let admin = PrivateKeySigner::from_bytes(key)?;
-        let plan = DeployPlan { tokens: Vec::new(), solvers: Vec::new(), relayers: vec![SENDER] };
+        let plan = DeployPlan { relayers: vec![SENDER], ..DeployPlan::default() };
         let deployment = deploy(&node.rpc_url(), &admin, &plan, None).await?;
         let storm = Self { node, deployment, provider };
         let code = storm.code().await?;

@@ -2,11 +2,11 @@
 //! again, at moments that a seed picks, in the middle of its start too. Afterwards nothing may be lost, nothing
 //! doubled, and every FIX client must hold what the database says it was told.
 
-mod check;
-mod dice;
-mod fix;
-mod process;
-mod rest;
+pub(crate) mod check;
+pub(crate) mod dice;
+pub(crate) mod fix;
+pub(crate) mod process;
+pub(crate) mod rest;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

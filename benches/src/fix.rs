@@ -3,15 +3,17 @@
 //!
 //! The same client drives all of them: it keeps a fixed number of orders unanswered on each session.
 
-mod client;
+mod echo;
 pub mod server;
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use client::{Client, drive};
-use server::Server;
+use echo::Echo;
+use server::{Server, target};
 
 use crate::figure::{Figure, per_second};
+use crate::fix_client::{Client, Driven, drive};
 
 /// Sessions of the last part: so many idle ones, and so many that send orders.
 const IDLE: usize = 1_000;
@@ -51,7 +53,7 @@ struct Measured {
 }
 
 /// Measures for `seconds` each: one session, eight sessions, many sessions. `peer` is a command that starts another
-/// engine's echo acceptor with the sessions that [`server::target`] names and prints `listening HOST:PORT`.
+/// engine's echo acceptor with the sessions that `server::target` names and prints `listening HOST:PORT`.
 pub fn measure(seconds: u64, peer: Option<&str>) -> anyhow::Result<Vec<Figure>> {
     let time = Duration::from_secs(seconds);
     let mut figures = Vec::new();
@@ -81,13 +83,19 @@ fn beside(names: [&'static str; 2], ours: Measured, floor: Measured) -> [Figure;
     ]
 }
 
+fn log_on(addr: SocketAddr, comp_id: String) -> anyhow::Result<Client> {
+    Client::log_on(addr, comp_id, None)
+}
+
 /// Drives all sessions at once, each by a thread of its own.
 fn orders(server: Server, time: Duration, part: &Part) -> anyhow::Result<Measured> {
+    let connect = if server.is_fix() { log_on } else { Client::connect };
     let clients = (0..part.sessions)
-        .map(|session| Client::log_on(server.addr(), session, server.is_fix()))
-        .collect::<Result<Vec<_>, _>>()?;
+        .map(|session| Ok((connect(server.addr(), target(session))?, Echo::new())))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let before = server.user_nanos()?;
-    let (count, elapsed) = drive(clients, time, part.window)?;
+    let Driven { workloads, elapsed, .. } = drive(clients, time, part.window)?;
+    let count = workloads.iter().map(|echo| echo.answered).sum();
     let used = server.user_nanos()?.saturating_sub(before);
     server.stop()?;
     let user_nanos_an_order = used.checked_div(u64::try_from(count)?).unwrap_or(0);
@@ -98,11 +106,11 @@ fn orders(server: Server, time: Duration, part: &Part) -> anyhow::Result<Measure
 fn memory(time: Duration) -> anyhow::Result<Figure> {
     let server = Server::ours(IDLE + BUSY)?;
     let idle = (BUSY..BUSY + IDLE)
-        .map(|session| Client::log_on(server.addr(), session, true))
+        .map(|session| log_on(server.addr(), target(session)))
         .collect::<Result<Vec<_>, _>>()?;
     let busy = (0..BUSY)
-        .map(|session| Client::log_on(server.addr(), session, true))
-        .collect::<Result<Vec<_>, _>>()?;
+        .map(|session| Ok((log_on(server.addr(), target(session))?, Echo::new())))
+        .collect::<anyhow::Result<Vec<_>>>()?;
     let at_rest = server.peak_bytes()?;
     drive(busy, time, 4)?;
     let value = server.peak_bytes()?;

@@ -1,14 +1,13 @@
 //! What is measured: an engine over a durable PostgreSQL of its own, and orders to give it.
 
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use alloy::primitives::Address;
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::Context as _;
-use dvp_core::chain::{ChainUnavailable, PermitNonces};
+use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
 use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::{Options, Postgres};
 use dvp_core::engine::Engine;
@@ -21,16 +20,20 @@ use dvp_core::store::{MIGRATOR, PgPool, balances, partners};
 use dvp_core::writer::Writer;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::intent::{IntentRequest, Permit};
+use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
 const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
 const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
 const CHAIN_ID: u64 = 31337;
+/// A beneficiary that was set up beforehand, whose payouts succeed at once.
+pub const ACCOUNT: &str = "bene_straight:dest_10000000";
 const CONNECTIONS: u32 = 64;
 
 /// An engine and what it stands on.
@@ -38,19 +41,26 @@ pub struct House {
     pub engine: Engine,
     pub pool: PgPool,
     pub tenant: Tenant,
+    /// The writer's task.
+    pub writing: JoinHandle<()>,
     /// Stops when dropped.
     pub postgres: Postgres,
 }
 
+const HEAD: ChainHead = ChainHead { number: 1, hash: [1; 32] };
+
 /// Every wallet is new: what is measured is the service, not the node behind it.
 struct NewWallets;
 
-impl PermitNonces for NewWallets {
-    fn permit_nonce<'a>(
-        &'a self,
-        _owner: &'a str,
-    ) -> Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>> {
-        Box::pin(async { Ok(0) })
+impl WalletReader for NewWallets {
+    fn head(&self) -> ChainAnswer<'_, ChainHead> {
+        Box::pin(async { Ok(HEAD) })
+    }
+
+    fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
+        let facts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
+        let reading = WalletReading { head: HEAD, facts: vec![facts; wallets.len()] };
+        Box::pin(async { Ok(reading) })
     }
 }
 
@@ -73,6 +83,30 @@ pub fn registry() -> anyhow::Result<Registry> {
             quote: "USD".into(),
             reference_price: Some("1".parse()?),
             fees,
+            min_input: Minor::ZERO,
+        }],
+    })
+}
+
+/// The market of orders that need no chain: two currencies.
+pub fn fiat_registry() -> anyhow::Result<Registry> {
+    let fees = FeeSchedule {
+        protocol_fee_bps: 5,
+        payout_fee_minor: Minor::new(50),
+        network_fee_minor: Minor::new(0),
+    };
+    let asset = |currency: &str| {
+        let kind = AssetKind::Fiat { currency: currency.into() };
+        Asset { symbol: currency.into(), exponent: 2, kind }
+    };
+    Ok(Registry {
+        assets: vec![asset("USD"), asset("EUR")],
+        pairs: vec![Pair {
+            base: "USD".into(),
+            quote: "EUR".into(),
+            reference_price: Some("0.92".parse()?),
+            fees,
+            min_input: Minor::ZERO,
         }],
     })
 }
@@ -85,8 +119,23 @@ pub fn provider() -> LiquidityProvider {
 }
 
 impl House {
-    /// Starts a durable PostgreSQL in `dir` and an engine on it.
+    /// Starts a durable PostgreSQL in `dir` and an engine on it, for [`order`]s.
     pub async fn start(dir: &Path) -> anyhow::Result<Self> {
+        Self::start_with(dir, registry()?).await
+    }
+
+    /// The same for [`fiat_order`]s, which the partner has enough money for.
+    pub async fn start_for_fiat(dir: &Path) -> anyhow::Result<Self> {
+        let house = Self::start_with(dir, fiat_registry()?).await?;
+        let mut tx = house.pool.begin().await?;
+        let Tenant { partner_id, livemode } = house.tenant.clone();
+        let owner = Owner::Partner { id: partner_id, livemode };
+        balances::deposit(&mut tx, "deposit", &owner, "USD", Minor::new(u128::MAX >> 8)).await?;
+        tx.commit().await?;
+        Ok(house)
+    }
+
+    async fn start_with(dir: &Path, registry: Registry) -> anyhow::Result<Self> {
         let postgres = Postgres::start(dir, Options::default()).await?;
         let pool = dvp_core::store::pool::pool_options()
             .max_connections(CONNECTIONS)
@@ -97,20 +146,22 @@ impl House {
         let mut conn = pool.acquire().await?;
         let partner_id =
             partners::ensure_partner(&mut conn, "ptn_acme", "acme", "enterprise", 1_000_000).await?;
-        balances::insert_opening(&mut conn, "north", "USD", Minor::new(u128::MAX >> 8)).await?;
+        for asset in registry.assets.iter().filter(|asset| matches!(asset.kind, AssetKind::Fiat { .. })) {
+            balances::insert_opening(&mut conn, "north", &asset.symbol, Minor::new(u128::MAX >> 8)).await?;
+        }
         drop(conn);
         let context = Arc::new(Context {
-            liquidity: Arc::new(Liquidity::configured(&registry()?, [provider()])),
-            registry: registry()?,
+            liquidity: Arc::new(Liquidity::configured(&registry, [provider()])),
+            registry,
             payout_provider: simulated::PROVIDER.into(),
             chain: ChainFacts::new(CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").context("addresses")?,
-            windows: Windows { fill_secs: 3600, timelock_secs: 7200 },
+            windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
             vault: Vault::new([7; 32]),
             rest_millis: simulated::rest_millis,
         });
-        let (writer, _) = Writer::start(pool.clone(), Arc::clone(&context));
+        let (writer, writing) = Writer::start(pool.clone(), Arc::clone(&context));
         let engine = Engine::new(pool.clone(), writer, context, Arc::new(NewWallets));
-        Ok(Self { engine, pool, tenant: Tenant { partner_id, livemode: false }, postgres })
+        Ok(Self { engine, pool, tenant: Tenant { partner_id, livemode: false }, writing, postgres })
     }
 }
 
@@ -135,5 +186,19 @@ pub fn order() -> anyhow::Result<IntentRequest> {
         "output_recipient": null,
         "beneficiary": {"account": "000123456789", "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
         "permit": permit, "actor_type": "institution", "side": "sell", "metadata": null,
+    }))?)
+}
+
+/// An order of 100 USD for euros, paid from what the partner has sent ahead.
+pub fn fiat_order() -> anyhow::Result<IntentRequest> {
+    let id = uuid::Uuid::new_v4();
+    Ok(serde_json::from_value(json!({
+        "intent_id": id.to_string(), "client_reference": format!("ref-{id}"), "user": "acme",
+        "input_asset": {"type": "fiat", "symbol": "USD", "currency": "USD"},
+        "output_asset": {"type": "fiat", "symbol": "EUR", "currency": "EUR"},
+        "bounds": {"exact_input": {"input": "10000", "min_output": "5000"}},
+        "quote_id": null, "deadline": now().plus_millis(3_600_000), "settlement_type": "hybrid",
+        "output_recipient": null, "beneficiary": {"account": ACCOUNT},
+        "permit": null, "actor_type": "institution", "side": "sell", "metadata": null,
     }))?)
 }

@@ -145,7 +145,7 @@ fn answered(bytes: &[u8]) -> Option<u16> {
 }
 
 /// A signed submission, byte for byte.
-fn request(order: &IntentRequest, keys: &Keys) -> anyhow::Result<Vec<u8>> {
+pub(crate) fn request(order: &IntentRequest, keys: &Keys) -> anyhow::Result<Vec<u8>> {
     let Bounds::ExactInput { input, min_output } = order.bounds else { anyhow::bail!("not an exact input") };
     let body = json!({
         "intentId": order.intent_id, "clientReference": order.client_reference, "user": order.user,

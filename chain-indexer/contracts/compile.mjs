@@ -36,7 +36,10 @@ const read = (path) => {
   }
 };
 const output = JSON.parse(solc.compile(JSON.stringify(input), { import: read }));
-const problems = (output.errors ?? []).map((problem) => problem.formattedMessage);
+// The compiler warns of every use of transient storage; OpenZeppelin's guard clears it at the end of the call.
+const explained = (problem) =>
+  problem.errorCode === "2394" && problem.sourceLocation?.file === "@openzeppelin/contracts/utils/TransientSlot.sol";
+const problems = (output.errors ?? []).filter((problem) => !explained(problem)).map((problem) => problem.formattedMessage);
 if (problems.length > 0) {
   // Warnings fail too: what the compiler doubts is cleared up before it is committed.
   process.stderr.write(problems.join("\n"));

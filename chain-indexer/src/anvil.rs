@@ -6,11 +6,11 @@
 //! - On SIGINT it writes its state and ends; that is how the watcher stops it when we are killed. On SIGKILL it loses
 //!   what it has done since the last periodic write.
 //! - It writes the file in place, so a kill in mid-write leaves half of one, with which it refuses to start. Hence
-//!   [`keep_good_copy`], and [`choose_state`] before each start.
+//!   `keep_good_copy`, and `choose_state` before each start.
 //! - State at past blocks (`eth_call` at a block's hash) is lost over a restart unless it is told to keep it, and then
 //!   it is a whole copy per block: [`AnvilOptions::history_blocks`] bounds them.
-//! - A chain whose time was ahead of the clock falls back to the clock when it is loaded ([`go_on_from_latest`]).
-//! - A state written while its own clock made a block is torn in itself: [`miner`] is the clock instead. What is written
+//! - A chain whose time was ahead of the clock falls back to the clock when it is loaded (`go_on_from_latest`).
+//! - A state written while its own clock made a block is torn in itself: `miner` is the clock instead. What is written
 //!   now and then beside the blocks can still be so, and counts only after a SIGKILL of anvil itself.
 //! - Transactions that wait for a block are not part of the state. Whoever sent them sends them again.
 //!

@@ -4,19 +4,21 @@
 //! left alone, missing grants are made up for, and only a chain without our code gets a new set.
 
 mod batch;
+mod grant;
 mod market;
 mod sandbox;
 
 use crate::contracts::{anchor, escrow, payouts, permit, settler, token};
 use crate::rpc;
-use alloy::eips::BlockId;
+use alloy::primitives::aliases::{U48, U112};
 use alloy::primitives::{Address, Bytes};
 use alloy::providers::{DynProvider, Provider};
 use alloy::signers::local::PrivateKeySigner;
-use alloy::sol_types::{SolCall, SolConstructor};
+use alloy::sol_types::SolConstructor;
 use alloy::transports::TransportError;
 use batch::Batch;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 pub use market::{MarketContracts, MarketPlan, deploy_market};
 pub use sandbox::{TokenGrant, fund_solvers, fund_wallets};
@@ -48,12 +50,29 @@ pub struct DeployedToken {
 }
 
 /// What shall be there.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct DeployPlan {
     pub tokens: Vec<TokenSpec>,
-    /// Solver wallets for the escrow's allow-list.
+    /// Solver wallets for the settler's list of receivers.
     pub solvers: Vec<Address>,
     pub relayers: Vec<Address>,
+    /// Accounts of which two decide to return the funds of a filled order. None of them may be a relayer.
+    pub operators: Vec<Address>,
+    /// Accounts that may pause beside the administrator.
+    pub pausers: Vec<Address>,
+    /// What solvers may pay a day. Without a cap a solver pays nothing.
+    pub caps: Vec<CapSpec>,
+    /// How long a handover of the administration takes at least. Used when the contracts are created.
+    pub admin_delay: Duration,
+}
+
+/// What a solver's allowance may pay of a token in a day.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CapSpec {
+    pub payer: Address,
+    /// An address, or the symbol of a test token.
+    pub token: String,
+    pub per_day: U112,
 }
 
 /// A test token to deploy.
@@ -75,6 +94,10 @@ pub enum DeployError {
     Reverted { what: String, hash: alloy::primitives::B256 },
     #[error("{what} was not mined in {seconds} s")]
     NotMined { what: String, seconds: u64 },
+    #[error("a cap names the token {0}, which is neither an address nor a test token of this deployment")]
+    UnknownToken(String),
+    #[error("{0} is to be operator and relayer: an operator decides beside the relayer")]
+    OperatorIsRelayer(Address),
 }
 
 /// Deploys what is missing. `admin` pays, and becomes the contracts' admin; it should not be a relayer's key,
@@ -85,14 +108,17 @@ pub async fn deploy(
     plan: &DeployPlan,
     record: Option<Deployment>,
 ) -> Result<Deployment, DeployError> {
+    if let Some(both) = plan.operators.iter().find(|operator| plan.relayers.contains(operator)) {
+        return Err(DeployError::OperatorIsRelayer(*both));
+    }
     let provider = rpc::connect(rpc_url)?;
     let chain_id = provider.get_chain_id().await?;
     let mut deployment = match record {
         Some(record) if record.chain_id == chain_id && is_live(&provider, &record).await? => record,
-        Some(_) | None => deploy_core(&provider, admin, chain_id).await?,
+        Some(_) | None => deploy_core(&provider, admin, plan.admin_delay, chain_id).await?,
     };
     deploy_tokens(&provider, admin, plan, &mut deployment).await?;
-    grant(&provider, admin, plan, &mut deployment).await?;
+    grant::grant(&provider, admin, plan, &mut deployment).await?;
     Ok(deployment)
 }
 
@@ -111,18 +137,29 @@ async fn is_live(provider: &DynProvider, record: &Deployment) -> Result<bool, Tr
 async fn deploy_core(
     provider: &DynProvider,
     admin: &PrivateKeySigner,
+    admin_delay: Duration,
     chain_id: u64,
 ) -> Result<Deployment, DeployError> {
     let mut batch = Batch::start(provider, admin).await?;
     let by = admin.address();
+    let delay = U48::saturating_from(admin_delay.as_secs());
     let permit = batch.create("Permit", permit::Permit::BYTECODE.clone()).await?;
-    let args = escrow::Escrow::constructorCall { permit_: permit, admin: by }.abi_encode();
+    // Escrow, settler and payouts name each other for ever, so each is told where the next ones will be. A settler or
+    // payouts that is not where its predecessor expects it refuses to be created.
+    let (settler, payouts) = (batch.upcoming(1), batch.upcoming(2));
+    let args = escrow::Escrow::constructorCall { permit_: permit, settler_: settler }.abi_encode();
     let escrow = batch.create("Escrow", with_args(&escrow::Escrow::BYTECODE, &args)).await?;
-    let args = settler::IntentSettler::constructorCall { escrow_: escrow, admin: by }.abi_encode();
-    let settler = batch.create("IntentSettler", with_args(&settler::IntentSettler::BYTECODE, &args)).await?;
+    let args = settler::IntentSettler::constructorCall {
+        escrow_: escrow,
+        payouts_: payouts,
+        admin: by,
+        adminDelay: delay,
+    };
+    let code = with_args(&settler::IntentSettler::BYTECODE, &args.abi_encode());
+    batch.create("IntentSettler", code).await?;
+    let args = payouts::Payouts::constructorCall { settler_: settler, admin: by, adminDelay: delay };
+    batch.create("Payouts", with_args(&payouts::Payouts::BYTECODE, &args.abi_encode())).await?;
     let anchor = batch.create("ReceiptAnchor", anchor::ReceiptAnchor::BYTECODE.clone()).await?;
-    let args = payouts::Payouts::constructorCall { admin: by }.abi_encode();
-    let payouts = batch.create("Payouts", with_args(&payouts::Payouts::BYTECODE, &args)).await?;
     let deployed_block = batch.finish().await?;
     tracing::info!(%permit, %escrow, %settler, %anchor, %payouts, deployed_block, "contracts deployed");
     Ok(Deployment {
@@ -158,49 +195,6 @@ async fn deploy_tokens(
         let address = batch.create(&spec.symbol, code).await?;
         let symbol = spec.symbol.clone();
         deployment.tokens.push(DeployedToken { symbol, address, decimals: spec.decimals });
-    }
-    batch.finish().await?;
-    Ok(())
-}
-
-/// The settler may lock, the relayers may call the settler and pay, the solvers may receive.
-async fn grant(
-    provider: &DynProvider,
-    admin: &PrivateKeySigner,
-    plan: &DeployPlan,
-    deployment: &mut Deployment,
-) -> Result<(), DeployError> {
-    let mut batch = Batch::start(provider, admin).await?;
-    let at = BlockId::latest();
-    let (escrow, settler) = (deployment.escrow, deployment.settler);
-
-    let role = rpc::view(provider, escrow, &escrow::Escrow::SETTLER_ROLECall {}, at).await?;
-    let has = escrow::Escrow::hasRoleCall { role, account: settler };
-    if !rpc::view(provider, escrow, &has, at).await? {
-        let call = escrow::Escrow::grantRoleCall { role, account: settler };
-        batch.call("grant SETTLER_ROLE", escrow, call.abi_encode()).await?;
-    }
-    let role = rpc::view(provider, settler, &settler::IntentSettler::RELAYER_ROLECall {}, at).await?;
-    for account in plan.relayers.iter().copied() {
-        let has = settler::IntentSettler::hasRoleCall { role, account };
-        if !rpc::view(provider, settler, &has, at).await? {
-            let call = settler::IntentSettler::grantRoleCall { role, account };
-            batch.call("grant RELAYER_ROLE", settler, call.abi_encode()).await?;
-        }
-        let call = payouts::Payouts::hasRoleCall { role, account };
-        if !rpc::view(provider, deployment.payouts, &call, at).await? {
-            let call = payouts::Payouts::grantRoleCall { role, account };
-            batch.call("grant RELAYER_ROLE on Payouts", deployment.payouts, call.abi_encode()).await?;
-        }
-        if !deployment.relayers.contains(&account) {
-            deployment.relayers.push(account);
-        }
-    }
-    for receiver in plan.solvers.iter().copied() {
-        if !rpc::view(provider, escrow, &escrow::Escrow::allowedReceiversCall { receiver }, at).await? {
-            let call = escrow::Escrow::setReceiverCall { receiver, allowed: true };
-            batch.call("allow a receiver", escrow, call.abi_encode()).await?;
-        }
     }
     batch.finish().await?;
     Ok(())

@@ -1,17 +1,18 @@
 //! Follows the contracts' events and gives the engine facts.
 //!
-//! Two zones. Up to some way below the chain's finalized block, ranges of blocks are read by number ([`ranges`]).
+//! Two zones. Up to some way below the chain's finalized block, ranges of blocks are read by number (`ranges`).
 //! Above it one block at a time is read, linked to its parent, with its events by its hash; when the link breaks we
-//! go back to the last block that is still there ([`reorg`]). Blocks, events, facts and the cursor are written in one
+//! go back to the last block that is still there (`reorg`). Blocks, events, facts and the cursor are written in one
 //! transaction under the lease of the duty.
 //!
 //! Invariants:
-//! - the cursor never passes a hot block whose events are not proven complete ([`proof`]): the header's own bloom
+//! - the cursor never passes a hot block whose events are not proven complete (`proof`): the header's own bloom
 //!   excludes our contracts, or the events' numbers are contiguous and end at the contract's `seq()` at that very
 //!   block, or the header's own receipts root is that of the receipts the events are taken from;
 //! - what is in doubt is read again, from another endpoint if there is one, never skipped;
 //! - nothing at or below `final_number` is ever taken back: a chain that does is halted, over restarts too;
-//! - one step asks one endpoint; what the others are asked for is only whether they agree.
+//! - one step asks one endpoint; what the others are asked for is only whether they agree;
+//! - a fill is handed over only once it has passed the payout gate ([`gate`]).
 //!
 //! A step may be dropped at any await: it has then committed all of something or nothing.
 
@@ -19,6 +20,7 @@ mod backfill;
 mod decode;
 mod error;
 mod follow;
+mod gate;
 mod gather;
 mod proof;
 mod ranges;
@@ -89,6 +91,11 @@ pub struct Indexer<R = HttpReader> {
     violations: u32,
     /// Head and finalized block of the last step's endpoint.
     node: (u64, u64),
+    gate: gate::GateKeeper,
+    /// Looks at the same head in a row.
+    still: u32,
+    /// Time of the newest block that was seen, in Unix seconds.
+    newest: u64,
 }
 
 impl Indexer<HttpReader> {
@@ -116,6 +123,9 @@ impl<R: ChainReader> Indexer<R> {
             range_failures: 0,
             violations: 0,
             node: (0, 0),
+            gate: gate::GateKeeper::default(),
+            still: 0,
+            newest: 0,
         })
     }
 
@@ -123,7 +133,10 @@ impl<R: ChainReader> Indexer<R> {
     pub async fn step(&mut self, lease: &Lease) -> Result<Step, IndexError> {
         let at = self.endpoints.pick();
         let node = Arc::clone(&self.endpoints.at(at).reader);
-        let result = self.step_at(at, &node, lease).await;
+        let mut result = self.step_at(at, &node, lease).await;
+        if result.is_ok() {
+            result = self.keep_gate(at, lease).await.and(result);
+        }
         match &result {
             Ok(_) => {
                 self.endpoints.praise(at);
@@ -146,13 +159,11 @@ impl<R: ChainReader> Indexer<R> {
         let finalized = self.finalized(at, node, &head).await?;
         let final_told = finalized.as_ref().map_or(0, |block| block.number);
         self.node = (head.number, final_told);
-        if self.has_regressed(at, head.number, final_told) {
-            let detail = format!("finalized block {final_told} with head {} was higher before", head.number);
-            return Err(self.halt(lease, &cursor, HaltReason::FinalizedRegressed, detail).await);
-        }
+        self.newest = self.newest.max(head.timestamp);
         if head.number <= cursor.head_number {
             return self.compare_head(node, at, lease, &cursor, &head).await;
         }
+        self.still = 0;
         let finalized = self.agreed_on(at, finalized).await;
         let keep_off = self.config.finality_margin.max(self.config.range_margin);
         let range_end = finalized.as_ref().map_or(0, |block| block.number.saturating_sub(keep_off));
@@ -225,19 +236,6 @@ impl<R: ChainReader> Indexer<R> {
         };
         let number = head.number.saturating_sub(depth);
         Ok(node.block(BlockId::number(number)).await?)
-    }
-
-    /// Whether the endpoint has taken back its finalized block, said so often that it is no machine that lags.
-    fn has_regressed(&mut self, at: usize, head: u64, finalized: u64) -> bool {
-        let endpoint = self.endpoints.at_mut(at);
-        let (head_before, final_before) = endpoint.told;
-        if finalized >= final_before {
-            endpoint.told = (head.max(head_before), finalized);
-            endpoint.regressions = 0;
-        } else if head >= head_before && finalized > 0 {
-            endpoint.regressions += 1;
-        }
-        endpoint.regressions >= SURE_AFTER
     }
 
     /// The finalized block once another endpoint has the same one under its number; alone, an endpoint is believed.
@@ -348,9 +346,7 @@ impl<R: ChainReader> Indexer<R> {
         lease.guard(&mut tx).await?;
         store::record_blocks(&mut tx, cursor, &to, blocks, logs).await?;
         let told = store::emit_facts(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
-        if !told.facts.is_empty() {
-            store::complete_commands(&mut tx, chain_id).await?;
-        }
+        store::complete_commands(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
         if to.head_number / PRUNE_EVERY > cursor.head_number / PRUNE_EVERY {
             let below = to.final_number.saturating_sub(KEEP_BLOCKS);
             store::prune_blocks(&mut tx, chain_id, below).await?;
@@ -373,7 +369,7 @@ impl<R: ChainReader> Indexer<R> {
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         let late = store::emit_late_facts(&mut tx, chain_id).await?;
-        store::complete_commands(&mut tx, chain_id).await?;
+        store::complete_late_commands(&mut tx, chain_id, None).await?;
         tx.commit().await?;
         self.late_facts_given = true;
         if !late.is_empty() {

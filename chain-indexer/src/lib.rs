@@ -14,8 +14,8 @@
 //! - [`run_relayers`], with an account for each [`KeySource`] that the chain's config names;
 //! - [`run_reconciler`], every minute or so.
 //!
-//! Reading order: [`contracts`], [`deploy`], [`config`], [`relayer`], [`indexer`], [`reconcile`](mod@reconcile),
-//! [`permits`], [`prices`], then the means: [`rpc`], [`signing`].
+//! Reading order: [`contracts`], [`deploy`], [`config`], [`gate`], [`relayer`], [`indexer`], [`reconcile`](mod@reconcile),
+//! [`wallets`], [`prices`], then the means: [`rpc`], [`signing`].
 
 pub mod anchors;
 #[cfg(feature = "anvil")]
@@ -24,9 +24,10 @@ pub mod config;
 pub mod contracts;
 pub mod deploy;
 mod duty;
+pub mod gate;
 pub mod indexer;
 pub mod keys;
-pub mod permits;
+pub mod orders;
 mod pool;
 pub mod prices;
 pub mod reader;
@@ -37,11 +38,12 @@ pub mod signing;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod wake;
+pub mod wallets;
 
-pub use config::ChainConfig;
+pub use config::{ChainConfig, FeePolicy};
 pub use indexer::run_indexer;
 pub use keys::KeySource;
-pub use permits::ChainPermitNonces;
 pub use prices::ChainPrices;
 pub use reconcile::{reconcile, run_reconciler};
 pub use relayer::{run_relayer, run_relayers};
+pub use wallets::ChainWallets;

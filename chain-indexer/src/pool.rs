@@ -18,13 +18,9 @@ pub(crate) struct Endpoint<R> {
     pub(crate) reader: Arc<R>,
     /// Whether it was asked which chain it is on.
     pub(crate) chain_checked: bool,
-    /// The newest head and finalized block it has told of.
-    pub(crate) told: (u64, u64),
     /// Whether it has ever told a finalized block, and how often it has not before.
     pub(crate) knows_finalized: bool,
     pub(crate) tagless: u32,
-    /// How often in a row its finalized block was lower than before though its head was not.
-    pub(crate) regressions: u32,
     pub(crate) length: RangeLength,
     out_until: u64,
     strikes: u32,
@@ -46,10 +42,8 @@ impl<R> Pool<R> {
             .map(|reader| Endpoint {
                 reader: Arc::new(reader),
                 chain_checked: false,
-                told: (0, 0),
                 knows_finalized: false,
                 tagless: 0,
-                regressions: 0,
                 length: RangeLength::unknown(),
                 out_until: 0,
                 strikes: 0,
@@ -111,6 +105,11 @@ impl<R> Pool<R> {
     /// The endpoint is behind: another one may know more.
     pub(crate) fn rotate(&mut self) {
         self.pinned = (self.pinned + 1) % self.endpoints.len();
+    }
+
+    /// This endpoint knows more than the others.
+    pub(crate) const fn pin(&mut self, at: usize) {
+        self.pinned = at;
     }
 }
 

@@ -6,8 +6,9 @@
 mod contracts;
 
 use crate::config::ChainConfig;
+use crate::contracts::settler::Orders::Order;
 use crate::duty::Duty;
-use crate::rpc;
+use crate::{orders, rpc};
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
 use alloy::providers::DynProvider;
@@ -18,7 +19,7 @@ use dvp_core::store::chain::{self as chain_store, Cursor};
 use dvp_core::store::reconcile::{self as store, NewRun, Scope};
 use dvp_core::store::{PgConnection, PgPool, StoreError};
 use dvp_domain::reconcile::{self as rules, Break, Contracts, Moment, Patience, Subject};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -252,14 +253,15 @@ impl<'a> Comparison<'a> {
             let Some(last) = page.last() else { break };
             after.clone_from(last);
             let ids: Vec<B256> = page.iter().map(|id| B256::from_slice(id)).collect();
-            for (id, contracts) in ids.iter().zip(at.read(&ids).await?) {
+            let told = told(self.conn, &self.scope, &ids).await?;
+            for (id, contracts) in ids.iter().zip(at.read(&ids, &told).await?) {
                 self.open.insert(id.to_string(), contracts);
             }
         }
         let mut owed: BTreeMap<&str, u128> = BTreeMap::new();
-        for slot in self.open.values() {
-            let total = owed.entry(&slot.token).or_default();
-            *total = total.saturating_add(slot.amount.get());
+        for held in self.open.values().filter_map(|contracts| contracts.lock.as_ref()) {
+            let total = owed.entry(&held.token).or_default();
+            *total = total.saturating_add(held.amount.get());
         }
         for (token, open) in owed {
             let held = at.escrow_balance(token).await?;
@@ -316,7 +318,8 @@ impl<'a> Comparison<'a> {
             .collect();
         let ids: Vec<B256> =
             wanted.iter().map(|&index| page[index].entity.parse().unwrap_or_default()).collect();
-        for (index, contracts) in wanted.into_iter().zip(at.read(&ids).await?) {
+        let told = told(self.conn, &self.scope, &ids).await?;
+        for (index, contracts) in wanted.into_iter().zip(at.read(&ids, &told).await?) {
             page[index].contracts = Some(contracts);
         }
         Ok(())
@@ -347,6 +350,18 @@ async fn final_block(
     let &(number, ours) = known.first().ok_or(ReconcileError::NothingFinal)?;
     let block = rpc::block(provider, BlockId::number(number)).await?.ok_or(RpcError::NullResp)?;
     Ok((block, ours))
+}
+
+/// The terms that events told of these ids. The escrow keeps only a hash of them.
+async fn told(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    ids: &[B256],
+) -> Result<HashMap<B256, Order>, ReconcileError> {
+    let ids: Vec<Vec<u8>> = ids.iter().map(|id| id.to_vec()).collect();
+    let facts = store::list_lock_facts(conn, scope, &ids).await?;
+    let told = facts.iter().filter_map(|(id, fact)| Some((B256::from_slice(id), orders::told(fact)?)));
+    Ok(told.collect())
 }
 
 async fn keep(pool: &PgPool, run: &NewRun) -> Result<i64, ReconcileError> {

@@ -1,57 +1,61 @@
-//! Carries out the engine's commands: one transaction each, however often the process or the node dies.
+//! Carries out the engine's commands: several in one transaction where they wait together, each exactly once, however
+//! often the process or the node dies.
 //!
-//! A command is looked at (`action`) at one block: is its goal reached, and if not, would its transaction
-//! succeed? If it would, a nonce is taken and the signed bytes are committed; only then are they sent, and sent
-//! again until they are in a block. A command is done when the indexer has seen its event, not when we have a
-//! receipt.
+//! Commands are taken by their kinds' deadlines (`plan`) and simulated together at one block (`work`). Those that would
+//! be carried out are signed as one transaction with a nonce, and the bytes are committed; only then are they sent,
+//! and sent again until they are in a block (`slots`). A command that would be refused is looked at alone (`look`,
+//! `outlook`). It is done when the indexer has seen its event, not when we have a receipt; one whose transaction left
+//! it out is open again.
 //!
 //! Invariants:
 //! - bytes are committed before they are sent, so after a crash the same transaction is sent, not a second one;
+//! - a command is in one live transaction at most;
 //! - a transaction that cannot be found is not a failed one: nothing is given up for want of an answer;
-//! - a command fails only when a call at a confirmed block says that it can never succeed while its goal is not
-//!   reached at that block;
-//! - a block that is taken back makes its transactions open again, and their same bytes are sent again.
+//! - a command fails only when the contracts' state at a confirmed block says that it can never succeed and its goal is
+//!   not reached at that block; what is refused for any other reason is tried again, and operators are told;
+//! - a block that is taken back makes its transactions open again: their same bytes are sent again, but for commands
+//!   that were given up or are in another transaction by then, which are taken out first.
 
 mod action;
+mod batch;
+mod drain;
+mod fees;
+mod look;
+mod outlook;
+mod plan;
 mod slots;
+mod work;
 
 use crate::config::ChainConfig;
-use crate::contracts::{anchor::ReceiptAnchor, payouts::Payouts, settler::IntentSettler};
 use crate::duty::{Backoff, Duty};
-use crate::rpc::{self, BlockHead, Simulated};
-use crate::signing::{self, Account, Fees, Unsigned};
-use action::{Action, IntentState, Outlook};
-use alloy::eips::BlockId;
-use alloy::primitives::{B256, TxKind};
+use crate::rpc::{self, BlockHead};
+use crate::signing::Account;
+use alloy::eips::{BlockId, BlockNumberOrTag};
+use alloy::primitives::B256;
 use alloy::providers::{DynProvider, Provider};
 use alloy::signers::Signer;
-use alloy::transports::{RpcError, TransportError};
-use dvp_core::chain::{ChainCommand, ChainFact};
-use dvp_core::store::chain::{self as store, CommandRow, NewAttempt};
+use alloy::transports::TransportError;
+use dvp_core::store::chain as store;
 use dvp_core::store::lease::Lease;
 use dvp_core::store::{PgPool, StoreError};
+use fees::Market;
+use metrics::gauge;
 use sqlx::postgres::PgListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
-/// Transactions of one account that nodes keep for sure.
-const WINDOW: u64 = 16;
-/// Commands looked at in one turn.
-const LOOK_AT: i64 = 32;
 /// A command that has to wait for another is looked at again after so long.
-const WAIT_MS: i64 = 250;
 const WAIT: Duration = Duration::from_millis(250);
-/// A command whose goal is reached waits for the indexer.
-const REACHED_MS: i64 = 1_000;
-const BLOCKED_MS: i64 = 10_000;
-/// A command that its own lane has not signed after so long is any lane's.
-const LEFT_LYING_MS: i64 = 3_000;
 const BALANCE_EVERY: Duration = Duration::from_secs(30);
+const FIGURES_EVERY: Duration = Duration::from_secs(10);
 /// Without news we look at least so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// An endpoint without a new block for so long is left for another one.
+const STALE_AFTER: Duration = Duration::from_secs(60);
+/// Blocks that the market's tip is taken from.
+const HISTORY_BLOCKS: u64 = 10;
 
 /// Why the relayer does not go on for now.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +72,8 @@ pub enum RelayError {
     WrongChain { expected: u64, found: u64 },
     #[error("the settler is in state {0}, which we do not know")]
     UnknownState(u8),
+    #[error("no endpoint is configured")]
+    NoEndpoint,
 }
 
 impl From<sqlx::Error> for RelayError {
@@ -86,7 +92,7 @@ pub async fn run_relayer(
     run_relayers(pool, config, vec![Arc::new(signer)], shutdown).await
 }
 
-/// The same with several accounts, which share the commands: more transactions under way than nodes keep for one.
+/// The same with several accounts, which divide the commands: more transactions under way than nodes keep for one.
 /// Any one of them does them all when the others are gone.
 pub async fn run_relayers(
     pool: PgPool,
@@ -94,10 +100,9 @@ pub async fn run_relayers(
     accounts: Vec<Account>,
     shutdown: CancellationToken,
 ) -> Result<(), RelayError> {
-    let lanes = i64::try_from(accounts.len()).unwrap_or(i64::MAX).max(1);
     let mut running = Vec::with_capacity(accounts.len());
-    for (lane, account) in (0_i64..).zip(accounts) {
-        let relayer = Relayer::in_lane(pool.clone(), config.clone(), account, (lane, lanes))?;
+    for account in accounts {
+        let relayer = Relayer::of(pool.clone(), config.clone(), account)?;
         running.push(run_lane(pool.clone(), relayer, shutdown.clone()));
     }
     futures_util::future::try_join_all(running).await?;
@@ -105,6 +110,7 @@ pub async fn run_relayers(
 }
 
 async fn run_lane(pool: PgPool, mut relayer: Relayer, shutdown: CancellationToken) -> Result<(), RelayError> {
+    // Its form is known to `list_retired`.
     let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.signer.address());
     while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
         relayer.follow(&mut duty, &shutdown).await;
@@ -113,16 +119,27 @@ async fn run_lane(pool: PgPool, mut relayer: Relayer, shutdown: CancellationToke
     Ok(())
 }
 
+/// A node, and whether it was asked which chain it is on.
+struct Endpoint {
+    provider: DynProvider,
+    chain_checked: bool,
+}
+
 /// One account of one chain.
 pub struct Relayer {
     pool: PgPool,
-    provider: DynProvider,
+    /// Never empty.
+    endpoints: Vec<Endpoint>,
+    /// The one that is asked.
+    at: usize,
     config: ChainConfig,
     signer: Account,
-    /// Which lane this is, of how many.
-    lane: (i64, i64),
     balance_checked: Option<Instant>,
-    chain_checked: bool,
+    figures_told: Option<Instant>,
+    /// The highest block that was told, and when it was new.
+    newest: (u64, Instant),
+    /// The account cannot pay for gas: the others do its work.
+    penniless: AtomicBool,
     /// Some command waits for something that no notification tells of.
     waiting: AtomicBool,
 }
@@ -134,27 +151,43 @@ impl Relayer {
         config: ChainConfig,
         signer: impl Signer + Send + Sync + 'static,
     ) -> Result<Self, RelayError> {
-        Self::in_lane(pool, config, Arc::new(signer), (0, 1))
+        Self::of(pool, config, Arc::new(signer))
     }
 
-    fn in_lane(
+    fn of(pool: PgPool, config: ChainConfig, signer: Account) -> Result<Self, RelayError> {
+        let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
+        let providers = urls.map(|url| rpc::connect(url)).collect::<Result<Vec<_>, _>>()?;
+        Self::over(pool, config, providers, signer)
+    }
+
+    /// Over connections that are there.
+    pub fn over(
         pool: PgPool,
         config: ChainConfig,
+        providers: Vec<DynProvider>,
         signer: Account,
-        lane: (i64, i64),
     ) -> Result<Self, RelayError> {
-        let provider = rpc::connect(&config.rpc_url)?;
-        let waiting = AtomicBool::new(false);
+        let endpoints: Vec<Endpoint> =
+            providers.into_iter().map(|provider| Endpoint { provider, chain_checked: false }).collect();
+        if endpoints.is_empty() {
+            return Err(RelayError::NoEndpoint);
+        }
         Ok(Self {
             pool,
-            provider,
+            endpoints,
+            at: 0,
             config,
             signer,
-            lane,
             balance_checked: None,
-            chain_checked: false,
-            waiting,
+            figures_told: None,
+            newest: (0, Instant::now()),
+            penniless: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
         })
+    }
+
+    fn provider(&self) -> &DynProvider {
+        &self.endpoints[self.at].provider
     }
 
     async fn follow(&mut self, duty: &mut Duty, shutdown: &CancellationToken) {
@@ -173,6 +206,9 @@ impl Relayer {
                 }
                 Err(error) => {
                     tracing::error!(chain = self.config.name, %error, "the relayer holds");
+                    if matches!(error, RelayError::Rpc(_) | RelayError::WrongChain { .. }) {
+                        self.take_next_endpoint();
+                    }
                     seen = None;
                     tokio::select! {
                         () = shutdown.cancelled() => {}
@@ -187,6 +223,10 @@ impl Relayer {
                 () = woken(&mut listener) => seen = None,
             }
         }
+    }
+
+    fn take_next_endpoint(&mut self) {
+        self.at = (self.at + 1) % self.endpoints.len();
     }
 
     async fn listen(&self) -> Option<PgListener> {
@@ -205,7 +245,8 @@ impl Relayer {
         if !duty.keep(&self.pool).await? {
             return Ok(false);
         }
-        let head = rpc::head(&self.provider).await?;
+        let head = rpc::head(self.provider()).await?;
+        self.note_head(&head);
         let every = if self.waiting.load(Ordering::Relaxed) { WAIT } else { LOOK_EVERY };
         let old = seen.is_some_and(|(hash, at)| hash == head.hash && at.elapsed() < every);
         if !old {
@@ -215,22 +256,52 @@ impl Relayer {
         Ok(true)
     }
 
+    /// An endpoint that stands still is left for the next turn's.
+    fn note_head(&mut self, head: &BlockHead) {
+        if head.number > self.newest.0 {
+            self.newest = (head.number, Instant::now());
+        } else if self.endpoints.len() > 1 && self.newest.1.elapsed() > STALE_AFTER {
+            let (chain, block) = (&self.config.name, head.number);
+            tracing::warn!(chain, block, "no new block for a minute: the relayer asks another endpoint");
+            self.newest.1 = Instant::now();
+            self.take_next_endpoint();
+        }
+    }
+
     /// Completes, signs and sends whatever there is to.
     pub async fn turn(&mut self, lease: &Lease) -> Result<(), RelayError> {
-        let head = rpc::head(&self.provider).await?;
+        let head = rpc::head(self.provider()).await?;
         self.turn_at(lease, &head).await
     }
 
     async fn turn_at(&mut self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
         self.check_chain().await?;
+        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
         let mut conn = self.pool.acquire().await?;
-        store::complete_commands(&mut conn, self.config.chain_id).await?;
-        store::finalize_slots(&mut conn, self.config.chain_id).await?;
+        store::finalize_slots(&mut conn, chain_id).await?;
+        let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
         drop(conn);
+        if left_out > 0 {
+            tracing::warn!(%signer, left_out, "batches left commands out: they are looked at alone");
+        }
         self.check_balance(head).await?;
-        self.sign_ready(lease, head).await?;
-        self.fill_gap(lease, head).await?;
-        self.send_open(lease, head).await
+        let market = self.market(head).await?;
+        self.fill_gap(lease, head, market).await?;
+        self.send_open(lease, head, market).await?;
+        self.sign_and_send(lease, head, market).await?;
+        self.drain_retired().await?;
+        self.tell_figures().await
+    }
+
+    /// What the newest blocks took; by the head alone when the node has no history.
+    async fn market(&self, head: &BlockHead) -> Result<Market, RelayError> {
+        let newest = BlockNumberOrTag::Latest;
+        let history = self.provider().get_fee_history(HISTORY_BLOCKS, newest, &[50.0]).await;
+        match history {
+            Ok(history) => Ok(Market::of(Some(&history), head.base_fee)),
+            Err(error) if error.is_error_resp() => Ok(Market::of(None, head.base_fee)),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Says so before the account cannot pay for gas any more.
@@ -239,7 +310,7 @@ impl Relayer {
             return Ok(());
         }
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
-        let balance = self.provider.get_balance(signer).block_id(BlockId::hash(head.hash)).await?;
+        let balance = self.provider().get_balance(signer).block_id(BlockId::hash(head.hash)).await?;
         let balance = u128::try_from(balance).unwrap_or(u128::MAX);
         let low = balance < self.config.balance_low_wei;
         let mut conn = self.pool.acquire().await?;
@@ -247,216 +318,46 @@ impl Relayer {
             let limit = self.config.balance_low_wei;
             tracing::error!(%signer, balance, limit, "a relayer's account is running out of funds for gas");
         }
+        self.penniless.store(balance == 0, Ordering::Relaxed);
         self.balance_checked = Some(Instant::now());
         Ok(())
     }
 
     async fn check_chain(&mut self) -> Result<(), RelayError> {
-        if !self.chain_checked {
-            let (expected, found) = (self.config.chain_id, self.provider.get_chain_id().await?);
+        if !self.endpoints[self.at].chain_checked {
+            let (expected, found) = (self.config.chain_id, self.provider().get_chain_id().await?);
             if found != expected {
                 return Err(RelayError::WrongChain { expected, found });
             }
-            self.chain_checked = true;
+            self.endpoints[self.at].chain_checked = true;
         }
         Ok(())
     }
 
-    /// Takes nonces for the commands whose time has come and commits their signed bytes. Nothing is sent here.
-    pub async fn sign_ready(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
-        self.waiting.store(false, Ordering::Relaxed);
-        let mut conn = self.pool.acquire().await?;
-        let open = store::count_in_flight(&mut conn, chain_id, signer).await?;
-        let ready = store::list_ready_commands(&mut conn, chain_id, LOOK_AT).await?;
-        drop(conn);
-        if ready.is_empty() || open >= WINDOW {
+    /// What waits, for whoever watches the service.
+    async fn tell_figures(&mut self) -> Result<(), RelayError> {
+        if self.figures_told.is_some_and(|at| at.elapsed() < FIGURES_EVERY) {
             return Ok(());
         }
-        let mut room = WINDOW - open;
-        let mined = rpc::mined_nonce(&self.provider, signer, BlockId::hash(head.hash)).await?;
-        for row in &ready {
-            if room == 0 {
-                break;
-            }
-            if !self.is_ours(row) {
-                continue;
-            }
-            let span = tracing::info_span!("relay", intent_id = row.intent_id, reference = row.reference);
-            let signed = self.consider(lease, row, head, mined).instrument(span).await?;
-            room -= u64::from(signed);
-        }
-        Ok(())
-    }
-
-    /// Each lane has its share; what its lane has left lying is everybody's.
-    const fn is_ours(&self, row: &CommandRow) -> bool {
-        let (lane, lanes) = self.lane;
-        row.id.rem_euclid(lanes) == lane || row.age_ms > LEFT_LYING_MS
-    }
-
-    /// Looks at one command and does what follows; `true` when it was signed.
-    async fn consider(
-        &self,
-        lease: &Lease,
-        row: &CommandRow,
-        head: &BlockHead,
-        mined: u64,
-    ) -> Result<bool, RelayError> {
-        let command: ChainCommand = match serde_json::from_value(row.payload.clone()) {
-            Ok(command) => command,
-            Err(error) => {
-                tracing::error!(command = row.id, kind = row.kind, %error, "a command that cannot be read");
-                self.defer(row, BLOCKED_MS).await?;
-                return Ok(false);
-            }
-        };
-        let action = match action::action(&self.config.deployment, &command) {
-            Ok(action) => action,
-            Err(error) => {
-                self.fail(lease, row, action::rejected(&command), error.to_string()).await?;
-                return Ok(false);
-            }
-        };
-        match self.outlook(row.entity, &command, &action, head).await? {
-            Outlook::Possible => {
-                return self.sign(lease, row, &action, head, mined).await;
-            }
-            Outlook::Reached => self.defer(row, REACHED_MS).await?,
-            Outlook::NotYet(reason) => {
-                tracing::debug!(kind = row.kind, reason, "not yet");
-                self.waiting.store(true, Ordering::Relaxed);
-                self.defer(row, WAIT_MS).await?;
-            }
-            Outlook::Blocked(reason) => {
-                tracing::error!(kind = row.kind, reason, "an operator must put this right");
-                self.defer(row, BLOCKED_MS).await?;
-            }
-            Outlook::Never { code, message } => self.fail(lease, row, code, message).await?,
-        }
-        Ok(false)
-    }
-
-    /// What the newest block says; a last word must hold at the confirmation depth too.
-    async fn outlook(
-        &self,
-        entity: B256,
-        command: &ChainCommand,
-        action: &Action,
-        head: &BlockHead,
-    ) -> Result<Outlook, RelayError> {
-        let now = self.outlook_at(entity, command, action, BlockId::hash(head.hash)).await?;
-        if !matches!(now, Outlook::Never { .. }) || self.config.confirmations <= 1 {
-            return Ok(now);
-        }
-        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations));
-        match self.outlook_at(entity, command, action, deep).await? {
-            Outlook::Never { .. } => Ok(now),
-            Outlook::Reached | Outlook::Possible | Outlook::NotYet(_) | Outlook::Blocked(_) => {
-                Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned()))
-            }
-        }
-    }
-
-    async fn outlook_at(
-        &self,
-        entity: B256,
-        command: &ChainCommand,
-        action: &Action,
-        at: BlockId,
-    ) -> Result<Outlook, RelayError> {
-        let (provider, to) = (&self.provider, action.to);
-        let by_state = match command {
-            ChainCommand::Anchor { .. } => {
-                let submitter = self.signer.address();
-                let call = ReceiptAnchor::anchorsCall { contentHash: entity, submitter };
-                action::once_outlook(rpc::view(provider, to, &call, at).await?)
-            }
-            ChainCommand::Transfer(_) => {
-                let call = Payouts::paidAtCall { id: entity };
-                action::once_outlook(rpc::view(provider, to, &call, at).await?)
-            }
-            ChainCommand::Create(_) | ChainCommand::Fill { .. } | ChainCommand::Settle { .. } => {
-                let call = IntentSettler::stateOfCall { intentId: entity };
-                let state = rpc::view(provider, to, &call, at).await?;
-                let state = IntentState::from_contract(state).ok_or(RelayError::UnknownState(state))?;
-                action::settler_outlook(command, state)
-            }
-        };
-        if by_state != Outlook::Possible {
-            return Ok(by_state);
-        }
-        let from = self.signer.address();
-        match rpc::simulate(provider, from, to, action.input.clone(), action.gas_limit, at).await {
-            Ok(Simulated::Succeeds) => Ok(Outlook::Possible),
-            Ok(Simulated::Reverts { data, message }) => Ok(action::judge(command, &data, &message)),
-            // The node answered and did not like this one call: the others need not wait for it.
-            Err(RpcError::ErrorResp(payload)) => Ok(Outlook::Blocked(payload.to_string())),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn defer(&self, row: &CommandRow, delay_ms: i64) -> Result<(), RelayError> {
         let mut conn = self.pool.acquire().await?;
-        Ok(store::defer_command(&mut conn, row.id, delay_ms).await?)
-    }
-
-    async fn fail(
-        &self,
-        lease: &Lease,
-        row: &CommandRow,
-        code: &str,
-        message: String,
-    ) -> Result<(), RelayError> {
-        tracing::warn!(kind = row.kind, code, message, "the command cannot succeed any more");
-        let fact = ChainFact::CommandFailed { command: row.kind.clone(), code: code.to_owned(), message };
-        let mut tx = self.pool.begin().await?;
-        lease.guard(&mut tx).await?;
-        store::fail_command(&mut tx, self.config.chain_id, row, &fact).await?;
-        tx.commit().await?;
+        let rows = store::count_waiting(&mut conn, self.config.chain_id).await?;
+        drop(conn);
+        for kind in plan::Kind::ORDER {
+            let row = rows.iter().find(|row| row.kind == kind.name());
+            let labels = [("chain", self.config.name.clone()), ("kind", kind.name().to_owned())];
+            let (waiting, troubled, oldest) =
+                row.map_or((0, 0, 0), |row| (row.waiting, row.troubled, row.oldest_seconds));
+            gauge!("dvp_chain_commands_waiting", &labels).set(figure(waiting));
+            gauge!("dvp_chain_commands_troubled", &labels).set(figure(troubled));
+            gauge!("dvp_chain_command_oldest_seconds", &labels).set(figure(oldest));
+        }
+        self.figures_told = Some(Instant::now());
         Ok(())
     }
+}
 
-    /// `false`: another lane was faster.
-    async fn sign(
-        &self,
-        lease: &Lease,
-        row: &CommandRow,
-        action: &Action,
-        head: &BlockHead,
-        mined: u64,
-    ) -> Result<bool, RelayError> {
-        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
-        let fees = Fees::for_base_fee(head.base_fee);
-        let mut tx = self.pool.begin().await?;
-        lease.guard(&mut tx).await?;
-        if !store::claim_command(&mut tx, row.id).await? {
-            return Ok(false);
-        }
-        let nonce = store::reserve_nonce(&mut tx, chain_id, signer, mined).await?;
-        let unsigned = Unsigned {
-            chain_id,
-            nonce,
-            to: TxKind::Call(action.to),
-            input: action.input.clone(),
-            gas_limit: action.gas_limit,
-            fees,
-        };
-        let signed = signing::sign_by(&self.signer, unsigned).await?;
-        store::insert_slot(&mut tx, chain_id, signer, nonce, row.id).await?;
-        let attempt = NewAttempt {
-            nonce,
-            attempt: 0,
-            hash: signed.hash,
-            raw: signed.raw,
-            max_fee: fees.max_fee,
-            priority_fee: fees.priority_fee,
-        };
-        store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
-        tx.commit().await?;
-        tracing::info!(kind = row.kind, nonce, tx = %attempt.hash, "signed and kept");
-        Ok(true)
-    }
+fn figure(count: i64) -> f64 {
+    f64::from(i32::try_from(count).unwrap_or(i32::MAX))
 }
 
 /// Returns when a command was announced; never when nobody listens.

@@ -40,6 +40,8 @@ pub struct BlockHead {
     /// Unix seconds.
     pub timestamp: u64,
     pub base_fee: u64,
+    /// What all transactions of a block may use.
+    pub gas_limit: u64,
     /// Present when the header hashes to its own hash: only then is it evidence.
     pub proven: Option<Commitments>,
 }
@@ -63,6 +65,7 @@ impl From<Block> for BlockHead {
             parent: inner.parent_hash,
             timestamp: inner.timestamp,
             base_fee: inner.base_fee_per_gas.unwrap_or_default(),
+            gas_limit: inner.gas_limit,
             proven: proven.then_some(commitments),
         }
     }
@@ -93,15 +96,13 @@ pub async fn view<C: SolCall>(
 /// What a transaction would do at a block.
 #[derive(Debug, Clone)]
 pub enum Simulated {
-    Succeeds,
+    /// What the call returns.
+    Succeeds(Bytes),
     /// The revert data, empty when the contract gave none.
-    Reverts {
-        data: Bytes,
-        message: String,
-    },
+    Reverts { data: Bytes, message: String },
 }
 
-/// `eth_call` of a transaction as it would be sent, gas limit included.
+/// `eth_call` of a transaction with at most so much gas.
 pub async fn simulate(
     provider: &DynProvider,
     from: Address,
@@ -113,12 +114,34 @@ pub async fn simulate(
     let request =
         TransactionRequest::default().with_from(from).with_to(to).with_input(input).with_gas_limit(gas);
     match provider.call(request).block(at).await {
-        Ok(_) => Ok(Simulated::Succeeds),
-        Err(RpcError::ErrorResp(payload)) if payload.code == 3 || payload.message.contains("revert") => {
-            let data = payload.as_revert_data().unwrap_or_default();
-            Ok(Simulated::Reverts { data, message: payload.message.to_string() })
+        Ok(answer) => Ok(Simulated::Succeeds(answer)),
+        Err(error) => reverted(error).map(|(data, message)| Simulated::Reverts { data, message }),
+    }
+}
+
+/// The gas that a transaction needs at the newest block, or how it reverts with at most so much.
+pub async fn estimate(
+    provider: &DynProvider,
+    from: Address,
+    to: Address,
+    input: Bytes,
+    gas: u64,
+) -> Result<Result<u64, Bytes>, TransportError> {
+    let request =
+        TransactionRequest::default().with_from(from).with_to(to).with_input(input).with_gas_limit(gas);
+    match provider.estimate_gas(request).block(BlockId::latest()).await {
+        Ok(needed) => Ok(Ok(needed)),
+        Err(error) => reverted(error).map(|(data, _)| Err(data)),
+    }
+}
+
+/// The data and the message of a revert; any other error as it is.
+fn reverted(error: TransportError) -> Result<(Bytes, String), TransportError> {
+    match error {
+        RpcError::ErrorResp(payload) if payload.code == 3 || payload.message.contains("revert") => {
+            Ok((payload.as_revert_data().unwrap_or_default(), payload.message.to_string()))
         }
-        Err(error) => Err(error),
+        error => Err(error),
     }
 }
 

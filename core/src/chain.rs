@@ -4,6 +4,9 @@
 //! follows from and the relayer carries out; a [`ChainFact`] is a row that the indexer commits together with its
 //! cursor, once the block is at the confirmation depth, and the settlement workflow consumes.
 
+pub mod expected;
+
+use dvp_domain::permit::PermitDefect;
 use serde::{Deserialize, Serialize};
 
 /// 32 bytes as `0x` and 64 lowercase hex digits, the form in which ids and hashes travel between the two.
@@ -15,14 +18,44 @@ pub type Hex32 = String;
 pub enum ChainCommand {
     /// `IntentSettler.create`: pulls the maker's funds with the permit and locks them in the escrow.
     Create(Box<CreateCommand>),
-    /// `IntentSettler.fill`: records the payout's reference.
+    /// `IntentSettler.fill`: commits the locked funds to the payout. The terms it needs are those of the entity's
+    /// `Create`.
     Fill { entity: Hex32, payout_ref: Hex32 },
-    /// `IntentSettler.settle`: reveals the preimage and releases the funds to the solver.
+    /// `IntentSettler.settle`: reveals the preimage and releases the funds to the solver. The terms likewise.
     Settle { entity: Hex32, preimage: Hex32 },
     /// `ReceiptAnchor.anchor`.
     Anchor { content_hash: Hex32 },
-    /// `Payouts.pay`: moves a solver's tokens to the recipient, once per entity.
+    /// Moves a solver's tokens to the recipient, once per entity: `Payouts.pay`, or `IntentSettler.deliver` when the
+    /// entity's `Create` has an output, which releases the locked funds in the same transaction.
     Transfer(Box<TransferCommand>),
+    /// `IntentSettler.swap`: pulls the maker's input and delivers the solver's output in one transaction. It is done
+    /// when `Settled` is seen.
+    Swap(Box<SwapCommand>),
+    /// `IntentSettler.cancel` by a relayer: gives back a lock that is not filled. The terms it needs are those of the
+    /// entity's `Create`. It is done when the funds are back with the maker, whoever returned them.
+    Cancel { entity: Hex32 },
+    /// `IntentSettler.returnFilled`: gives back a filled lock. `deadline` (Unix seconds) and two operators' EIP-712
+    /// signatures over `ReturnFunds(intentId, deadline)`, 65 bytes each as hex with `0x`, in any order.
+    ReturnFilled { entity: Hex32, deadline: u64, signatures: [String; 2] },
+    /// `Escrow.refund`: gives back a lock whose timelock is over, filled or not. The terms likewise.
+    Refund { entity: Hex32 },
+}
+
+impl ChainCommand {
+    /// Whether an order may ask for it anew after it failed: a lock that was taken back by a reorganization and came
+    /// again is given back again, and operators sign again when their signatures ran out.
+    pub const fn may_be_asked_again(&self) -> bool {
+        match self {
+            Self::Cancel { .. } | Self::ReturnFilled { .. } => true,
+            Self::Create(_)
+            | Self::Swap(_)
+            | Self::Fill { .. }
+            | Self::Settle { .. }
+            | Self::Anchor { .. }
+            | Self::Transfer(_)
+            | Self::Refund { .. } => false,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,15 +68,47 @@ pub struct CreateCommand {
     pub token: String,
     /// Token units, a decimal integer.
     pub amount: String,
-    /// Unix seconds; from then on anyone may cancel an unfilled settlement.
+    /// Unix seconds, the last at which the funds may be locked.
+    pub lock_by: u64,
+    /// Unix seconds; it is filled strictly before, and from then on anyone may cancel it if it is not.
     pub fill_deadline: u64,
     /// Unix seconds; release strictly before, refund at or after.
     pub timelock: u64,
-    /// SHA-256 of the preimage.
+    /// SHA-256 of the preimage. Not used with an output: then the delivery releases the funds, and nothing else.
     pub hashlock: Hex32,
     /// SHA-256 of the canonical terms.
     pub terms: Hex32,
+    /// What is delivered on the same chain, if the output is a token of it.
+    pub output: Option<OutputArgs>,
     pub permit: PermitArgs,
+}
+
+/// A token for a token on the same chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapCommand {
+    /// The settlement's id on the chain (`intentId` of the contract).
+    pub entity: Hex32,
+    pub maker: String,
+    /// The solver's wallet: receives the input and pays the output; on the contract's allow-list.
+    pub solver: String,
+    pub token: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
+    /// Unix seconds, the last at which it may happen.
+    pub lock_by: u64,
+    /// SHA-256 of the canonical terms.
+    pub terms: Hex32,
+    pub output: OutputArgs,
+    pub permit: PermitArgs,
+}
+
+/// The output to which a lock is bound.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputArgs {
+    pub token: String,
+    pub receiver: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
 }
 
 /// A payout in tokens.
@@ -57,6 +122,8 @@ pub struct TransferCommand {
     pub token: String,
     /// Token units, a decimal integer.
     pub amount: String,
+    /// Unix seconds, the last at which it may be paid.
+    pub not_after: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +144,8 @@ pub enum ChainFact {
     Created {
         timelock: u64,
         amount: String,
+        /// The other terms that the escrow has committed to.
+        lock: Box<LockTerms>,
     },
     Filled {
         payout_ref: Hex32,
@@ -85,14 +154,18 @@ pub enum ChainFact {
     Cancelled,
     Refunded,
     Anchored,
+    /// A lock that was handed over is not on the chain any more: a reorganization took it back. It may come again.
+    LockLost,
     /// `Payouts.Paid`: the recipient has the tokens.
     Transferred {
+        payer: String,
         receiver: String,
+        token: String,
         amount: String,
     },
     /// The command can never succeed: `code` is stable (`permit_expired`, `permit_nonce_used`,
     /// `insufficient_funds`, `lock_rejected`, `fill_rejected`, `settle_rejected`, `anchor_rejected`,
-    /// `transfer_rejected`), `message` is for people.
+    /// `transfer_rejected`, `swap_rejected`, `cancel_rejected`, `return_rejected`), `message` is for people.
     CommandFailed {
         command: String,
         code: String,
@@ -100,13 +173,77 @@ pub enum ChainFact {
     },
 }
 
-/// The permit contract as the engine asks it; the chain side implements this.
-pub trait PermitNonces: Send + Sync {
-    /// The next unused permit nonce of `owner` (`Permit.nonces(owner)`), at the latest block.
-    fn permit_nonce<'a>(
-        &'a self,
-        owner: &'a str,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>>;
+/// The terms of a lock as its events tell them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockTerms {
+    pub maker: String,
+    pub solver: String,
+    pub token: String,
+    pub fill_deadline: u64,
+    pub hashlock: Hex32,
+    pub terms: Hex32,
+}
+
+/// A newest block of the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainHead {
+    pub number: u64,
+    pub hash: [u8; 32],
+}
+
+/// A wallet, and the token that it pays with.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WalletKey {
+    /// `0x` and lowercase hex.
+    pub owner: String,
+    /// The token's contract, `0x` and lowercase hex.
+    pub token: String,
+}
+
+/// What the chain says of a wallet and a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WalletFacts {
+    /// The next unused permit nonce (`Permit.nonces(owner)`).
+    pub nonce: u128,
+    /// In token units; more than a `u128` holds is `u128::MAX`.
+    pub balance: u128,
+    /// What the permit contract may pull, likewise.
+    pub allowance: u128,
+}
+
+impl WalletFacts {
+    /// Whether the wallet has `needed`, and the permit contract may pull it.
+    pub const fn check(&self, needed: u128) -> Result<(), PermitDefect> {
+        if self.balance < needed {
+            return Err(PermitDefect::Balance { held: self.balance, needed });
+        }
+        if self.allowance < needed {
+            return Err(PermitDefect::Allowance { held: self.allowance, needed });
+        }
+        Ok(())
+    }
+}
+
+/// The facts of several wallets, in the order in which they were asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalletReading {
+    /// The facts are as of this block, or of a later one.
+    pub head: ChainHead,
+    pub facts: Vec<WalletFacts>,
+}
+
+/// An answer of the chain, or that there is none in time.
+pub type ChainAnswer<'a, T> =
+    std::pin::Pin<Box<dyn Future<Output = Result<T, ChainUnavailable>> + Send + 'a>>;
+
+/// Wallets as the core asks about them; the chain side implements this. Every answer comes within seconds or is an
+/// error.
+pub trait WalletReader: Send + Sync {
+    /// The newest block.
+    fn head(&self) -> ChainAnswer<'_, ChainHead>;
+
+    /// Permit nonces, balances and allowances at the newest block.
+    fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading>;
 }
 
 /// A constant-product pool as it stands.
@@ -149,6 +286,6 @@ pub trait FeedReader: Send + Sync {
 }
 
 /// The chain did not answer, or not in time. The caller may try again later.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("chain unavailable: {0}")]
 pub struct ChainUnavailable(pub String);

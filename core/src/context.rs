@@ -6,7 +6,9 @@ use alloy::primitives::Address;
 use dvp_domain::asset::Registry;
 use dvp_domain::ids::Reference;
 use dvp_domain::time::Timestamp;
+pub use dvp_domain::windows::{PayoutTime, Windows, WindowsError};
 
+use crate::backlog::Backlog;
 use crate::liquidity::Liquidity;
 use crate::permit::PermitDomain;
 use crate::secrets::Vault;
@@ -18,6 +20,8 @@ pub struct ChainFacts {
     pub escrow: String,
     pub anchor: String,
     pub permit: PermitDomain,
+    /// How far the chain is behind with what was accepted.
+    pub backlog: Backlog,
 }
 
 impl ChainFacts {
@@ -29,24 +33,8 @@ impl ChainFacts {
             escrow: escrow.to_owned(),
             anchor: anchor.to_owned(),
             permit: PermitDomain::new(permit_name, chain_id, contract),
+            backlog: Backlog::default(),
         })
-    }
-}
-
-/// How long funds stay claimable.
-#[derive(Debug, Clone, Copy)]
-pub struct Windows {
-    /// From the lock to the fill deadline, after which anyone may cancel.
-    pub fill_secs: u64,
-    /// From the lock to the timelock, after which the funds are refunded.
-    pub timelock_secs: u64,
-}
-
-impl Windows {
-    /// No leg begins in the last quarter of the time to the fill deadline: it is kept for what has begun to end and
-    /// to be recorded on the chain.
-    pub const fn begin_before(self, fill_deadline: u64) -> u64 {
-        fill_deadline.saturating_sub(self.fill_secs / 4)
     }
 }
 

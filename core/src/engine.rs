@@ -1,34 +1,44 @@
 //! The one door: quote, submit, cancel, status, receipt, events. Both services call it; neither writes anything
 //! itself.
 
+use std::future::ready;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
-use dvp_domain::intent::{IntentRequest, permit_defect};
+use dvp_domain::asset::AssetKind;
+use dvp_domain::intent::IntentRequest;
 use dvp_domain::liquidity::Market;
+use dvp_domain::permit::{self, PermitDefect};
 use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, firm, indicative};
-use dvp_domain::settlement::{Happened, IllegalTransition};
+use dvp_domain::settlement::{Happened, IllegalTransition, State};
 use dvp_domain::status::{self, ExecutionView};
 use dvp_domain::{ids::QuoteId, receipt};
+use futures_util::future::Either;
 use serde_json::Value;
 use sqlx::PgPool;
 use tracing::{Instrument, info, info_span};
 use uuid::Uuid;
 
-use crate::chain::{ChainUnavailable, PermitNonces};
+use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader};
 use crate::context::{Context, now};
 use crate::fix::FixPart;
 use crate::liquidity::{PairAssets, PriceRequest};
+use crate::permit::Signer;
 use crate::statuses::Status;
+use crate::store::database::Availability;
 use crate::store::events::{Filter, StoredEvent};
 use crate::store::executions::{self, RefType};
 use crate::store::idempotency::{self, RecordId, StoredResponse};
 use crate::store::intents::Tenant;
+use crate::store::pools::Pools;
 use crate::store::quotes::{NewFirmQuote, QuoteContext};
-use crate::store::{StoreError, events, receipts};
+use crate::store::{Fault, StoreError, events, receipts};
+use crate::wallets::Wallets;
+pub use crate::writer::Pending;
 use crate::writer::{
-    Change, Consumed, Done, IdempotencyPart, Outcome, Submission, Unit, Work, WriteError, Writer,
+    Change, Consumed, Done, Door, IdempotencyPart, KnownWallet, Lane, Outcome, Submission, Unit, Work,
+    WriteError, Writer,
 };
 
 /// The request could not be carried out; nothing was written.
@@ -40,25 +50,23 @@ pub enum EngineError {
     /// Database or chain did not answer.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// A row breaks a rule.
+    /// A row breaks a rule: one that was read, or one that cannot be written.
     #[error("corrupt: {0}")]
     Corrupt(String),
 }
 
 impl From<StoreError> for EngineError {
     fn from(error: StoreError) -> Self {
-        match error {
-            StoreError::Corrupt { .. } => Self::Corrupt(error.to_string()),
-            StoreError::Database(_) | StoreError::Migrate(_) | StoreError::Stale { .. } => {
-                Self::Unavailable(error.to_string())
-            }
+        match error.fault() {
+            Fault::Data => Self::Corrupt(error.to_string()),
+            Fault::Conflict | Fault::Slow | Fault::Unavailable => Self::Unavailable(error.to_string()),
         }
     }
 }
 
 impl From<sqlx::Error> for EngineError {
     fn from(error: sqlx::Error) -> Self {
-        Self::Unavailable(error.to_string())
+        StoreError::from(error).into()
     }
 }
 
@@ -67,6 +75,7 @@ impl From<WriteError> for EngineError {
         match error {
             WriteError::Busy => Self::Busy,
             WriteError::Store(error) => error.into(),
+            WriteError::Unavailable(why) | WriteError::Slow(why) => Self::Unavailable(why.to_string()),
             WriteError::Stopped | WriteError::Stale { .. } => Self::Unavailable(error.to_string()),
         }
     }
@@ -88,8 +97,36 @@ pub struct SubmitCommand {
     pub fix: Option<FixPart>,
 }
 
-/// Where a submission is up to: validated and queued, to be awaited.
-pub type Pending = tokio::sync::oneshot::Receiver<Result<Done, WriteError>>;
+/// Whether an intent's permit can be judged without asking the chain.
+#[derive(Debug)]
+pub enum PermitCheck {
+    Judged(JudgedPermit),
+    /// The permit is well formed and its wallet's own; nothing fresh is known of the wallet.
+    UnknownWallet(WalletKey),
+}
+
+/// What was found about an intent's permit by [`Engine::check_permit`], and what is known of its wallet.
+#[derive(Debug, Clone)]
+pub struct JudgedPermit {
+    verdict: Result<Option<WalletFacts>, PermitDefect>,
+    wallet: Option<WalletKey>,
+}
+
+impl JudgedPermit {
+    const fn without_wallet(verdict: Result<Option<WalletFacts>, PermitDefect>) -> Self {
+        Self { verdict, wallet: None }
+    }
+
+    /// What else the permit's wallet has pending is known when the intent is decided.
+    pub const fn of_wallet(wallet: WalletKey, facts: WalletFacts) -> Self {
+        Self { verdict: Ok(Some(facts)), wallet: Some(wallet) }
+    }
+
+    /// The wallet that pays, where what is known of it was looked at.
+    pub const fn wallet(&self) -> Option<&WalletKey> {
+        self.wallet.as_ref()
+    }
+}
 
 /// How a cancellation ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,29 +149,67 @@ pub enum ReceiptLookup<T> {
 
 /// How often a step is tried anew when another writer was faster.
 const STEP_ATTEMPTS: usize = 8;
-/// How long the chain may take to answer a question on the way of a request.
-const CHAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Cheap to clone.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) pool: PgPool,
+    pools: Pools,
     pub(crate) writer: Writer,
     pub(crate) context: Arc<Context>,
-    nonces: Arc<dyn PermitNonces>,
+    wallets: Wallets,
 }
 
 impl Engine {
-    pub fn new(pool: PgPool, writer: Writer, context: Arc<Context>, nonces: Arc<dyn PermitNonces>) -> Self {
-        Self { pool, writer, context, nonces }
+    pub fn new(
+        pools: impl Into<Pools>,
+        writer: Writer,
+        context: Arc<Context>,
+        wallets: Arc<dyn WalletReader>,
+    ) -> Self {
+        let pools = pools.into();
+        Self { pool: pools.orders.clone(), pools, writer, context, wallets: Wallets::new(wallets) }
+    }
+
+    /// What is known of wallets. Somebody has to [`run`](Wallets::run) it; until then every order looks its wallet up.
+    pub const fn wallets(&self) -> &Wallets {
+        &self.wallets
+    }
+
+    /// The same engine for the service's own work, whose connections nobody who calls waits for.
+    #[must_use]
+    pub fn in_background(&self) -> Self {
+        let pools = self.pools.in_background();
+        Self { pool: pools.orders.clone(), pools, ..self.clone() }
     }
 
     pub fn context(&self) -> &Context {
         &self.context
     }
 
+    /// Connections for orders.
     pub const fn pool(&self) -> &PgPool {
         &self.pool
+    }
+
+    /// Connections for what partners read: they take none from orders.
+    pub const fn reads(&self) -> &PgPool {
+        &self.pools.reads
+    }
+
+    /// Connections for callers that are not known yet.
+    pub const fn lookups(&self) -> &PgPool {
+        &self.pools.lookups
+    }
+
+    /// Whether the writer takes what is queued: it does until it has failed.
+    pub fn is_writing(&self) -> bool {
+        self.writer.is_running()
+    }
+
+    /// Whether the database answers.
+    pub const fn availability(&self) -> &Availability {
+        self.pools.availability()
     }
 
     /// The answer already given under an idempotency key, read without queueing. The writer checks again.
@@ -177,7 +252,7 @@ impl Engine {
     /// Stores an indicative quote's context with its answer.
     pub async fn keep_quote(&self, context: QuoteContext, key: IdempotencyPart) -> Result<Done, EngineError> {
         let work = Work::Quote(Box::new(context));
-        Ok(self.writer.write(Unit { work, idempotency: Some(key), fix: None }).await?)
+        Ok(self.writer.write(Unit::of_request(work, key)).await?)
     }
 
     /// Stores a firm quote with its answer.
@@ -187,43 +262,63 @@ impl Engine {
         key: IdempotencyPart,
     ) -> Result<Done, EngineError> {
         let work = Work::FirmQuote(Box::new(quote));
-        Ok(self.writer.write(Unit { work, idempotency: Some(key), fix: None }).await?)
+        Ok(self.writer.write(Unit::of_request(work, key)).await?)
     }
 
     /// Stores the answer of a request that ends without anything written.
     pub async fn keep_refusal(&self, key: IdempotencyPart) -> Result<Done, EngineError> {
         let work = Work::Refuse(Outcome::Written);
-        Ok(self.writer.write(Unit { work, idempotency: Some(key), fix: None }).await?)
+        Ok(self.writer.write(Unit::of_request(work, key)).await?)
     }
 
-    /// What can be said against a permit before the intent is decided: its form, its signer, its nonce.
-    pub async fn permit_problem(&self, request: &IntentRequest) -> Result<Option<&'static str>, EngineError> {
-        let Some(permit) = &request.permit else { return Ok(None) };
-        if let Some(defect) = permit_defect(request, &self.context.chain.escrow, now()) {
-            return Ok(Some(defect));
+    /// Judges an intent's permit from memory: its form, its signer, and what is known of its wallet. `signer` spares
+    /// recovering it again.
+    pub fn check_permit(
+        &self,
+        tenant: &Tenant,
+        request: &IntentRequest,
+        signer: Option<&Signer>,
+    ) -> PermitCheck {
+        let refused = |defect| PermitCheck::Judged(JudgedPermit::without_wallet(Err(defect)));
+        let fine = PermitCheck::Judged(JudgedPermit::without_wallet(Ok(None)));
+        let Some(permit) = &request.permit else { return fine };
+        if let Some(defect) = permit::form_defect(request, &self.context.chain.escrow, now()) {
+            return refused(defect);
         }
-        let token = self.context.registry.resolve(&request.input_asset).map(|asset| &asset.kind);
-        if let Some(dvp_domain::asset::AssetKind::Erc20 { address, .. }) = token
-            && !address.eq_ignore_ascii_case(&permit.token)
-        {
-            return Ok(Some("permit.token differs from inputAsset.address"));
+        let token = self.context.registry.resolve(&request.input_asset).and_then(|asset| match &asset.kind {
+            AssetKind::Erc20 { address, .. } => Some(address),
+            AssetKind::Fiat { .. } => None,
+        });
+        if token.is_some_and(|address| !address.eq_ignore_ascii_case(&permit.token)) {
+            return refused(PermitDefect::Token);
         }
-        let signer = self.context.chain.permit.signer(permit);
-        if signer.is_none_or(|signer| !signer.eq_ignore_ascii_case(&request.user)) {
-            return Ok(Some("permit.signature does not recover to user"));
+        let recovered = if signer.is_none() { self.context.chain.permit.signer(permit) } else { None };
+        let is_users = |signer: &Signer| signer.as_str().eq_ignore_ascii_case(&request.user);
+        if !signer.or(recovered.as_ref()).is_some_and(is_users) {
+            return refused(PermitDefect::Signer);
         }
-        let next = tokio::time::timeout(CHAIN_TIMEOUT, self.nonces.permit_nonce(&request.user))
-            .await
-            .map_err(|_| ChainUnavailable("no answer in time".into()))??;
-        // Sequential nonces: a later one cannot be used before the ones between, which nobody has signed for us.
-        Ok((permit.nonce.get() < next).then_some("permit.nonce was used before"))
+        // The chain is asked about tokens of ours only; without one there is nothing to lock.
+        let Some(token) = token else { return fine };
+        let wallet =
+            WalletKey { owner: request.user.to_ascii_lowercase(), token: token.to_ascii_lowercase() };
+        match self.wallets.find(&tenant.partner_id, &wallet) {
+            Some(facts) => PermitCheck::Judged(JudgedPermit::of_wallet(wallet, facts)),
+            None => PermitCheck::UnknownWallet(wallet),
+        }
     }
 
-    /// Decides an intent and answers after the commit.
+    /// Decides an intent and answers after the commit. An intent of an unknown wallet waits for its look-up first.
     pub async fn submit(&self, command: SubmitCommand) -> Result<Done, EngineError> {
         let span = info_span!("submit", intent_id = %command.request.intent_id);
         async {
-            let pending = self.begin_submit(command).await?;
+            let permit = match self.check_permit(&command.tenant, &command.request, None) {
+                PermitCheck::Judged(permit) => permit,
+                PermitCheck::UnknownWallet(wallet) => {
+                    let facts = self.wallets.look_up(&command.tenant.partner_id, &wallet).await?;
+                    JudgedPermit::of_wallet(wallet, facts)
+                }
+            };
+            let pending = self.begin_submit(command, permit).await?;
             let done = pending.await.map_err(|_| WriteError::Stopped)??;
             log_outcome(&done.outcome);
             Ok(done)
@@ -232,30 +327,59 @@ impl Engine {
         .await
     }
 
-    /// Checks the permit and queues the intent. Submissions are decided in the order this returned.
-    pub async fn begin_submit(&self, command: SubmitCommand) -> Result<Pending, EngineError> {
-        let SubmitCommand { tenant, request, idempotency, fix } = command;
-        let work = match self.permit_problem(&request).await? {
-            Some(problem) => Work::Refuse(Outcome::InvalidPermit(problem)),
-            None => Work::Submit(Box::new(Submission { tenant, request })),
+    /// Queues an intent whose permit was judged. Submissions of a FIX session, or of a tenant over REST, are decided in
+    /// the order of these calls. One from a FIX session waits for its place in the queue; any other is refused when its
+    /// tenant's share of it is full.
+    pub fn begin_submit(
+        &self,
+        command: SubmitCommand,
+        permit: JudgedPermit,
+    ) -> impl Future<Output = Result<Pending, EngineError>> + use<> {
+        let SubmitCommand { tenant, mut request, idempotency, fix } = command;
+        let lane = lane(tenant.clone(), fix.as_ref());
+        let work = match permit.verdict {
+            Err(defect) => Work::Refuse(Outcome::InvalidPermit(defect)),
+            Ok(facts) => {
+                normalise_signature(&mut request);
+                let wallet = permit.wallet.zip(facts).map(|(key, facts)| KnownWallet { key, facts });
+                Work::Submit(Box::new(Submission { tenant, request, wallet }))
+            }
         };
-        Ok(self.writer.enqueue(Unit { work, idempotency, fix })?)
+        self.queue(Unit { lane, work, idempotency, fix })
+    }
+
+    fn queue(&self, unit: Unit) -> impl Future<Output = Result<Pending, EngineError>> + use<> {
+        let queued = if unit.fix.is_some() {
+            Either::Left(self.writer.enqueue_patiently(unit))
+        } else {
+            Either::Right(ready(self.writer.enqueue(unit)))
+        };
+        async move { Ok(queued.await?) }
     }
 
     /// Writes a FIX session's own change: numbers, stored messages.
-    pub async fn commit_fix(&self, fix: FixPart) -> Result<Done, EngineError> {
-        Ok(self.begin_commit_fix(fix)?.await.map_err(|_| WriteError::Stopped)??)
+    pub async fn commit_fix(&self, tenant: &Tenant, fix: FixPart) -> Result<Done, EngineError> {
+        Ok(self.begin_commit_fix(tenant, fix).await?.await.map_err(|_| WriteError::Stopped)??)
     }
 
-    /// Queues a FIX session's own change behind what the session queued before.
-    pub fn begin_commit_fix(&self, fix: FixPart) -> Result<Pending, EngineError> {
-        Ok(self.writer.enqueue(Unit { work: Work::SessionOnly, idempotency: None, fix: Some(fix) })?)
+    /// Queues a FIX session's own change behind what the session queued before, and returns when it has its place.
+    pub fn begin_commit_fix(
+        &self,
+        tenant: &Tenant,
+        fix: FixPart,
+    ) -> impl Future<Output = Result<Pending, EngineError>> + use<> {
+        self.queue(Unit::of_session(tenant.clone(), Work::SessionOnly, fix))
     }
 
-    /// Queues a firm quote with the FIX message that tells it, behind what the session queued before.
-    pub fn begin_firm_quote(&self, quote: NewFirmQuote, fix: FixPart) -> Result<Pending, EngineError> {
-        let work = Work::FirmQuote(Box::new(quote));
-        Ok(self.writer.enqueue(Unit { work, idempotency: None, fix: Some(fix) })?)
+    /// Queues a firm quote with the FIX message that tells it, behind what the session queued before, and returns when
+    /// it has its place.
+    pub fn begin_firm_quote(
+        &self,
+        quote: NewFirmQuote,
+        fix: FixPart,
+    ) -> impl Future<Output = Result<Pending, EngineError>> + use<> {
+        let tenant = quote.tenant.clone();
+        self.queue(Unit::of_session(tenant, Work::FirmQuote(Box::new(quote)), fix))
     }
 
     /// Cancels an execution that is accepted and not yet locking. The FIX part is rendered from
@@ -266,6 +390,7 @@ impl Engine {
         reference: &str,
         fix: Option<FixPart>,
     ) -> Result<CancelOutcome, EngineError> {
+        let mut was_stale = false;
         for _ in 0..STEP_ATTEMPTS {
             let mut conn = self.pool.acquire().await?;
             let named = RefType::ExecutionId;
@@ -275,6 +400,11 @@ impl Engine {
             let span = info_span!("cancel", intent_id = %found.terms.request.intent_id, reference);
             let step = match found.state.step(&found.terms, Happened::CancelAsked) {
                 Ok(step) => step,
+                // Our own attempt, whose commit was not acknowledged, or somebody else's: it is cancelled either way.
+                // A FIX session tells by its numbers whose it was.
+                Err(illegal) if was_stale && fix.is_none() && illegal.state == State::Cancelled.name() => {
+                    return Ok(CancelOutcome::Cancelled);
+                }
                 Err(IllegalTransition { state, .. }) => {
                     span.in_scope(|| info!(state, "too late to cancel"));
                     return Ok(CancelOutcome::TooLate);
@@ -287,13 +417,19 @@ impl Engine {
                 step: Some(step),
                 consumed: Consumed::default(),
             };
-            let unit = Unit { work: Work::Step(Box::new(change)), idempotency: None, fix: fix.clone() };
-            match self.writer.write(unit).instrument(span.clone()).await {
+            let unit = Unit {
+                lane: lane(tenant.clone(), fix.as_ref()),
+                work: Work::Step(Box::new(change)),
+                idempotency: None,
+                fix: fix.clone(),
+            };
+            let pending = span.in_scope(|| self.queue(unit)).await?;
+            match pending.await.unwrap_or(Err(WriteError::Stopped)) {
                 Ok(_) => {
                     span.in_scope(|| info!("cancelled"));
                     return Ok(CancelOutcome::Cancelled);
                 }
-                Err(WriteError::Stale { .. }) => {}
+                Err(WriteError::Stale { .. }) => was_stale = true,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -307,12 +443,12 @@ impl Engine {
         named: RefType,
         reference: &str,
     ) -> Result<Option<ExecutionView>, EngineError> {
-        let mut conn = self.pool.acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         let found = executions::find_with_events(&mut conn, tenant, named, reference).await?;
         Ok(found.map(|(found, recorded)| status::view(&found.terms, &found.state, &recorded)))
     }
 
-    /// The same as JSON, kept in memory for those who poll ([`crate::statuses`] says how old it may be).
+    /// The same as JSON, kept in memory for those who poll (the module `statuses` says how old it may be).
     pub async fn execution_text(
         &self,
         tenant: &Tenant,
@@ -320,7 +456,7 @@ impl Engine {
         reference: &str,
     ) -> Result<Option<Bytes>, EngineError> {
         let statuses = self.writer.statuses();
-        let began = match statuses.find(&self.pool, tenant, named, reference).await {
+        let began = match statuses.find(self.reads(), tenant, named, reference).await {
             Ok(kept) => return Ok(Some(kept)),
             Err(began) => began,
         };
@@ -346,11 +482,11 @@ impl Engine {
         named: RefType,
         reference: &str,
     ) -> Result<ReceiptLookup<Value>, EngineError> {
-        let mut conn = self.pool.acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         let Some(found) = executions::find_for_tenant(&mut conn, tenant, named, reference).await? else {
             return Ok(ReceiptLookup::NotFound);
         };
-        let dvp_domain::settlement::State::Completed { finality, .. } = &found.state else {
+        let State::Completed { finality, .. } = &found.state else {
             return Ok(ReceiptLookup::NotIssued);
         };
         let Some(text) = receipts::find_body(&mut conn, found.terms.reference.as_str()).await? else {
@@ -366,22 +502,37 @@ impl Engine {
 
     /// A page of a tenant's feed.
     pub async fn events(&self, tenant: &Tenant, filter: &Filter) -> Result<Vec<StoredEvent>, EngineError> {
-        let mut conn = self.pool.acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         Ok(events::list_for_tenant(&mut conn, tenant, filter).await?)
     }
 
     /// The feed's epoch: a cursor of another one is refused.
     pub async fn feed_epoch(&self) -> Result<Uuid, EngineError> {
-        let mut conn = self.pool.acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         Ok(events::load_epoch(&mut conn).await?)
     }
+}
+
+/// What is kept of the signature, and sent to the chain, is the form that the permit contract takes.
+fn normalise_signature(request: &mut IntentRequest) {
+    if let Some(permit) = &mut request.permit
+        && let Ok(signature) = permit::signature(permit)
+    {
+        permit.signature = signature.to_hex();
+    }
+}
+
+/// A FIX session's own lane, or the tenant's over REST.
+fn lane(tenant: Tenant, fix: Option<&FixPart>) -> Lane {
+    let door = fix.map_or(Door::Rest, |part| Door::Session(part.session_id.clone()));
+    Lane { tenant, door }
 }
 
 fn log_outcome(outcome: &Outcome) {
     match outcome {
         Outcome::Accepted(accepted) => info!(reference = %accepted.reference, "intent accepted"),
         Outcome::Rejected { reason, .. } => info!(reason = reason.as_str(), "intent rejected"),
-        Outcome::InvalidPermit(problem) => info!(problem, "permit refused"),
+        Outcome::InvalidPermit(defect) => info!(%defect, "permit refused"),
         Outcome::DuplicateIntent | Outcome::DuplicateClientReference => info!("intent seen before"),
         Outcome::Replayed(StoredResponse { status, .. }) => info!(status, "answer given again"),
         Outcome::KeyConflict | Outcome::KeyProcessing => info!("idempotency key in use"),

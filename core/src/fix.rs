@@ -2,6 +2,9 @@
 //! transaction.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use chrono::{DateTime, Utc};
 
 use crate::writer::Outcome;
 
@@ -30,11 +33,64 @@ pub struct FixOrder {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FixRows {
     pub outbound: Vec<FixOutbound>,
+    /// Orders and requests under ClOrdIDs that the session has not used before.
     pub orders: Vec<FixOrder>,
+    /// New details of orders that are known.
+    pub updates: Vec<FixOrder>,
+    /// Orders that begin to wait, and orders that waited and are decided.
+    pub parking: Vec<Parking>,
+}
+
+/// What becomes of an order that waits for a look-up of its wallet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parking {
+    /// It was taken and is not decided yet.
+    Park(ParkedOrder),
+    /// It waits no longer: what came of it is in the same rows.
+    Decide { cl_ord_id: String },
+}
+
+/// An order as it was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParkedOrder {
+    pub cl_ord_id: String,
+    /// The whole message.
+    pub message: Vec<u8>,
+    pub received_at: DateTime<Utc>,
 }
 
 /// Turns the outcome into the rows that report it. Called inside the transaction, more than once if it is retried.
 pub type RenderFix = Arc<dyn Fn(&Outcome) -> FixRows + Send + Sync>;
+
+/// How numbers change other than by counting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Renumber {
+    /// The inbound number is set; stored messages stay under their numbers.
+    Inbound,
+    /// Both begin anew, and stored messages are forgotten, but for those that the peer may not have seen and still wants.
+    Reset(FixReset),
+}
+
+/// What a reset keeps of the messages stored before it. They get the numbers from `first_kept` on, in their order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FixReset {
+    /// The peer has seen them up to this number.
+    pub seen_out: u64,
+    /// Up to this number it may have seen them: they go on with PossResend(97).
+    pub written_out: u64,
+    pub first_kept: u64,
+    /// How many there are. Where there are others the reset is stale and nothing is written.
+    pub kept: u64,
+    /// Types that nobody wants to hear later.
+    pub stale_types: Vec<String>,
+}
+
+impl FixReset {
+    /// Forgets everything.
+    pub const fn of_everything() -> Self {
+        Self { seen_out: u64::MAX, written_out: 0, first_kept: 1, kept: 0, stale_types: Vec::new() }
+    }
+}
 
 /// A session's numbers before and after the unit. The update is guarded by the numbers before: a second owner of
 /// the session cannot write.
@@ -46,11 +102,70 @@ pub struct FixPart {
     /// Next outbound MsgSeqNum, before and after.
     pub next_out_before: u64,
     pub next_out: u64,
+    /// The peer has seen our messages up to this number, after.
+    pub seen_out: u64,
+    /// Messages beyond this number have not been written to a socket, after.
+    pub written_out: u64,
     /// The feed position up to which events have been reported, after. `None`: unchanged.
     pub feed_position: Option<i64>,
-    /// The session's store is emptied first (sequence numbers start again).
-    pub reset: bool,
+    /// Numbers do not only grow: they begin anew, or an operator has set them.
+    pub renumber: Option<Renumber>,
+    /// The ClOrdID that the unit uses up. An order whose ClOrdID was used before, by whatever request of the session,
+    /// becomes [`Outcome::DuplicateIntent`] in the commit, where nothing can come in between.
+    pub cl_ord_id: Option<String>,
     pub render: RenderFix,
+    /// The commits this one builds on.
+    pub chain: FixChain,
+}
+
+/// The commits of a session's owner since it loaded the numbers: each begins with the number where the one before it
+/// ended. It remembers where the last one that was written ended, so that what was built on one that failed is known
+/// to be stale without asking the database. Whoever loads the numbers begins a new chain.
+#[derive(Debug, Clone)]
+pub struct FixChain(Arc<AtomicU64>);
+
+/// No MsgSeqNum: where the chain ended is not known.
+const NOT_KNOWN: u64 = u64::MAX;
+
+impl FixChain {
+    /// A chain that begins with the numbers as they were loaded.
+    pub fn from_loaded(next_out: u64) -> Self {
+        Self(Arc::new(AtomicU64::new(next_out)))
+    }
+
+    /// The next outbound number after the last commit; `None`: the database has to be asked.
+    pub(crate) fn next_out(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|next_out| *next_out != NOT_KNOWN)
+    }
+
+    pub(crate) fn set(&self, next_out: u64) {
+        self.0.store(next_out, Ordering::Relaxed);
+    }
+
+    /// Whether the last commit was written is not known.
+    pub(crate) fn forget(&self) {
+        self.set(NOT_KNOWN);
+    }
+
+    /// The same for all parts of a chain, as long as one of them is there.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+}
+
+impl Default for FixChain {
+    /// A chain of which nothing is known.
+    fn default() -> Self {
+        Self::from_loaded(NOT_KNOWN)
+    }
+}
+
+impl FixPart {
+    /// The same part, of a unit that uses up a ClOrdID.
+    #[must_use]
+    pub fn using(self, cl_ord_id: &str) -> Self {
+        Self { cl_ord_id: Some(cl_ord_id.to_owned()), ..self }
+    }
 }
 
 impl std::fmt::Debug for FixPart {

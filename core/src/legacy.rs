@@ -33,6 +33,7 @@ use crate::engine::{Engine, EngineError, SubmitCommand};
 use crate::store::StoreError;
 use crate::store::intents::{self, Tenant};
 use crate::store::legacy::{self, ClaimedLegacyIntent, LegacyFilter, LegacyIntentRow, NewLegacyIntent, Turn};
+use crate::store::nonces::{self, NewNonce};
 use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
 
 /// How long a turn may take before somebody else may begin it again.
@@ -81,7 +82,14 @@ impl Engine {
         key: IdempotencyPart,
     ) -> Result<Done, EngineError> {
         let work = Work::LegacyIntent(Box::new(new));
-        Ok(self.writer.write(Unit { work, idempotency: Some(key), fix: None }).await?)
+        Ok(self.writer.write(Unit::of_request(work, key)).await?)
+    }
+
+    /// Uses up the nonce of a signed request, for every process and before anything else is done for it. `false`: it
+    /// was used before.
+    pub async fn use_nonce(&self, nonce: &NewNonce) -> Result<bool, EngineError> {
+        let mut conn = self.pool().acquire().await?;
+        Ok(nonces::insert(&mut conn, nonce).await?)
     }
 
     /// Where a tenant's outputs of an asset go.
@@ -90,7 +98,7 @@ impl Engine {
         tenant: &Tenant,
         asset: &str,
     ) -> Result<Option<String>, EngineError> {
-        let mut conn = self.pool().acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         Ok(legacy::find_instruction(&mut conn, tenant, asset).await?)
     }
 
@@ -99,7 +107,7 @@ impl Engine {
         tenant: &Tenant,
         intent_id: &str,
     ) -> Result<Option<LegacyIntentRow>, EngineError> {
-        let mut conn = self.pool().acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         Ok(legacy::find(&mut conn, tenant, intent_id).await?)
     }
 
@@ -111,7 +119,7 @@ impl Engine {
         offset: i64,
         limit: i64,
     ) -> Result<(Vec<LegacyIntentRow>, i64), EngineError> {
-        let mut tx = self.pool().begin_with("begin isolation level repeatable read read only").await?;
+        let mut tx = self.reads().begin_with("begin isolation level repeatable read read only").await?;
         let total = legacy::count(&mut tx, tenant, filter).await?;
         let rows = legacy::list(&mut tx, tenant, filter, offset, limit).await?;
         tx.commit().await?;

@@ -4,10 +4,12 @@
 //! written; effects on the world outside (rails, chain) are rows first and are carried out by [`workflow`] and the
 //! chain side afterwards.
 //!
-//! Reading order: [`context`] what never changes, [`liquidity`] where prices come from, [`engine`] the door, [`writer`] the commit, `statuses` what is
+//! Reading order: [`context`] what never changes, [`liquidity`] where prices come from, [`engine`] the door, [`wallets`] what is known of
+//! the wallets that pay, [`writer`] the commit, `statuses` what is
 //! read from memory, [`workflow`] what
 //! happens after acceptance, [`rails`] the world outside, [`store`] all SQL.
 
+pub mod backlog;
 pub mod chain;
 pub mod context;
 #[cfg(feature = "embedded")]
@@ -21,9 +23,11 @@ pub mod operations;
 pub mod permit;
 pub mod rails;
 pub mod reads;
+pub mod retention;
 pub mod secrets;
 mod statuses;
 pub mod store;
+pub mod wallets;
 pub mod webhooks;
 pub mod workflow;
 pub mod writer;

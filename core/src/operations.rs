@@ -3,25 +3,44 @@
 //! A decision is a row that the workflow carries out like any due work, and a second row that says who decided what,
 //! why and on which evidence: both in one transaction, and neither is ever changed. Nothing here moves a settlement;
 //! what an operator knows of a leg takes the place of the rail's answer.
+//!
+//! Giving up a payout to which the chain is committed, and giving back the input of one that was settled, takes two:
+//! the first operator's decision is a proposal, and the same decision by another one carries it out. Returning
+//! committed funds takes two operators' signatures, which the contract checks.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::settlement::leg::LegKind;
-use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_domain::settlement::{LegDone, RailAnswer, State};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
+use crate::chain::ChainCommand;
+
+use crate::store::StoreError;
+use crate::store::commands::{self, NewCommand};
+use crate::store::effects::{self, EffectKind};
 use crate::store::executions::{self, Execution};
 use crate::store::operations::{self as store, NewAction, Nudge};
-use crate::store::{StoreError, effects::EffectKind};
 use crate::workflow::IN_FLIGHT_SECS;
 
 /// What an operator knows, kept with the due work until it is carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum Verdict {
-    Done { provider_reference: String, occurred_at: DateTime<Utc> },
-    Failed { code: String, message: String },
+    Done {
+        provider_reference: String,
+        occurred_at: DateTime<Utc>,
+    },
+    Failed {
+        code: String,
+        message: String,
+    },
+    /// The input of a debt was given back.
+    Returned {
+        provider_reference: String,
+        occurred_at: DateTime<Utc>,
+    },
     Cancel,
 }
 
@@ -36,7 +55,7 @@ impl Verdict {
             Self::Failed { code, message } => {
                 Some(RailAnswer::Failed { code: code.clone(), message: message.clone(), retryable: false })
             }
-            Self::Cancel => None,
+            Self::Returned { .. } | Self::Cancel => None,
         }
     }
 }
@@ -52,6 +71,10 @@ pub enum Action {
     MarkPaid { leg: LegKind, provider_reference: String, at: DateTime<Utc> },
     /// The rail never carried the leg out and is not to: the leg fails, the funds become refundable.
     Fail { leg: LegKind, code: String },
+    /// The input of an order that was settled and not paid was given back, outside: the debt has ended.
+    ReturnDebt { provider_reference: String, at: DateTime<Utc> },
+    /// Two operators have signed that the funds of a failed payout, to which the chain is committed, go back now.
+    Return { deadline: u64, signatures: [String; 2] },
     /// End an order that has not begun to settle.
     Cancel,
 }
@@ -63,7 +86,49 @@ impl Action {
             Self::Retry(_) => "retry",
             Self::MarkPaid { .. } => "mark_paid",
             Self::Fail { .. } => "fail",
+            Self::ReturnDebt { .. } => "return_debt",
+            Self::Return { .. } => "return",
             Self::Cancel => "cancel",
+        }
+    }
+
+    /// The same when a second operator has to agree.
+    const fn as_proposal(&self) -> &'static str {
+        match self {
+            Self::Ask => "propose_ask",
+            Self::Retry(_) => "propose_retry",
+            Self::MarkPaid { .. } => "propose_mark_paid",
+            Self::Fail { .. } => "propose_fail",
+            Self::ReturnDebt { .. } => "propose_return_debt",
+            Self::Return { .. } => "propose_return",
+            Self::Cancel => "propose_cancel",
+        }
+    }
+
+    /// Whether a second operator has to decide the same: to give up a payout that the chain is committed to, and to end a
+    /// debt.
+    fn takes_two(&self, execution: &Execution) -> bool {
+        match self {
+            Self::Fail { leg: LegKind::Payout, .. } => execution.state.lock().is_some_and(|lock| lock.filled),
+            Self::ReturnDebt { .. } => true,
+            Self::Fail { leg: LegKind::Offramp, .. }
+            | Self::Ask
+            | Self::Retry(_)
+            | Self::MarkPaid { .. }
+            | Self::Return { .. }
+            | Self::Cancel => false,
+        }
+    }
+
+    /// Whether it rests on something that was found out.
+    const fn needs_evidence(&self) -> bool {
+        match self {
+            Self::Ask | Self::Cancel => false,
+            Self::Retry(_)
+            | Self::MarkPaid { .. }
+            | Self::Fail { .. }
+            | Self::ReturnDebt { .. }
+            | Self::Return { .. } => true,
         }
     }
 
@@ -75,6 +140,10 @@ impl Action {
                 json!({"leg": leg.as_str(), "providerReference": provider_reference, "paidAt": at})
             }
             Self::Fail { leg, code } => json!({"leg": leg.as_str(), "code": code}),
+            Self::ReturnDebt { provider_reference, at } => {
+                json!({"providerReference": provider_reference, "returnedAt": at})
+            }
+            Self::Return { deadline, .. } => json!({"deadline": deadline}),
         }
     }
 }
@@ -88,6 +157,15 @@ pub struct Resolution<'a> {
     pub reason: &'a str,
     /// What it rests on: a bank statement's line, a ticket.
     pub evidence: &'a str,
+}
+
+/// What became of a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decided {
+    /// The settlement's state as it was decided on.
+    pub state: &'static str,
+    /// It is a proposal: nothing happens until another operator decides the same.
+    pub is_proposal: bool,
 }
 
 /// Nothing was decided.
@@ -111,51 +189,103 @@ impl From<sqlx::Error> for ResolveError {
     }
 }
 
-/// Records a decision and leaves it to the workflow. Returns the settlement's state as it was decided on.
-pub async fn resolve(
-    conn: &mut PgConnection,
-    resolution: &Resolution<'_>,
-) -> Result<&'static str, ResolveError> {
-    let Resolution { reference, action, operator, reason, evidence } = resolution;
+/// Records a decision and leaves it to the workflow.
+pub async fn resolve(conn: &mut PgConnection, resolution: &Resolution<'_>) -> Result<Decided, ResolveError> {
+    let Resolution { action, operator, reason, evidence, .. } = resolution;
     if operator.trim().is_empty() || reason.trim().is_empty() {
         return Err(ResolveError::NoReason);
     }
-    if evidence.trim().is_empty()
-        && matches!(action, Action::Retry(_) | Action::MarkPaid { .. } | Action::Fail { .. })
-    {
+    if evidence.trim().is_empty() && action.needs_evidence() {
         return Err(ResolveError::NoReason);
     }
     let mut tx = conn.begin().await?;
-    let Some(execution) = executions::find_by_reference(&mut tx, reference).await? else {
+    let decided = record(&mut tx, resolution).await;
+    // At once: a transaction that is only dropped keeps its locks until the connection is used again.
+    if decided.is_ok() {
+        tx.commit().await?
+    } else {
+        tx.rollback().await?
+    }
+    decided
+}
+
+async fn record(conn: &mut PgConnection, resolution: &Resolution<'_>) -> Result<Decided, ResolveError> {
+    let Resolution { reference, action, operator, reason, evidence } = resolution;
+    let Some(execution) = executions::find_by_reference(conn, reference).await? else {
         return Err(ResolveError::Unknown((*reference).to_owned()));
     };
     let state = execution.state.name();
     let kind = waited_for(&execution, action)?;
-    let verdict = verdict(action).map(|verdict| serde_json::to_value(verdict).unwrap_or_default());
-    let nudge = match (action, &verdict) {
-        (Action::Retry(_), _) => Nudge::Uncalled,
-        (_, Some(verdict)) => Nudge::Verdict(verdict),
-        (_, None) => Nudge::Now,
-    };
-    if !store::nudge(&mut tx, reference, kind, &nudge, IN_FLIGHT_SECS).await? {
-        return Err(ResolveError::InFlight);
-    }
     let mut kept = action.details();
-    if let Some(fields) = kept.as_object_mut() {
-        fields.insert("evidence".into(), json!(evidence));
-        fields.insert("state".into(), json!(state));
+    let mut keep = |name: &str, value: Value| {
+        if let Some(fields) = kept.as_object_mut() {
+            fields.insert(name.into(), value);
+        }
+    };
+    keep("evidence", json!(evidence));
+    keep("state", json!(state));
+    let proposed = action.as_proposal();
+    let is_proposal = if action.takes_two(&execution) {
+        let by = store::find_proposal(conn, reference, proposed, operator, execution.version).await?;
+        keep("proposedBy", json!(by));
+        by.is_none()
+    } else {
+        false
+    };
+    if !is_proposal {
+        carry_out(conn, &execution, action, kind).await?;
     }
     let new = NewAction {
         reference,
-        action: action.as_str(),
+        action: if is_proposal { proposed } else { action.as_str() },
         operator,
         reason,
         evidence: &kept,
         version: execution.version,
     };
-    store::insert_action(&mut tx, &new).await?;
-    tx.commit().await?;
-    Ok(state)
+    store::insert_action(conn, &new).await?;
+    Ok(Decided { state, is_proposal })
+}
+
+async fn carry_out(
+    conn: &mut PgConnection,
+    execution: &Execution,
+    action: &Action,
+    kind: Option<&str>,
+) -> Result<(), ResolveError> {
+    let reference = execution.terms.reference.as_str();
+    let verdict = verdict(action).map(|verdict| serde_json::to_value(verdict).unwrap_or_default());
+    let nudge = match (action, &verdict) {
+        (Action::Return { deadline, signatures }, _) => {
+            let entity = execution.terms.entity.clone();
+            let chain_id = commands::find_chain(conn, reference).await?;
+            let returns = NewCommand {
+                chain_id,
+                reference: reference.to_owned(),
+                intent_id: execution.terms.request.intent_id.clone(),
+                entity: entity.clone(),
+                command: ChainCommand::ReturnFilled {
+                    entity,
+                    deadline: *deadline,
+                    signatures: signatures.clone(),
+                },
+            };
+            let is_new = commands::insert_again(conn, &returns).await?;
+            return if is_new { Ok(()) } else { Err(ResolveError::InFlight) };
+        }
+        // Nothing is due any more that could take it in.
+        (Action::ReturnDebt { .. }, Some(verdict)) => {
+            return Ok(effects::insert_verdict(conn, reference, EffectKind::Payout, verdict).await?);
+        }
+        (Action::Retry(_), _) => Nudge::Uncalled,
+        (_, Some(verdict)) => Nudge::Verdict(verdict),
+        (_, None) => Nudge::Now,
+    };
+    if store::nudge(conn, reference, kind, &nudge, IN_FLIGHT_SECS).await? {
+        Ok(())
+    } else {
+        Err(ResolveError::InFlight)
+    }
 }
 
 /// The kind of work the decision is about, if the settlement waits for it.
@@ -165,6 +295,18 @@ fn waited_for(execution: &Execution, action: &Action) -> Result<Option<&'static 
         Action::Ask => return Ok(None),
         Action::Cancel if state == "accepted" => return Ok(Some(EffectKind::Lock.as_str())),
         Action::Cancel => return Err(ResolveError::NotWaiting { state, what: "its beginning" }),
+        Action::ReturnDebt { .. } => {
+            let is_owed =
+                matches!(execution.state, State::Owing { settle_tx: Some(_), failure: Some(_), .. });
+            let what = "its input to be given back";
+            return if is_owed { Ok(None) } else { Err(ResolveError::NotWaiting { state, what }) };
+        }
+        Action::Return { .. } => {
+            let is_held = matches!(execution.state, State::PayoutFailed { debt_returned: None, .. })
+                && execution.state.lock().is_some_and(|lock| lock.filled && lock.holds());
+            let what = "a return of committed funds";
+            return if is_held { Ok(None) } else { Err(ResolveError::NotWaiting { state, what }) };
+        }
         Action::Retry(leg) | Action::MarkPaid { leg, .. } | Action::Fail { leg, .. } => *leg,
     };
     let on_chain = leg == LegKind::Payout && execution.terms.pays_on_chain();
@@ -176,7 +318,10 @@ fn waited_for(execution: &Execution, action: &Action) -> Result<Option<&'static 
 
 fn verdict(action: &Action) -> Option<Verdict> {
     match action {
-        Action::Ask | Action::Retry(_) => None,
+        Action::Ask | Action::Retry(_) | Action::Return { .. } => None,
+        Action::ReturnDebt { provider_reference, at } => {
+            Some(Verdict::Returned { provider_reference: provider_reference.clone(), occurred_at: *at })
+        }
         Action::MarkPaid { provider_reference, at, .. } => {
             Some(Verdict::Done { provider_reference: provider_reference.clone(), occurred_at: *at })
         }

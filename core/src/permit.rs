@@ -46,14 +46,25 @@ impl PermitDomain {
         Some(keccak256(message.concat()).0)
     }
 
-    /// The wallet that signed, `0x` and lowercase hex. `None` when the signature is not one, or not canonical: a high
-    /// `s` would be a second signature for the same permit (EIP-2).
-    pub fn signer(&self, permit: &Permit) -> Option<String> {
-        let bytes = hex::decode(permit.signature.strip_prefix("0x").unwrap_or(&permit.signature)).ok()?;
-        let signature = Signature::from_raw(&bytes).ok().filter(|s| s.normalize_s().is_none())?;
+    /// The wallet that signed. `None` when the signature is not one that the permit contract takes.
+    pub fn signer(&self, permit: &Permit) -> Option<Signer> {
+        let bytes = dvp_domain::permit::signature(permit).ok()?;
+        let signature = Signature::from_raw(bytes.as_bytes()).ok()?;
         let digest = self.digest(permit)?;
         let owner = recover(&signature, digest)?;
-        Some(format!("{owner:#x}"))
+        Some(Signer(format!("{owner:#x}")))
+    }
+}
+
+/// The wallet whose signature a permit bears: recovering it takes longer than everything else about an order, so that
+/// whoever has done it hands it on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Signer(String);
+
+impl Signer {
+    /// `0x` and lowercase hex.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 }
 

@@ -32,7 +32,7 @@ impl Engine {
         named: RefType,
         names: &[&str],
     ) -> Result<HashMap<String, ExecutionView>, EngineError> {
-        let mut tx = self.pool().begin_with(SNAPSHOT).await?;
+        let mut tx = self.reads().begin_with(SNAPSHOT).await?;
         let found = reports::list_named(&mut tx, tenant, named, names).await?;
         let references: Vec<&str> = found.iter().map(|one| one.terms.reference.as_str()).collect();
         let recorded = reports::list_recorded(&mut tx, &references).await?;
@@ -50,7 +50,7 @@ impl Engine {
         tenant: &Tenant,
         intent_id: &str,
     ) -> Result<Option<IntentStatus>, EngineError> {
-        let mut tx = self.pool().begin_with(SNAPSHOT).await?;
+        let mut tx = self.reads().begin_with(SNAPSHOT).await?;
         let Some(Some(reference)) = intents::find_submission(&mut tx, tenant, intent_id).await? else {
             return Ok(None);
         };
@@ -72,7 +72,7 @@ impl Engine {
         tenant: &Tenant,
         cutoff: Option<DateTime<Utc>>,
     ) -> Result<i64, EngineError> {
-        let mut conn = self.pool().acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         Ok(match cutoff {
             Some(cutoff) => reports::load_position_at(&mut conn, tenant, cutoff).await?,
             None => reports::load_position(&mut conn).await?,
@@ -86,20 +86,20 @@ impl Engine {
         after: Option<&(DateTime<Utc>, String)>,
         limit: i64,
     ) -> Result<Vec<ReportedExecution>, EngineError> {
-        let mut conn = self.pool().acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         Ok(reports::list_range(&mut conn, range, after, limit).await?)
     }
 
     /// When our books were last held against a chain; `None` before the first time.
     pub async fn reconciled_at(&self) -> Result<Option<Timestamp>, EngineError> {
-        let mut conn = self.pool.acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         let runs = reconcile::list_runs(&mut conn, 1).await?;
         Ok(runs.first().map(|run| run.finished_at.into()))
     }
 
     /// A report's totals over all its pages.
     pub async fn report_totals(&self, range: &Range) -> Result<Vec<CurrencyTotal>, EngineError> {
-        let mut conn = self.pool().acquire().await?;
+        let mut conn = self.reads().acquire().await?;
         Ok(reports::list_totals(&mut conn, range).await?)
     }
 }

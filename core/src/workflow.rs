@@ -2,11 +2,14 @@
 //! settlement by one step.
 //!
 //! Effects are claimed under a lease with a fence; facts are consumed by the transaction of the step they lead to.
-//! Both may be seen twice and by several processes: the settlement's version lets one of them through.
+//! Both may be seen twice and by several processes: the settlement's version lets one of them through. What cannot be
+//! written stays due and is put off, longer each time.
 
 mod effects;
 pub(crate) use self::effects::IN_FLIGHT_SECS;
 mod facts;
+mod lateness;
+mod putting_off;
 mod step;
 
 use std::sync::Arc;
@@ -27,7 +30,12 @@ const BACK_OFF: Duration = Duration::from_millis(500);
 /// The workers of a process. Ends when `stop` turns true, after the work in hand.
 pub async fn run(engine: Engine, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>, stop: watch::Receiver<bool>) {
     let rails = effects::Rails { offramp, payout };
-    tokio::join!(effects::run(&engine, &rails, stop.clone()), facts::run(&engine, stop));
+    tokio::join!(
+        effects::run(&engine, &rails, stop.clone()),
+        facts::run(&engine, stop.clone()),
+        putting_off::count(&engine, stop.clone()),
+        lateness::run(&engine, stop)
+    );
 }
 
 /// Waits for a notification, the poll interval or the stop, whichever is first.

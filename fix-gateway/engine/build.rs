@@ -214,6 +214,9 @@ fn kind(tag: u32, datatype: FixDatatype) -> &'static str {
         FixDatatype::LocalMktDate | FixDatatype::UtcDateOnly => "Date",
         FixDatatype::UtcTimeOnly => "TimeOfDay",
         FixDatatype::UtcTimestamp => "Timestamp",
+        FixDatatype::Data | FixDatatype::XmlData => "Data",
+        // Text(58) is prose.
+        _ if tag == 58 => "Lines",
         _ => "Text",
     }
 }

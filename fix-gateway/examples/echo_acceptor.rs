@@ -11,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use dvp_core::store::database::{Database, TlsFiles};
 use dvp_core::store::{MIGRATOR, PgPool, pool::pool_options};
 use dvp_fix::{
     SeqNum,
@@ -111,7 +112,8 @@ async fn open_pool(store: &str) -> Result<PgPool, Failure> {
         Some(url) => url,
         None => return Err("store is \"memory\" or \"postgres:URL\"".into()),
     };
-    let pool = pool_options().max_connections(POOL_CONNECTIONS).connect(url).await?;
+    let options = Database::at(url, &TlsFiles::default())?.unbounded()?;
+    let pool = pool_options().max_connections(POOL_CONNECTIONS).connect_with(options).await?;
     MIGRATOR.run(&pool).await?;
     Ok(pool)
 }
@@ -190,7 +192,7 @@ impl Echo {
             // A reject of a reject would go on for ever.
             b"j" => None,
             _ => {
-                let body = business_reject(message, 3, "Unsupported Message Type");
+                let body = business_reject(message, None, 3, "Unsupported Message Type");
                 // Which version the type is unsupported in.
                 let body = body.maybe(tag::DEFAULT_APPL_VER_ID, self.appl_ver_id.as_deref());
                 Some((MsgType::BUSINESS_MESSAGE_REJECT, body))
@@ -292,7 +294,7 @@ impl Application for Echo {
         text: &str,
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
-        let refusal = business_reject(message, 0, text);
+        let refusal = business_reject(message, None, 0, text);
         if let Some(store) = &self.store {
             return commit_answer(store, Some((MsgType::BUSINESS_MESSAGE_REJECT, refusal)), turn).await;
         }

@@ -109,7 +109,21 @@ enum Refused {
     Busy,
 }
 
+/// What a peer hears whose Logon is refused, whoever it is.
+const REFUSED_TEXT: &str = "logon refused";
+/// What a peer hears that has proved who it is and asks for another password.
+const NEW_PASSWORD_TEXT: &str = "NewPassword(925) is not supported: passwords are changed by the operator";
+
 impl Refused {
+    /// What the peer is told, if anything.
+    const fn said(&self, refusal: Refusal) -> Option<&'static str> {
+        match (self, refusal) {
+            (Self::NotAdmitted(NotAdmitted::NewPassword), _) => Some(NEW_PASSWORD_TEXT),
+            (_, Refusal::Logout) => Some(REFUSED_TEXT),
+            (_, Refusal::Silent) => None,
+        }
+    }
+
     /// The reason in one word, for metrics.
     const fn name(&self) -> &'static str {
         match self {
@@ -198,16 +212,19 @@ impl Door {
         let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
         let logon = logon.await.map_err(|_| Refused::TooSlow)?.ok_or(Refused::NoLogon)?;
         let logon_came = Instant::now();
-        match self.find(&logon, &origin).await {
+        // An unknown session is looked for while there is time to refuse it with all others.
+        let until = logon_came + self.config.refusal_delay.saturating_mul(9) / 10;
+        match self.find(&logon, &origin, until).await {
             Ok((session, pass)) => {
                 let attach = Attach { connection, logon, pass };
                 // The driver has other connections to look at, or is gone. Nobody waits for long.
                 session.send_timeout(attach, ATTACH_WAIT).await.map_err(|_| Refused::Busy)
             }
             Err(refused) => {
-                tokio::time::sleep_until(logon_came + self.config.refusal_delay).await;
-                if self.config.refusal == Refusal::Logout {
-                    connection.refuse(&logon).await;
+                let delay = refused_after(logon_came.elapsed(), self.config.refusal_delay);
+                tokio::time::sleep_until(logon_came + delay).await;
+                if let Some(text) = refused.said(self.config.refusal) {
+                    connection.refuse(&logon, text).await;
                 }
                 Err(refused)
             }
@@ -215,9 +232,14 @@ impl Door {
     }
 
     /// The session that a Logon names, if the peer may use it.
-    async fn find(&self, logon: &Message, origin: &Origin) -> Result<(mpsc::Sender<Attach>, Pass), Refused> {
+    async fn find(
+        &self,
+        logon: &Message,
+        origin: &Origin,
+        until: Instant,
+    ) -> Result<(mpsc::Sender<Attach>, Pass), Refused> {
         let key = SessionKey::of(logon).ok_or(Refused::NoSession)?;
-        let entry = self.directory.find(&key).await.ok_or(Refused::NoSession)?;
+        let entry = self.directory.find(&key, until).await.ok_or(Refused::NoSession)?;
         let admission = entry.gatekeeper.admit(logon, origin).await?;
         debug!(peer = %origin.addr, session = key.peer_comp_id, "admitted");
         Ok((entry.sender, Pass { gatekeeper: entry.gatekeeper, origin: origin.clone(), admission }))
@@ -251,6 +273,13 @@ impl Door {
         let said = proxy::read_header(stream).await.map_err(Refused::Proxy)?;
         Ok(said.unwrap_or(addr))
     }
+}
+
+/// When a refused Logon is answered, counted from when it came: after the delay, or a multiple of it where the decision
+/// took longer.
+fn refused_after(decided_after: Duration, delay: Duration) -> Duration {
+    let times = decided_after.as_nanos().div_ceil(delay.as_nanos().max(1)).max(1);
+    delay.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
 }
 
 /// Is the address in one of the networks? An IPv4 address that came over an IPv6 socket counts as IPv4.

@@ -20,6 +20,11 @@ const NEVER_RESENT: [MsgType; 3] = [
     MsgType::new("AG").expect("two printable characters"),
     MsgType::new("B").expect("one printable character"),
 ];
+/// Message types that a reset of the numbers does not keep: nobody wants to hear them later.
+pub fn stale_types() -> Vec<String> {
+    NEVER_RESENT.iter().map(|kind| kind.as_str().to_owned()).collect()
+}
+
 /// Requests that FIX 4.2 does not have, and that whoever knows a later version may try.
 const LATER: [&str; 1] = ["AF"];
 /// A ResendRequest like the one before is not answered twice within this time.
@@ -53,7 +58,7 @@ pub(crate) fn session_config(
         Some(_) => return Err(NoAgreement::NoDictionary),
     };
     let rules = Rules::strict(&session.begin_string, application).ok_or(NoAgreement::NoDictionary)?;
-    let rules = Rules { extra: tags::EXTRA, later: &LATER, ..rules };
+    let rules = Rules { extra: &tags::EXTRA, later: &LATER, ..rules };
     let schedule = settings.schedule.as_deref().map_or(Ok(Schedule::CONTINUOUS), str::parse)?;
     let seconds = u64::try_from(settings.max_latency_secs).unwrap_or(0);
     Ok(SessionConfig {
@@ -73,10 +78,10 @@ pub(crate) fn session_config(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn row(begin_string: &str, default_appl_ver_id: Option<&str>) -> FixSessionRow {
+    pub(crate) fn row(begin_string: &str, default_appl_ver_id: Option<&str>) -> FixSessionRow {
         FixSessionRow {
             session_id: "id".to_owned(),
             partner_id: "ptn_acme".to_owned(),

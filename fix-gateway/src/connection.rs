@@ -91,9 +91,12 @@ impl Inbound {
     pub(crate) fn next(&mut self, frame_max: usize) -> io::Result<Option<Result<MessageRef<'_>, Garbled>>> {
         self.framer.set_limit(frame_max);
         match self.framer.next_frame() {
-            Framed::Frame(frame) => Ok(Some(self.parser.parse(frame))),
+            // The framer's limit is about frames that are incomplete: one that arrived in a single read may be longer.
+            Framed::Frame(frame) if frame.len() <= frame_max => Ok(Some(self.parser.parse(frame))),
             Framed::Incomplete => Ok(None),
-            Framed::TooLong => Err(io::Error::new(io::ErrorKind::InvalidData, "frame too long")),
+            Framed::Frame(_) | Framed::TooLong => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "frame too long"))
+            }
         }
     }
 }
@@ -187,7 +190,7 @@ impl Connection {
     }
 
     /// Tells a peer that its Logon is refused, and nothing else. The number 1 is no number of the session.
-    pub(crate) async fn refuse(&mut self, logon: &Message) {
+    pub(crate) async fn refuse(&mut self, logon: &Message, reason: &str) {
         let text = |tag| logon.text(tag).unwrap_or_default();
         let head = Head {
             begin_string: text(tag::BEGIN_STRING),
@@ -200,7 +203,7 @@ impl Connection {
             last_processed: None,
         };
         let mut bytes = Vec::new();
-        encode(&head, &Body::new().field(tag::TEXT, "logon refused"), &mut bytes);
+        encode(&head, &Body::new().field(tag::TEXT, reason), &mut bytes);
         // Whether it arrives makes no difference to us.
         let _ = tokio::time::timeout(CLOSE_MAX, self.stream.write_all(&bytes)).await;
         let _ = tokio::time::timeout(CLOSE_MAX, self.stream.shutdown()).await;

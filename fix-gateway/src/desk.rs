@@ -2,62 +2,57 @@
 //! the engine's writer.
 
 mod absence;
+mod cancels;
 mod copies;
+mod parking;
 mod quotes;
 mod rows;
 mod status;
+mod waiting;
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Instant};
 
 use dvp_core::{
     context,
-    engine::{CancelOutcome, Engine, EngineError, Pending, SubmitCommand},
-    fix::{FixOrder, FixOutbound, FixPart, FixRows, RenderFix},
+    engine::{Engine, EngineError, JudgedPermit, Pending, SubmitCommand},
+    fix::{FixChain, FixOrder, FixOutbound, FixPart, FixReset, FixRows, Parking, RenderFix, Renumber},
     store::{
-        StoreError,
-        events::{Filter, StoredEvent},
-        fix as store,
-        fix::FixSessionRow,
-        fix_settings::FixSessionSettings,
-        intents::Tenant,
+        Fault, StoreError, events::StoredEvent, fix as store, fix::FixSessionRow, fix_reports,
+        fix_settings::FixSessionSettings, intents::Tenant, quotes as quotes_store,
     },
     writer::Outcome,
 };
-use dvp_domain::event::EventType;
+use dvp_domain::{event::EventType, quote::FirmTerms};
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{MessageRef, MsgType},
     schedule::Epoch,
     session::{Stored, business_reject},
 };
-use tokio::sync::watch;
-use tracing::{Instrument as _, info, info_span, warn};
+use tracing::{Instrument as _, info, info_span};
 
 use self::absence::Absence;
-use self::rows::{
-    Slot, cancel_order, details, is_repetition, order_facts, stored, submitted_rows, to_json, transmissible,
-};
+use self::parking::ParkedOrders;
+use self::rows::{Slot, is_repetition, order_facts, stored, submitted_rows, transmissible};
 use crate::{
-    application::{Application, Commit, Numbers, Turn, Unavailable},
+    agreement::stale_types,
+    application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable},
+    feed::{self, Subscription},
     orders::{
         Version,
-        facts::{Details, OrderFacts},
+        age::AgeLimits,
+        facts::{OrderFacts, Rejection},
+        fields::{self, FieldFault},
         parse,
-        report::{self, CancelRefusal, CancelRejected, Ids, Told},
+        report::{self, Ids, Told},
         tags,
     },
 };
 
 /// Events read at once.
 const PAGE: i64 = 200;
-/// Refused ClOrdIDs remembered.
-const REFUSED_MAX: i64 = 100_000;
-/// Between two tries to find a place in the writer's queue: TCP makes the peer wait.
-const BUSY_WAIT: Duration = Duration::from_millis(5);
-/// The feed is looked at this often even when nobody says that it grew.
-const FEED_TICK: Duration = Duration::from_secs(1);
-/// ClientReferences are this long at most.
-const CL_ORD_ID_MAX: usize = 128;
+/// The session's cursor becomes durable with its commits, and with one of its own when it is ahead by this much.
+const POSITIONS_BEHIND_MAX: i64 = feed::TELL_ALL_EVERY;
 
 /// One session's application.
 pub(crate) struct Desk {
@@ -65,26 +60,36 @@ pub(crate) struct Desk {
     session: FixSessionRow,
     version: Version,
     tenant: Tenant,
-    /// ClOrdIDs that were refused here and that the engine therefore does not know.
-    refused: HashSet<String>,
-    /// Ticks when the feed grows.
-    feed: watch::Receiver<u64>,
+    /// Says when the partner has new events.
+    feed: Subscription,
     feed_position: i64,
+    /// `feed_position` as of the latest commit that was queued for it.
+    queued_position: i64,
     feed_has_more: bool,
     /// Copies of all the partner's reports, and no orders.
     is_drop_copy: bool,
     absence: Absence,
+    ages: AgeLimits,
+    parked: ParkedOrders,
+    /// The commits since the numbers were loaded.
+    chain: FixChain,
 }
 
 impl From<StoreError> for Unavailable {
     fn from(error: StoreError) -> Self {
-        Self(error.to_string())
+        match error.fault() {
+            Fault::Data => Self::data(error.to_string()),
+            Fault::Conflict | Fault::Slow | Fault::Unavailable => Self::new(error.to_string()),
+        }
     }
 }
 
 impl From<EngineError> for Unavailable {
     fn from(error: EngineError) -> Self {
-        Self(error.to_string())
+        match &error {
+            EngineError::Corrupt(_) => Self::data(error.to_string()),
+            EngineError::Busy | EngineError::Unavailable(_) => Self::new(error.to_string()),
+        }
     }
 }
 
@@ -93,7 +98,7 @@ impl Desk {
         engine: Engine,
         session: FixSessionRow,
         settings: &FixSessionSettings,
-        feed: watch::Receiver<u64>,
+        feed: Subscription,
     ) -> Self {
         let tenant = Tenant { partner_id: session.partner_id.clone(), livemode: session.livemode };
         let (version, feed_position) = (Version::of(&session.begin_string), session.feed_position);
@@ -102,17 +107,20 @@ impl Desk {
             session,
             version,
             tenant,
-            refused: HashSet::new(),
             feed,
             feed_position,
+            queued_position: feed_position,
             feed_has_more: true,
             is_drop_copy: settings.drop_copy,
             absence: Absence::agreed(settings),
+            ages: AgeLimits::agreed(settings),
+            parked: ParkedOrders::default(),
+            chain: FixChain::default(),
         }
     }
 
     async fn connection(&self) -> Result<sqlx::pool::PoolConnection<sqlx::Postgres>, Unavailable> {
-        self.engine.pool().acquire().await.map_err(|error| Unavailable(error.to_string()))
+        self.engine.pool().acquire().await.map_err(|error| Unavailable::new(error.to_string()))
     }
 
     fn part(&self, numbers: Numbers, render: RenderFix) -> FixPart {
@@ -121,9 +129,14 @@ impl Desk {
             next_in: numbers.next_in.0,
             next_out_before: numbers.next_out_before.0,
             next_out: numbers.next_out.0,
-            feed_position: None,
-            reset: numbers.reset,
+            seen_out: numbers.reach.seen.0,
+            written_out: numbers.reach.written.0,
+            // Reports of everything up to here were queued before this part.
+            feed_position: Some(self.feed_position),
+            renumber: None,
+            cl_ord_id: None,
             render,
+            chain: self.chain.clone(),
         }
     }
 
@@ -133,13 +146,7 @@ impl Desk {
     }
 
     async fn queue(&self, part: FixPart) -> Result<Commit, Unavailable> {
-        loop {
-            match self.engine.begin_commit_fix(part.clone()) {
-                Ok(pending) => return Ok(acknowledged(pending, part.render)),
-                Err(EngineError::Busy) => tokio::time::sleep(BUSY_WAIT).await,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        Ok(acknowledged(self.engine.begin_commit_fix(&self.tenant, part).await?))
     }
 
     async fn new_order(
@@ -147,116 +154,121 @@ impl Desk {
         message: MessageRef<'_>,
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
-        let (slot, numbers) = Slot::take(turn);
-        let facts = OrderFacts::of(message);
-        let cl_ord_id = match message.text(tags::CL_ORD_ID) {
-            Some(cl_ord_id) if cl_ord_id.len() <= CL_ORD_ID_MAX => cl_ord_id.to_owned(),
-            _ => return self.refuse_message(message, slot, numbers, 0, "ClOrdID is no short text").await,
+        let cl_ord_id = match fields::id(message, tags::CL_ORD_ID) {
+            Ok(cl_ord_id) => cl_ord_id.to_owned(),
+            Err(fault) => {
+                let (slot, numbers) = Slot::take(turn);
+                return self.refuse_fields(message, slot, numbers, &fault).await;
+            }
         };
+        let facts = OrderFacts::of(message);
         if is_repetition(message)
             && let Some(order) = self.find_order(&cl_ord_id).await?
             && let Some(known) = order_facts(&order)
             && known.fingerprint == facts.fingerprint
         {
+            let (slot, numbers) = Slot::take(turn);
             return self.tell_again(&order, &known, slot, numbers).await;
         }
-        if self.refused.contains(&cl_ord_id) {
-            let rows = self.submitted(slot, &cl_ord_id, &facts, &Told::duplicate(), None);
-            return self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await;
+        if self.parked.has(&cl_ord_id) {
+            return self.refuse_duplicate(&cl_ord_id, &facts, turn).await;
         }
-        match parse::order(message, &self.session, self.engine.context(), context::now()) {
-            Ok(request) => {
+        let quoted = self.quoted(message).await?;
+        let parsed = self.ages.check(message, is_repetition(message), turn.sending_time()).and_then(|()| {
+            parse::order(message, &self.session, self.engine.context(), quoted.as_ref(), context::now())
+        });
+        match parsed {
+            Ok(order) => {
                 let span = info_span!(
-                    "fix_order", session = self.session.session_id, intent_id = %request.intent_id
+                    "fix_order", session = self.session.session_id, intent_id = %order.request.intent_id
                 );
-                let command = (request, cl_ord_id, facts);
-                self.submit(message, command, slot, numbers).instrument(span).await
+                self.place(message, order, facts, turn).instrument(span).await
             }
             Err(rejection) => {
                 info!(session = self.session.session_id, cl_ord_id, reason = rejection.text, "order refused");
-                self.refused.insert(cl_ord_id.clone());
-                let facts = OrderFacts { refused_at_the_door: true, ..facts };
-                let rows = self.submitted(slot, &cl_ord_id, &facts, &Told::Rejected(rejection), None);
-                self.write(numbers, rows).await
+                let (slot, numbers) = Slot::take(turn);
+                let render = self.outcome_renderer(slot, cl_ord_id.clone(), facts, Some(rejection), false);
+                self.queue(self.part(numbers, render).using(&cl_ord_id)).await
             }
         }
     }
 
+    /// What the quote has fixed that is the only bound of an order.
+    async fn quoted(&self, message: MessageRef<'_>) -> Result<Option<FirmTerms>, Unavailable> {
+        let Some(quote_id) = parse::bounding_quote(message) else { return Ok(None) };
+        let mut conn = self.connection().await?;
+        Ok(quotes_store::find_firm(&mut conn, &self.tenant, quote_id).await?)
+    }
+
+    /// Queues an order whose permit was judged. `is_parked`: it waited until now.
     async fn submit(
         &self,
-        message: MessageRef<'_>,
-        (request, cl_ord_id, facts): (dvp_domain::intent::IntentRequest, String, OrderFacts),
-        slot: Slot,
-        numbers: Numbers,
+        (order, facts): (parse::Order, OrderFacts),
+        permit: JudgedPermit,
+        (slot, numbers): (Slot, Numbers),
+        is_parked: bool,
     ) -> Result<Commit, Unavailable> {
-        let render = self.outcome_renderer(slot, cl_ord_id, facts);
-        loop {
-            let command = SubmitCommand {
-                tenant: self.tenant.clone(),
-                request: request.clone(),
-                idempotency: None,
-                fix: Some(self.part(numbers, Arc::clone(&render))),
-            };
-            match self.engine.begin_submit(command).await {
-                Ok(pending) => {
-                    info!("order queued");
-                    return Ok(acknowledged(pending, render));
-                }
-                Err(EngineError::Busy) => tokio::time::sleep(BUSY_WAIT).await,
-                Err(error) => {
-                    // The chain does not answer, say. The order was not taken, and the session can go on.
-                    warn!(%error, "order not taken");
-                    return self.refuse_message(message, slot, numbers, 4, "not available, try again").await;
-                }
-            }
-        }
+        let parse::Order { cl_ord_id, request, .. } = order;
+        let render = self.outcome_renderer(slot, cl_ord_id.clone(), facts, None, is_parked);
+        let command = SubmitCommand {
+            tenant: self.tenant.clone(),
+            request,
+            idempotency: None,
+            fix: Some(self.part(numbers, render).using(&cl_ord_id)),
+        };
+        let pending = self.engine.begin_submit(command, permit).await?;
+        info!("order queued");
+        Ok(acknowledged(pending))
     }
 
-    /// Renders the outcome of a submission inside its commit.
-    fn outcome_renderer(&self, slot: Slot, cl_ord_id: String, facts: OrderFacts) -> RenderFix {
+    /// Renders, inside its commit, the outcome of a submission, or of one that was refused before the engine saw it:
+    /// either may find its ClOrdID used.
+    fn outcome_renderer(
+        &self,
+        slot: Slot,
+        cl_ord_id: String,
+        facts: OrderFacts,
+        refused: Option<Rejection>,
+        is_parked: bool,
+    ) -> RenderFix {
         let (version, session_id) = (self.version, self.session.session_id.clone());
         Arc::new(move |outcome| {
-            let told = Told::of_outcome(outcome, version);
+            let told = match (&refused, outcome) {
+                (Some(rejection), Outcome::Written) => Told::Rejected(rejection.clone()),
+                _ => Told::of_outcome(outcome, version),
+            };
             let mut rows =
                 submitted_rows(version, &session_id, slot, &cl_ord_id, &facts, &told, Some(outcome));
             if matches!(outcome, Outcome::DuplicateIntent | Outcome::DuplicateClientReference) {
                 // The ClOrdID stands for another order already.
                 rows.orders.clear();
             }
+            rows.parking.extend(is_parked.then(|| Parking::Decide { cl_ord_id: cl_ord_id.clone() }));
             rows
         })
     }
 
-    fn submitted(
-        &self,
-        slot: Slot,
-        cl_ord_id: &str,
-        facts: &OrderFacts,
-        told: &Told,
-        outcome: Option<&Outcome>,
-    ) -> FixRows {
-        submitted_rows(self.version, &self.session.session_id, slot, cl_ord_id, facts, told, outcome)
-    }
-
-    async fn find_order(&self, cl_ord_id: &str) -> Result<Option<FixOrder>, Unavailable> {
-        let mut conn = self.connection().await?;
-        Ok(store::find_order(&mut conn, &self.session.session_id, cl_ord_id).await?)
-    }
-
     /// What was told last about an order, and the number of the event that told it.
     async fn latest(&self, order: &FixOrder, facts: &OrderFacts) -> Result<(Told, i64), Unavailable> {
-        if order.reference.is_none() {
+        let Some(reference) = &order.reference else {
+            if self.parked.has(&order.cl_ord_id) {
+                return Ok((Told::Pending, 0));
+            }
+            if facts.cancelled_by.is_some() {
+                // While it waited for its wallet.
+                return Ok((Told::Canceled(None), 0));
+            }
             let rejected = facts.rejection.clone().map_or_else(Told::duplicate, Told::Rejected);
             return Ok((rejected, 0));
-        }
-        let filter = Filter { after: 0, kind: None, intent_id: Some(order.intent_id.clone()), limit: PAGE };
-        let events = self.engine.events(&self.tenant, &filter).await?;
-        Ok(events.last().map_or((Told::New, 1), |last| {
-            (Told::of_event(last.event.kind, &last.event.object, facts), last.event.sequence)
+        };
+        let mut conn = self.connection().await?;
+        let latest = fix_reports::find_latest(&mut conn, reference).await?;
+        Ok(latest.map_or((Told::New, 1), |latest| {
+            (Told::of_event(latest.kind, &latest.object, facts), latest.sequence)
         }))
     }
 
-    /// The current report again, under a new number.
+    /// The current report again, with its ExecID(17), under a new number.
     async fn tell_again(
         &self,
         order: &FixOrder,
@@ -266,119 +278,20 @@ impl Desk {
     ) -> Result<Commit, Unavailable> {
         let (told, sequence) = self.latest(order, facts).await?;
         let about = order.reference.as_deref().unwrap_or(&order.intent_id);
+        // A cancellation that was asked for was told as the answer to its request.
+        let request = facts.cancelled_by.as_deref().filter(|_| told == Told::Canceled(None));
         let ids = Ids {
-            cl_ord_id: &order.cl_ord_id,
-            orig_cl_ord_id: None,
+            cl_ord_id: request.unwrap_or(&order.cl_ord_id),
+            orig_cl_ord_id: request.map(|_| order.cl_ord_id.as_str()),
             order_id: order.reference.as_deref().unwrap_or("NONE"),
-            exec_id: format!("{about}.{sequence}"),
+            exec_id: request
+                .map_or_else(|| format!("{about}.{sequence}"), |request| format!("{about}.c.{request}")),
             at: slot.at,
             is_status: false,
         };
         let body = report::execution_report(self.version, facts, &told, &ids);
-        self.write(
-            numbers,
-            FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders: Vec::new() },
-        )
-        .await
-    }
-
-    async fn cancel(&self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
-        let (slot, numbers) = Slot::take(turn);
-        let said = |tag| message.text(tag).unwrap_or_default();
-        let (cl_ord_id, orig) = (said(tags::CL_ORD_ID), said(tags::ORIG_CL_ORD_ID));
-        let order = self.find_order(orig).await?;
-        let known = order.as_ref().and_then(|order| Some((order, order_facts(order)?)));
-        if let Some(used) = self.find_order(cl_ord_id).await? {
-            let same =
-                matches!(details(&used), Some(Details::Cancel { orig_cl_ord_id }) if orig_cl_ord_id == orig);
-            return match known {
-                Some((order, facts)) if same && is_repetition(message) => {
-                    self.tell_again(order, &facts, slot, numbers).await
-                }
-                known => {
-                    let order = known.map(|(order, _)| order);
-                    let refusal = CancelRefusal::DuplicateClOrdId;
-                    let rows = self.refuse_cancel(message, slot, order, refusal).await?;
-                    self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await
-                }
-            };
-        }
-        let Some((order, facts)) = known.filter(|(order, _)| order.reference.is_some()) else {
-            let rows = self.refuse_cancel(message, slot, None, CancelRefusal::UnknownOrder).await?;
-            return self.write(numbers, rows).await;
-        };
-        let span = info_span!("fix_cancel", session = self.session.session_id, intent_id = %order.intent_id);
-        self.cancel_known(message, order, facts, slot, numbers).instrument(span).await
-    }
-
-    async fn cancel_known(
-        &self,
-        message: MessageRef<'_>,
-        order: &FixOrder,
-        facts: OrderFacts,
-        slot: Slot,
-        numbers: Numbers,
-    ) -> Result<Commit, Unavailable> {
-        let reference = order.reference.clone().unwrap_or_default();
-        let cl_ord_id = message.text(tags::CL_ORD_ID).unwrap_or_default().to_owned();
-        let facts = OrderFacts { cancelled_by: Some(cl_ord_id.clone()), ..facts };
-        let ids = Ids {
-            cl_ord_id: &cl_ord_id,
-            orig_cl_ord_id: Some(&order.cl_ord_id),
-            order_id: &reference,
-            exec_id: format!("{reference}.c.{cl_ord_id}"),
-            at: slot.at,
-            is_status: false,
-        };
-        let body = report::execution_report(self.version, &facts, &Told::Canceled(None), &ids);
-        let orders = vec![
-            FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() },
-            cancel_order(&cl_ord_id, &order.cl_ord_id),
-        ];
-        let rows = FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders };
-        let render: RenderFix = Arc::new(move |_| rows.clone());
-        let part = self.part(numbers, Arc::clone(&render));
-        match self.engine.cancel(&self.tenant, &reference, Some(part)).await {
-            Ok(CancelOutcome::Cancelled) => {
-                Ok(Commit::under_way(std::future::ready(transmissible(render(&Outcome::Written)))))
-            }
-            Ok(CancelOutcome::TooLate) => {
-                let rows = self.refuse_cancel(message, slot, Some(order), CancelRefusal::TooLate).await?;
-                self.write(numbers, rows).await
-            }
-            Ok(CancelOutcome::Unknown) => {
-                let rows = self.refuse_cancel(message, slot, None, CancelRefusal::UnknownOrder).await?;
-                self.write(numbers, rows).await
-            }
-            // Whether it was written is for the store to say: the session's numbers are loaded anew.
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn refuse_cancel(
-        &self,
-        message: MessageRef<'_>,
-        slot: Slot,
-        order: Option<&FixOrder>,
-        refusal: CancelRefusal,
-    ) -> Result<FixRows, Unavailable> {
-        let said = |tag| message.text(tag).unwrap_or_default();
-        let (cl_ord_id, orig) = (said(tags::CL_ORD_ID), said(tags::ORIG_CL_ORD_ID));
-        let latest = match order.and_then(|order| Some((order, order_facts(order)?))) {
-            Some((order, facts)) => Some(self.latest(order, &facts).await?.0),
-            None => None,
-        };
-        let rejected = CancelRejected {
-            cl_ord_id,
-            orig_cl_ord_id: orig,
-            order_id: order.and_then(|order| order.reference.as_deref()).unwrap_or("NONE"),
-            ord_status: latest.as_ref().map_or("8", report::ord_status),
-            refusal,
-            at: slot.at,
-        };
-        let body = report::cancel_reject(self.version, &rejected);
-        let orders = vec![cancel_order(cl_ord_id, orig)];
-        Ok(FixRows { outbound: vec![slot.holds(MsgType::ORDER_CANCEL_REJECT, body)], orders })
+        let outbound = vec![slot.holds(MsgType::EXECUTION_REPORT, body)];
+        self.write(numbers, FixRows { outbound, ..FixRows::default() }).await
     }
 
     /// A BusinessMessageReject(j).
@@ -390,15 +303,20 @@ impl Desk {
         reason: u8,
         text: &str,
     ) -> Result<Commit, Unavailable> {
-        let body = business_reject(message, reason, text);
-        self.write(
-            numbers,
-            FixRows {
-                outbound: vec![slot.holds(MsgType::BUSINESS_MESSAGE_REJECT, body)],
-                orders: Vec::new(),
-            },
-        )
-        .await
+        self.write(numbers, refusal(message, slot, reason, text)).await
+    }
+
+    /// The same, for a message that cannot have the answer of its kind because of its fields.
+    async fn refuse_fields(
+        &self,
+        message: MessageRef<'_>,
+        slot: Slot,
+        numbers: Numbers,
+        fault: &FieldFault,
+    ) -> Result<Commit, Unavailable> {
+        // Conditionally required field missing, or else other.
+        let reason = if matches!(fault, FieldFault::Missing { .. }) { 5 } else { 0 };
+        self.refuse_message(message, slot, numbers, reason, &fault.to_string()).await
     }
 
     /// What an event has to tell; `None` when it was told already.
@@ -462,15 +380,18 @@ impl Application for Desk {
         let mut conn = self.connection().await?;
         let id = &self.session.session_id;
         let session = store::find_session(&mut conn, id).await?;
-        let session = session.ok_or_else(|| Unavailable(format!("no session {id}")))?;
-        self.refused = store::list_refused(&mut conn, id, REFUSED_MAX).await?.into_iter().collect();
+        let session = session.ok_or_else(|| Unavailable::new(format!("no session {id}")))?;
         self.feed_position = session.feed_position;
+        self.queued_position = session.feed_position;
         self.feed_has_more = true;
         // Nobody is connected when the numbers are loaded.
         self.absence.begin();
         let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
         let numbers = (seq(session.next_in), seq(session.next_out));
+        self.chain = FixChain::from_loaded(numbers.1.0);
         self.session = session;
+        drop(conn);
+        self.restore_parked().await?;
         Ok(numbers)
     }
 
@@ -488,6 +409,53 @@ impl Application for Desk {
         self.write(numbers, FixRows::default()).await
     }
 
+    async fn renumber(&mut self, to: Renumbering) -> Result<(Commit, u64), Unavailable> {
+        let stale_types = stale_types();
+        let Reach { seen, written, stored } = to.reach;
+        let mut kept = 0;
+        if stored > seen {
+            let mut conn = self.connection().await?;
+            let id = &self.session.session_id;
+            kept = store::count_kept(&mut conn, id, seen.0, &stale_types).await?;
+        }
+        let reset = FixReset {
+            seen_out: seen.0,
+            written_out: written.0,
+            first_kept: to.first_kept.0,
+            kept,
+            stale_types,
+        };
+        let part = self.part(to.numbers(kept), Arc::new(|_| FixRows::default()));
+        let commit = self.queue(FixPart { renumber: Some(Renumber::Reset(reset)), ..part }).await?;
+        Ok((commit, kept))
+    }
+
+    async fn set_numbers(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
+        let part = self.part(numbers, Arc::new(|_| FixRows::default()));
+        self.queue(FixPart { renumber: Some(Renumber::Inbound), ..part }).await
+    }
+
+    async fn reach(&mut self) -> Result<Reach, Unavailable> {
+        let mut conn = self.connection().await?;
+        let id = &self.session.session_id;
+        let reach = store::find_reach(&mut conn, id).await?;
+        let reach = reach.ok_or_else(|| Unavailable::new(format!("no session {id}")))?;
+        let seq = |number: i64| SeqNum(u64::try_from(number).unwrap_or(0));
+        Ok(Reach {
+            seen: seq(reach.seen_out),
+            written: seq(reach.written_out),
+            stored: seq(reach.stored_out),
+        })
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.absence.due().map(tokio::time::Instant::into_std)
+    }
+
+    async fn handle_timeout(&mut self) -> Result<(), Unavailable> {
+        self.cancel_for_absence().await
+    }
+
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         match message.msg_type() {
             // Never a reject of a reject.
@@ -500,6 +468,7 @@ impl Application for Desk {
             }
             b"D" => self.new_order(message, turn).await,
             b"F" => self.cancel(message, turn).await,
+            b"G" => self.replace(message, turn).await,
             b"H" => self.status(message, turn).await,
             b"AF" if self.version == Version::Fix44 => self.mass_status(message, turn).await,
             b"R" => self.quote_request(message, turn).await,
@@ -524,7 +493,7 @@ impl Application for Desk {
 
     fn is_about_earlier(&self, message: MessageRef<'_>) -> bool {
         match message.msg_type() {
-            b"F" | b"H" | b"AF" => true,
+            b"F" | b"G" | b"H" | b"AF" => true,
             _ => is_repetition(message),
         }
     }
@@ -536,32 +505,33 @@ impl Application for Desk {
     }
 
     async fn wait_for_reports(&mut self) {
-        if self.feed_has_more {
+        if self.feed_has_more || self.parked.has_decidable() {
             return;
         }
         tokio::select! {
-            changed = self.feed.changed() => if changed.is_err() {
-                // Nobody says any more that the feed grew: look from time to time.
-                tokio::time::sleep(FEED_TICK).await;
-            },
-            () = sleep_until(self.absence.due()) => {}
-            () = tokio::time::sleep(FEED_TICK) => {}
+            () = self.feed.grown() => self.feed_has_more = true,
+            () = self.parked.wait() => {}
         }
     }
 
     async fn report(&mut self, turn: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
-        self.cancel_for_absence().await?;
+        if let Some(commit) = self.decide_parked(turn).await? {
+            return Ok(Some(commit));
+        }
         let after = self.feed_position;
+        // Events up to here are visible to what is read below.
+        let routed = self.feed.routed();
         let (outbound, position) =
             if self.is_drop_copy { self.copies(turn).await? } else { self.own_reports(turn).await? };
         self.feed_has_more = position > after;
-        self.feed_position = position;
-        if outbound.is_empty() {
+        // Where the partner has no more events, all up to the routed position are somebody else's.
+        self.feed_position = if self.feed_has_more { position } else { position.max(routed) };
+        let is_behind = self.feed_position - self.queued_position >= POSITIONS_BEHIND_MAX;
+        if outbound.is_empty() && !is_behind {
             return Ok(None);
         }
-        let rows = FixRows { outbound, orders: Vec::new() };
-        let part = self.part(turn.numbers(), Arc::new(move |_| rows.clone()));
-        self.queue(FixPart { feed_position: Some(position), ..part }).await.map(Some)
+        self.queued_position = self.feed_position;
+        self.write(turn.numbers(), FixRows { outbound, ..FixRows::default() }).await.map(Some)
     }
 
     fn connected(&mut self, is_connected: bool) {
@@ -575,18 +545,28 @@ fn occurred_at(stored: &StoredEvent) -> UtcNanos {
     UtcNanos(millis.saturating_mul(1_000_000))
 }
 
-/// Waits for the commit, and renders once more what it stored.
-fn acknowledged(pending: Pending, render: RenderFix) -> Commit {
-    Commit::under_way(async move {
-        let done = pending.await.map_err(|_| Unavailable("the writer has stopped".to_owned()))?;
-        let done = done.map_err(|error| Unavailable(error.to_string()))?;
-        transmissible(render(&done.outcome))
-    })
+/// The rows of a BusinessMessageReject(j).
+fn refusal(message: MessageRef<'_>, slot: Slot, reason: u8, text: &str) -> FixRows {
+    let body = business_reject(message, business_id(message), reason, text);
+    let outbound = vec![slot.holds(MsgType::BUSINESS_MESSAGE_REJECT, body)];
+    FixRows { outbound, ..FixRows::default() }
 }
 
-async fn sleep_until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
+/// BusinessRejectRefID(379): the identifier that the message's sender gave it.
+fn business_id(message: MessageRef<'_>) -> Option<&str> {
+    let tag = match message.msg_type() {
+        b"AF" => tags::MASS_STATUS_REQ_ID,
+        b"R" => tags::QUOTE_REQ_ID,
+        _ => tags::CL_ORD_ID,
+    };
+    fields::repeatable(message, tag).filter(|id| !id.is_empty())
+}
+
+/// Waits for the commit, and renders once more what it stored.
+fn acknowledged(pending: Pending) -> Commit {
+    Commit::under_way(async move {
+        let done = pending.await.map_err(|_| Unavailable::new("the writer has stopped".to_owned()))?;
+        let done = done.map_err(EngineError::from)?;
+        transmissible(done.outbound)
+    })
 }

@@ -4,6 +4,8 @@
 //! The files are made from the facts that the engine's own tables are made from, and from [`OWN_FIELDS`]; a test
 //! compares them.
 
+use dvp_domain::text::{ID_MAX, TEXT_MAX};
+
 /// A field beyond the FIX standard.
 #[derive(Debug, Clone, Copy)]
 pub struct OwnField {
@@ -22,7 +24,7 @@ const fn own(tag: u32, name: &'static str, data_type: &'static str, message: &'s
 }
 
 /// Everything that a message of ours, or to us, may have beyond the standard.
-pub const OWN_FIELDS: [OwnField; 22] = [
+pub const OWN_FIELDS: [OwnField; 24] = [
     own(20001, "PermitNonce", "INT", "D"),
     own(20002, "PermitDeadline", "INT", "D"),
     own(20003, "PermitSignature", "STRING", "D"),
@@ -48,7 +50,135 @@ pub const OWN_FIELDS: [OwnField; 22] = [
     own(20104, "FailureCode", "STRING", "8"),
     own(20105, "ReceiptHash", "STRING", "8"),
     own(20106, "AnchorTxHash", "STRING", "8"),
+    own(20107, "PayoutFee", "AMT", "8"),
+    own(20108, "PayoutFeeCurrency", "CURRENCY", "8"),
 ];
+
+/// A set of the messages whose fields are taken one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Messages(u8);
+
+impl Messages {
+    pub const NONE: Self = Self(0);
+    /// NewOrderSingle.
+    pub const D: Self = Self(1);
+    /// OrderCancelRequest.
+    pub const F: Self = Self(1 << 1);
+    /// OrderStatusRequest.
+    pub const H: Self = Self(1 << 2);
+    /// OrderMassStatusRequest.
+    pub const AF: Self = Self(1 << 3);
+    /// QuoteRequest.
+    pub const R: Self = Self(1 << 4);
+    /// OrderCancelReplaceRequest, which is refused as a whole.
+    pub const G: Self = Self(1 << 5);
+
+    /// The set of one MsgType(35); empty for a message whose fields are not listed.
+    pub const fn of(msg_type: &[u8]) -> Self {
+        match msg_type {
+            b"D" => Self::D,
+            b"F" => Self::F,
+            b"H" => Self::H,
+            b"AF" => Self::AF,
+            b"R" => Self::R,
+            b"G" => Self::G,
+            _ => Self::NONE,
+        }
+    }
+
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub const fn has(self, one: Self) -> bool {
+        self.0 & one.0 != 0
+    }
+}
+
+/// A field that a message to us may have.
+#[derive(Debug, PartialEq, Eq)]
+pub struct TakenField {
+    pub tag: u32,
+    pub name: &'static str,
+    /// The longest value, in characters.
+    pub max: usize,
+    /// The messages in which it is acted upon.
+    pub processed: Messages,
+    /// The messages in which nothing depends on it.
+    pub ignored: Messages,
+}
+
+impl TakenField {
+    /// May the message have it?
+    pub const fn is_taken_in(&self, messages: Messages) -> bool {
+        self.processed.has(messages) || self.ignored.has(messages)
+    }
+}
+
+/// The longest number, in characters: an amount has 39 digits.
+const NUMBER_MAX: usize = 64;
+
+const fn taken(
+    tag: u32,
+    name: &'static str,
+    max: usize,
+    processed: Messages,
+    ignored: Messages,
+) -> TakenField {
+    TakenField { tag, name, max, processed, ignored }
+}
+
+/// One of an order's own fields. A replacement may have it, too, and is refused with it.
+const fn of_order(tag: u32, name: &'static str, max: usize) -> TakenField {
+    taken(tag, name, max, Messages::D, Messages::G)
+}
+
+/// Every field of D, F, H, AF, R and G that is taken; any other is refused by its tag.
+pub const TAKEN: [TakenField; 39] = {
+    use Messages as M;
+    let [d, f, h, af, r, g, none] = [M::D, M::F, M::H, M::AF, M::R, M::G, M::NONE];
+    [
+        taken(1, "Account", ID_MAX, d, f.and(h).and(r).and(g)),
+        taken(11, "ClOrdID", ID_MAX, d.and(f).and(h).and(g), none),
+        taken(15, "Currency", ID_MAX, d.and(r), g),
+        taken(21, "HandlInst", ID_MAX, none, d.and(g)),
+        taken(37, "OrderID", ID_MAX, f.and(h), g),
+        taken(38, "OrderQty", NUMBER_MAX, d.and(r), f.and(g)),
+        taken(40, "OrdType", ID_MAX, d, g),
+        taken(41, "OrigClOrdID", ID_MAX, f.and(g), none),
+        taken(44, "Price", NUMBER_MAX, d, g),
+        taken(54, "Side", ID_MAX, d.and(f).and(r), h.and(g)),
+        taken(55, "Symbol", ID_MAX, d.and(f).and(af).and(r), h.and(g)),
+        taken(58, "Text", TEXT_MAX, none, d.and(f).and(r).and(g)),
+        taken(59, "TimeInForce", ID_MAX, d, g),
+        taken(60, "TransactTime", ID_MAX, d, f.and(r).and(g)),
+        taken(117, "QuoteID", ID_MAX, d, g),
+        taken(126, "ExpireTime", ID_MAX, d, g),
+        taken(131, "QuoteReqID", ID_MAX, r, none),
+        taken(146, "NoRelatedSym", NUMBER_MAX, r, none),
+        taken(303, "QuoteRequestType", ID_MAX, none, r),
+        taken(537, "QuoteType", ID_MAX, r, none),
+        taken(584, "MassStatusReqID", ID_MAX, af, none),
+        taken(585, "MassStatusReqType", ID_MAX, af, none),
+        taken(790, "OrdStatusReqID", ID_MAX, h, none),
+        of_order(20001, "PermitNonce", NUMBER_MAX),
+        of_order(20002, "PermitDeadline", NUMBER_MAX),
+        of_order(20003, "PermitSignature", TEXT_MAX),
+        of_order(20004, "PermitAmount", NUMBER_MAX),
+        of_order(20010, "BeneficiaryName", TEXT_MAX),
+        of_order(20011, "BeneficiaryAccount", ID_MAX),
+        of_order(20012, "BeneficiaryCountry", TEXT_MAX),
+        of_order(20013, "PayoutMethod", ID_MAX),
+        of_order(20014, "SwiftCode", TEXT_MAX),
+        of_order(20015, "BeneficiaryBank", TEXT_MAX),
+        of_order(20016, "BeneficiaryAddressLine1", TEXT_MAX),
+        of_order(20017, "BeneficiaryAddressCity", TEXT_MAX),
+        of_order(20018, "BeneficiaryAddressState", TEXT_MAX),
+        of_order(20019, "BeneficiaryAddressPostalCode", TEXT_MAX),
+        of_order(20020, "OutputRecipient", ID_MAX),
+        of_order(20021, "UserWallet", ID_MAX),
+    ]
+};
 
 /// File names and texts: FIX 4.2 and 4.4 have one each; FIXT 1.1 is the transport of FIX 5.0 SP2.
 pub const PUBLISHED: [(&str, &str); 4] = [

@@ -8,6 +8,7 @@
 //! peer's TCP window fills. Everything leaves in the order of `pending`, so numbers leave in order. A commit that
 //! fails ends the connection and the numbers are loaded anew: what the peer was not told, it asks for.
 
+mod control;
 mod flight;
 mod inbound;
 mod limiter;
@@ -15,9 +16,11 @@ mod metrics;
 mod outgoing;
 mod outputs;
 mod presence;
+mod reached;
 mod reason;
 mod recovery;
 mod resends;
+mod resets;
 mod wake;
 
 use std::{collections::VecDeque, pin::pin, sync::Arc, time::Instant};
@@ -37,19 +40,24 @@ use crate::{
     connection::{Attach, Connection, Pass},
     limits::MessageLimits,
 };
+pub(crate) use control::{Ask, Control};
 use flight::Pending;
 use limiter::Limiter;
 pub(crate) use outgoing::Outgoing;
 pub use outgoing::SlowConsumer;
+use reached::Reached;
 use reason::CloseReason;
 pub use resends::ResendPace;
 use resends::Resent;
+use resets::Resets;
 use wake::{Alarm, Event};
 
 /// Commits in flight at most; beyond that the socket is not read.
 const IN_FLIGHT_MAX: usize = 256;
 /// Bytes encoded before they are written, though more frames wait to be read.
 const OUT_MAX: usize = 64 * 1024;
+/// What a peer hears when this process stops.
+const DRAIN_TEXT: &str = "server draining, please reconnect";
 /// What a peer hears that sends more than it may.
 const RATE_TEXT: &str = "message rate exceeded";
 
@@ -63,9 +71,17 @@ pub struct Driver<A> {
     /// Is the Logon that comes next the one that was let in?
     is_admitted: bool,
     limiter: Limiter,
-    /// The peer has been told to go, and what it still sends is not looked at, but for its Logout.
+    /// The peer was logged out; of what it still sends only its Logout is read.
     is_cut_off: bool,
     attach: mpsc::Receiver<Attach>,
+    /// Commands of operators; `None` where there are none.
+    control: Option<mpsc::Receiver<Control>>,
+    /// What is carried out once nobody is connected, and when the connection is cut for it.
+    errand: Option<(Control, Instant)>,
+    /// The session is given up as soon as nobody is connected.
+    ends_when_idle: bool,
+    /// How far the peer has been reached.
+    reached: Reached,
     pending: VecDeque<Pending>,
     /// Session messages of this turn, which follow the commit of their numbers.
     batch: Vec<Transmit>,
@@ -82,6 +98,9 @@ pub struct Driver<A> {
     fetch: Option<(SeqNum, SeqNum)>,
     resend_pace: ResendPace,
     resent: Resent,
+    resets: Resets,
+    /// Cancelled when the driver is to stop.
+    stop: CancellationToken,
     /// A connection that gets the session if the present one turns out to be dead, and when that is decided.
     newcomer: Option<(Box<Attach>, Instant)>,
     /// Told to stop: when patience with the peer's Logout ends.
@@ -128,6 +147,10 @@ impl<A: Application> Driver<A> {
             limiter: Limiter::new(MessageLimits::default(), now.mono),
             is_cut_off: false,
             attach,
+            control: None,
+            errand: None,
+            ends_when_idle: false,
+            reached: Reached::default(),
             pending: VecDeque::new(),
             batch: Vec::new(),
             dirty: false,
@@ -138,6 +161,8 @@ impl<A: Application> Driver<A> {
             fetch: None,
             resend_pace: ResendPace::default(),
             resent: Resent::new(now.mono),
+            resets: Resets::new(now.mono),
+            stop: CancellationToken::new(),
             newcomer: None,
             draining: None,
             ready: Vec::new(),
@@ -147,6 +172,13 @@ impl<A: Application> Driver<A> {
             name,
             metrics,
         }
+    }
+
+    /// Takes commands of operators.
+    #[must_use]
+    pub(crate) fn with_control(mut self, control: mpsc::Receiver<Control>) -> Self {
+        self.control = Some(control);
+        self
     }
 
     /// Changes what a peer may leave unread.
@@ -166,6 +198,7 @@ impl<A: Application> Driver<A> {
     /// Runs until told to stop, or until nobody can attach any more. Then logs out, waits a while for the peer's
     /// Logout, and for what is in flight.
     pub async fn run(mut self, shutdown: CancellationToken) {
+        self.stop = shutdown.clone();
         if !self.load(&shutdown).await {
             return;
         }
@@ -175,7 +208,7 @@ impl<A: Application> Driver<A> {
             self.read_clocks();
             let turn = match event {
                 Event::Shutdown if self.draining.is_some() => break,
-                Event::Shutdown => self.begin_draining().await,
+                Event::Shutdown => self.begin_end(DRAIN_TEXT).await,
                 event => self.handle(event).await,
             };
             if let Err(broken) = turn {
@@ -183,7 +216,10 @@ impl<A: Application> Driver<A> {
             }
             self.show();
             if self.connection.is_none() {
-                if self.draining.is_some() {
+                if let Err(broken) = self.run_errand().await {
+                    self.recover(broken, &shutdown).await;
+                }
+                if self.draining.is_some() || self.ends_when_idle {
                     break;
                 }
                 if let Some((attach, _)) = self.newcomer.take()
@@ -191,12 +227,26 @@ impl<A: Application> Driver<A> {
                 {
                     self.recover(broken, &shutdown).await;
                 }
+                if let Err(broken) = self.keep_mark().await {
+                    self.recover(broken, &shutdown).await;
+                }
             }
         }
+        self.finish().await;
+    }
+
+    /// Everything in flight is waited for, and the connection closed.
+    async fn finish(mut self) {
         if self.settle().await.is_err() {
             debug!(session = self.name, "could not finish what was in flight");
         }
         self.hang_up(CloseReason::Draining).await;
+        if self.keep_mark().await.is_err() || self.settle().await.is_err() {
+            debug!(
+                session = self.name,
+                "what the peer has seen is not recorded; it may be sent again after a reset"
+            );
+        }
     }
 
     /// The one place where a driver reads the clocks.
@@ -253,6 +303,9 @@ impl<A: Application> Driver<A> {
             // It took something meanwhile.
             Event::Stalled => {}
             Event::TakeOver => return Err(Broken::Connection(CloseReason::TakenOver)),
+            Event::Chore => self.app.handle_timeout().await?,
+            Event::Control(control) => self.controlled(control).await?,
+            Event::ErrandDue => return Err(Broken::Connection(CloseReason::Operator)),
             Event::Resend | Event::Shutdown => {}
         }
         loop {
@@ -300,6 +353,7 @@ impl<A: Application> Driver<A> {
         self.resent = Resent::new(now.mono);
         self.pass = Some(pass);
         (self.is_admitted, self.is_cut_off) = (true, false);
+        self.reached.connected();
         self.session.connect(now);
         self.session.handle_message(now, logon.view());
         let done = self.drain(Some(logon.view())).await;

@@ -11,6 +11,7 @@ use std::{future::Future, net::SocketAddr, pin::Pin};
 
 use dvp_fix::codec::Message;
 
+pub use lockout::Lockout;
 pub(crate) use lockout::Lockouts;
 pub(crate) use session::SessionGate;
 pub use signature::{prehash, signature};
@@ -32,7 +33,7 @@ pub struct Admission {
     pub limits: MessageLimits,
 }
 
-/// Why a peer may not use a session. It is logged and never told.
+/// Why a peer may not use a session. It is logged and not told, but for what only an authenticated peer can cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
     #[error("session disabled")]
@@ -51,6 +52,9 @@ pub enum NotAdmitted {
     Locked,
     #[error("credentials cannot be checked now")]
     Unavailable,
+    /// The peer is who it says, and is told.
+    #[error("the Logon asks for a new password")]
+    NewPassword,
 }
 
 impl NotAdmitted {
@@ -65,6 +69,7 @@ impl NotAdmitted {
             Self::Replayed => "replayed",
             Self::Locked => "locked",
             Self::Unavailable => "unavailable",
+            Self::NewPassword => "new_password",
         }
     }
 }

@@ -63,7 +63,17 @@ impl Bucket {
         true
     }
 
-    /// Is it as good as new?
+    /// How long until one may be taken.
+    pub(crate) fn wait(&self, pace: Pace, now: Instant) -> Duration {
+        self.due.saturating_duration_since(now).saturating_sub(pace.ahead_max)
+    }
+
+    /// Takes `count`, even if it is too early for them.
+    pub(crate) fn spend(&mut self, pace: Pace, count: u32, now: Instant) {
+        self.due = self.due.max(now) + pace.interval.saturating_mul(count);
+    }
+
+    /// Whether a whole burst may be taken.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         self.due <= now
     }
@@ -84,6 +94,20 @@ mod tests {
         let taken = (0..20).filter(|_| bucket.take(pace, later)).count();
         assert_eq!(taken, 2);
         assert!(bucket.is_full(start + Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn what_is_spent_at_once_is_waited_for_afterwards() {
+        let pace = Pace::new(10, Duration::from_secs(1), 5);
+        let start = Instant::now();
+        let mut bucket = Bucket::new(start);
+        let mut waits = Vec::new();
+        for count in [1, 3, 1, 1, 10, 1] {
+            waits.push(bucket.wait(pace, start).as_millis());
+            bucket.spend(pace, count, start);
+        }
+        assert_eq!(waits, [0, 0, 0, 100, 200, 1200]);
+        assert_eq!(bucket.wait(pace, start + Duration::from_secs(2)), Duration::ZERO);
     }
 
     #[test]

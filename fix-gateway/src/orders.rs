@@ -2,7 +2,9 @@
 //!
 //! Functions from values to values; the service that uses them is [`crate::desk`].
 
+pub(crate) mod age;
 pub(crate) mod facts;
+pub(crate) mod fields;
 pub(crate) mod parse;
 pub(crate) mod price;
 pub(crate) mod quote;

@@ -10,7 +10,7 @@ mod memory;
 use std::sync::Arc;
 
 use dvp_core::{
-    fix::{FixOutbound, FixPart, FixRows},
+    fix::{FixChain, FixOutbound, FixPart, FixReset, FixRows, Renumber},
     store::{
         PgPool, StoreError,
         fix::{self, NewFixSession},
@@ -83,37 +83,41 @@ impl SessionStore {
 
     /// Next inbound and next outbound number.
     pub async fn load(&self) -> Result<(SeqNum, SeqNum), Unavailable> {
-        let mut conn = self.pool.acquire().await.map_err(|error| Unavailable(error.to_string()))?;
+        let mut conn = self.pool.acquire().await.map_err(|error| Unavailable::new(error.to_string()))?;
         let session = fix::find_session(&mut conn, &self.session_id).await?;
-        let session = session.ok_or_else(|| Unavailable(format!("no session {}", self.session_id)))?;
+        let session = session.ok_or_else(|| Unavailable::new(format!("no session {}", self.session_id)))?;
         let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
         Ok((seq(session.next_in), seq(session.next_out)))
     }
 
     /// Writes numbers and messages as one. They may be transmitted when the commit says so.
     pub async fn commit(&self, numbers: Numbers, messages: Vec<Stored>) -> Result<Commit, Unavailable> {
-        let rows = FixRows { outbound: messages.iter().map(outbound).collect(), orders: Vec::new() };
+        let rows = FixRows { outbound: messages.iter().map(outbound).collect(), ..FixRows::default() };
         let part = FixPart {
             session_id: self.session_id.clone(),
             next_in: numbers.next_in.0,
             next_out_before: numbers.next_out_before.0,
             next_out: numbers.next_out.0,
+            seen_out: numbers.reach.seen.0,
+            written_out: numbers.reach.written.0,
             feed_position: None,
-            reset: numbers.reset,
+            renumber: numbers.reset.then(|| Renumber::Reset(FixReset::of_everything())),
+            cl_ord_id: None,
             render: Arc::new(|_: &Outcome| FixRows::default()),
+            chain: FixChain::default(),
         };
         let (done, written) = oneshot::channel();
-        let gone = |_| Unavailable("the store has stopped".to_owned());
+        let gone = |_| Unavailable::new("the store has stopped".to_owned());
         self.queue.send(Work { part, rows, done }).await.map_err(|_| gone(()))?;
         Ok(Commit::under_way(async move {
-            written.await.map_err(|_| gone(()))?.map_err(Unavailable)?;
+            written.await.map_err(|_| gone(()))?.map_err(Unavailable::new)?;
             Ok(messages)
         }))
     }
 
     /// Stored messages of a range, ascending.
     pub async fn stored(&self, from: SeqNum, to: SeqNum) -> Result<Vec<Stored>, Unavailable> {
-        let mut conn = self.pool.acquire().await.map_err(|error| Unavailable(error.to_string()))?;
+        let mut conn = self.pool.acquire().await.map_err(|error| Unavailable::new(error.to_string()))?;
         let messages = fix::list_outbound(&mut conn, &self.session_id, from.0, to.0).await?;
         Ok(messages.into_iter().map(stored).collect())
     }

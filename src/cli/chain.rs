@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use alloy::primitives::Address;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use dvp_chain_indexer::KeySource;
-use dvp_chain_indexer::deploy::TokenSpec;
+use dvp_chain_indexer::deploy::{CapSpec, TokenSpec};
 
 use super::PlaceArgs;
 
@@ -16,7 +16,7 @@ pub(crate) enum ChainCommand {
     /// FILE records where they are; with it, what is there already is left alone. The account that deploys becomes
     /// the contracts' administrator and must not be one of the relayer's.
     #[command(
-        after_help = "Example:\n  dvp chain deploy --rpc-url http://127.0.0.1:8545 --admin env:ADMIN_KEY --relayer 0x… --solver 0x… --deployment deployment.json"
+        after_help = "Example:\n  dvp chain deploy --rpc-url http://127.0.0.1:8545 --admin env:ADMIN_KEY --relayer 0x… --solver 0x… --cap 0x…:0x…:1000000000000 --deployment deployment.json"
     )]
     Deploy(ChainDeploy),
     /// Read a chain up to its head and say how far it is.
@@ -37,6 +37,57 @@ pub(crate) enum ChainCommand {
     /// Exit code 1 when a chain is halted or held, or an account of the relayer's runs low.
     #[command(after_help = "Example:\n  dvp chain status --dir .dvp --json")]
     Status(PlaceArgs),
+    /// The transactions that the service wants on a chain: list them, have one tried again.
+    #[command(subcommand)]
+    Command(RelayCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum RelayCommand {
+    /// Commands that were refused and are tried again, that are open, or that were given up.
+    ///
+    /// Exit code 1 when a command is in trouble.
+    #[command(after_help = "Example:\n  dvp chain command list --state troubled --dir .dvp --json")]
+    List(RelayList),
+    /// Look at a waiting command now, or try one again that was given up while its order still waits for it.
+    #[command(
+        after_help = "Example:\n  dvp chain command retry --id 17 --operator jo --reason 'the role is back' --config dvp.toml"
+    )]
+    Retry(RelayRetry),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RelayList {
+    /// Which ones: in trouble (refused, and tried again), open, or failed for good.
+    #[arg(long, value_enum, default_value_t = RelayState::Troubled)]
+    pub state: RelayState,
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    pub limit: i64,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RelayState {
+    Troubled,
+    Open,
+    Failed,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RelayRetry {
+    /// The command's number, as `list` prints it.
+    #[arg(long, value_name = "ID")]
+    pub id: i64,
+    /// Who decides; it is recorded.
+    #[arg(long, value_name = "NAME")]
+    pub operator: String,
+    /// Why; it is recorded.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
 }
 
 #[derive(Debug, Args)]
@@ -53,6 +104,19 @@ pub(crate) struct ChainDeploy {
     /// A wallet that released funds may go to; several are several of these.
     #[arg(long, value_name = "ADDRESS")]
     pub solver: Vec<Address>,
+    /// An account that decides with another one whether a filled order's funds go back before the timelock; several
+    /// are several of these, and none of them a relayer's.
+    #[arg(long, value_name = "ADDRESS")]
+    pub operator: Vec<Address>,
+    /// An account that may pause new locks and payouts; only the administrator ends a pause.
+    #[arg(long, value_name = "ADDRESS")]
+    pub pauser: Vec<Address>,
+    /// What a solver may pay in a day, as SOLVER:TOKEN:UNITS; a solver without a cap pays nothing.
+    #[arg(long, value_name = "CAP", value_parser = cap)]
+    pub cap: Vec<CapSpec>,
+    /// How long a handover of the administration takes at least; used when the contracts are created.
+    #[arg(long, value_name = "HOURS", default_value_t = 48)]
+    pub admin_delay: u64,
     /// A test token to deploy, as SYMBOL:DECIMALS; for chains where everything is made up.
     #[arg(long, value_name = "TOKEN", value_parser = token)]
     pub token: Vec<TokenSpec>,
@@ -68,6 +132,16 @@ fn token(text: &str) -> Result<TokenSpec, String> {
     let (symbol, decimals) = text.split_once(':').ok_or("a token is SYMBOL:DECIMALS")?;
     let decimals = decimals.parse().map_err(|_| "decimals are a number up to 255".to_owned())?;
     Ok(TokenSpec { symbol: symbol.to_owned(), name: symbol.to_owned(), decimals })
+}
+
+fn cap(text: &str) -> Result<CapSpec, String> {
+    let mut parts = text.splitn(3, ':');
+    let (Some(payer), Some(token), Some(units)) = (parts.next(), parts.next(), parts.next()) else {
+        return Err("a cap is SOLVER:TOKEN:UNITS".into());
+    };
+    let payer = payer.parse().map_err(|_| format!("{payer} is not an address"))?;
+    let per_day = units.parse().map_err(|_| "units are a number below 2^112".to_owned())?;
+    Ok(CapSpec { payer, token: token.to_owned(), per_day })
 }
 
 #[derive(Debug, Args)]

@@ -17,8 +17,12 @@ pub(crate) enum ExecutionCommand {
     /// what, why and on which evidence is kept for ever.
     ///
     /// ask: the rail is asked now, and nothing repeated. retry: the rail never carried the leg out, call it anew.
-    /// mark-paid: the rail carried the leg out. fail: it did not and will not; the funds become refundable. cancel:
-    /// end an order whose settlement has not begun.
+    /// mark-paid: the rail carried the leg out. fail: it did not and will not; takes two operators when the chain is
+    /// committed to the payout. return: two operators' signatures return the committed funds of a failed payout.
+    /// return-debt: the input of a debt was given back outside; takes two operators. cancel: end an order whose
+    /// settlement has not begun.
+    ///
+    /// Where two are needed, the first decision is a proposal, and the same by another operator carries it out.
     #[command(
         after_help = "Example:\n  dvp execution resolve --reference exe_… --action mark-paid --leg payout --provider-reference BK1 --operator jo --reason 'bank lost its answer' --evidence 'statement 17, line 4' --confirm exe_… --dir .dvp"
     )]
@@ -54,6 +58,10 @@ pub(crate) enum ActionArg {
     Retry,
     MarkPaid,
     Fail,
+    /// The input of a debt was given back outside: two operators.
+    ReturnDebt,
+    /// Two operators' signatures return the committed funds of a failed payout before its timelock.
+    Return,
     Cancel,
 }
 
@@ -76,9 +84,15 @@ pub(crate) struct ExecutionResolve {
         required_if_eq_any([("action", "retry"), ("action", "mark-paid"), ("action", "fail")])
     )]
     pub leg: Option<LegArg>,
-    /// What the rail calls the payment: with mark-paid.
-    #[arg(long, required_if_eq("action", "mark-paid"))]
+    /// What the rail calls the payment, or the transaction that gave a debt's input back: with mark-paid, return-debt.
+    #[arg(long, required_if_eq_any([("action", "mark-paid"), ("action", "return-debt")]))]
     pub provider_reference: Option<String>,
+    /// An operator's EIP-712 signature of ReturnFunds(intentId, deadline), twice: with return.
+    #[arg(long)]
+    pub signature: Vec<String>,
+    /// The deadline that was signed, in Unix seconds: with return.
+    #[arg(long, required_if_eq("action", "return"))]
+    pub signed_deadline: Option<u64>,
     /// When the money moved (RFC 3339); now when not given.
     #[arg(long)]
     pub paid_at: Option<DateTime<Utc>>,

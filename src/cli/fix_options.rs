@@ -6,6 +6,8 @@ use std::str::FromStr;
 use clap::Args;
 use ipnet::IpNet;
 
+use super::GivenSecret;
+
 #[derive(Debug, Args)]
 pub(crate) struct SessionOptions {
     /// Copies of the reports of all the partner's orders, and no orders: true or false.
@@ -26,9 +28,10 @@ pub(crate) struct SessionOptions {
     /// DNS names one of which the client certificate must have, with commas between them.
     #[arg(long, value_name = "NAMES|off", value_parser = names)]
     pub client_cert_names: Option<Agreed<Vec<String>>>,
-    /// The secret that Logons are signed with, 16 characters at least; then no password is taken.
+    /// The secret that Logons are signed with, 16 characters at least; then no password is taken. env:NAME, file:PATH,
+    /// or - for a line of standard input; the secret itself is taken with a warning.
     #[arg(long, value_name = "SECRET|off", value_parser = secret)]
-    pub logon_secret: Option<Agreed<Secret>>,
+    pub logon_secret: Option<Agreed<GivenSecret>>,
     /// How far SendingTime(52) of a signed Logon may be off, in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(1..=300))]
     pub logon_window: Option<i32>,
@@ -53,6 +56,12 @@ pub(crate) struct SessionOptions {
     /// How far SendingTime(52) may be off, in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i32).range(1..))]
     pub max_latency: Option<i32>,
+    /// How old TransactTime(60) of an order may be, in seconds (1 to 604800).
+    #[arg(long, value_name = "SECONDS|off", value_parser = age)]
+    pub order_age: Option<Agreed<i32>>,
+    /// How old an order may be that was possibly sent before (PossDupFlag, PossResend), in seconds (1 to 604800).
+    #[arg(long, value_name = "SECONDS|off", value_parser = age)]
+    pub repeated_order_age: Option<Agreed<i32>>,
     /// When there is a session, as `daily 08:00 Europe/Zurich to 22:00 Europe/Zurich`; off: always.
     #[arg(long, value_name = "SCHEDULE|off", value_parser = text)]
     pub schedule: Option<Agreed<String>>,
@@ -78,16 +87,6 @@ impl<T> Agreed<T> {
     }
 }
 
-/// Not to be shown.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(pub String);
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("…")
-    }
-}
-
 fn number(text: &str, least: i32, most: i32) -> Result<Agreed<i32>, String> {
     Agreed::parse(text, |text| {
         let number = text.parse().ok().filter(|number| (least..=most).contains(number));
@@ -101,6 +100,10 @@ fn upto<const MOST: i32>(text: &str) -> Result<Agreed<i32>, String> {
 
 fn rate(text: &str) -> Result<Agreed<i32>, String> {
     number(text, 1, 1_000_000)
+}
+
+fn age(text: &str) -> Result<Agreed<i32>, String> {
+    number(text, 1, 604_800)
 }
 
 /// Of each part between commas.
@@ -130,11 +133,8 @@ fn names(text: &str) -> Result<Agreed<Vec<String>>, String> {
     })
 }
 
-fn secret(text: &str) -> Result<Agreed<Secret>, String> {
-    Agreed::parse(text, |text| match text.len() {
-        16..=256 => Ok(Secret(text.to_owned())),
-        _ => Err("16 to 256 characters, or off".to_owned()),
-    })
+fn secret(text: &str) -> Result<Agreed<GivenSecret>, String> {
+    Agreed::parse(text, |text| Ok(GivenSecret::from(text)))
 }
 
 fn text(text: &str) -> Result<Agreed<String>, String> {
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(rate("0"), Err("1 to 1000000, or off".to_owned()));
         assert_eq!(upto::<3600>("0"), Ok(Agreed::On(0)));
         assert_eq!(upto::<3600>("never"), Err("0 to 3600, or off".to_owned()));
-        assert!(secret("short").is_err() && hashes("00").is_err() && names("a b").is_err());
+        assert!(hashes("00").is_err() && names("a b").is_err());
         assert_eq!(format!("{:?}", secret("0123456789abcdef").unwrap()), "On(…)");
     }
 }

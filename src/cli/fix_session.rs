@@ -2,19 +2,18 @@
 
 use clap::{Args, Subcommand};
 
-use super::PlaceArgs;
 use super::fix_options::SessionOptions;
 use super::key::EnvArg;
+use super::{GivenSecret, PlaceArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FixSessionCommand {
     /// Add a session, or give an existing one a new password. A running service serves it within seconds.
     #[command(
-        after_help = "Example:\n  dvp fix-session add --begin-string FIX.4.4 --sender-comp-id ACME --partner acme --password … --dir .dvp --json"
+        after_help = "Example:\n  dvp fix-session add --begin-string FIX.4.4 --sender-comp-id ACME --partner acme --password env:ACME_PASSWORD --dir .dvp --json"
     )]
     Add(Box<FixSessionAdd>),
-    /// Change what is agreed on for a session. It holds from the session's next start: disable it and enable it again,
-    /// or restart the service.
+    /// Change what is agreed on for a session. It holds from its next connection on; `dvp fix-session logout` brings it.
     #[command(
         after_help = "Example:\n  dvp fix-session set --session-id 'FIX.4.4:DVP->ACME' --cancel-on-disconnect 10 --dir .dvp"
     )]
@@ -22,15 +21,32 @@ pub(crate) enum FixSessionCommand {
     /// List the sessions with their numbers.
     #[command(after_help = "Example:\n  dvp fix-session list --dir .dvp --json")]
     List(PlaceArgs),
-    /// Let nobody log on any more.
+    /// Log the peer out and let nobody log on any more.
     #[command(after_help = "Example:\n  dvp fix-session disable --session-id 'FIX.4.4:DVP->ACME' --dir .dvp")]
-    Disable(SessionId),
+    Disable(SessionSwitch),
     /// Let a disabled session log on again.
     #[command(after_help = "Example:\n  dvp fix-session enable --session-id 'FIX.4.4:DVP->ACME' --dir .dvp")]
-    Enable(SessionId),
-    /// Begin both numbers at 1 again and forget what was sent. The session must be disabled.
-    #[command(after_help = "Example:\n  dvp fix-session reset --session-id 'FIX.4.4:DVP->ACME' --dir .dvp")]
-    Reset(SessionId),
+    Enable(SessionSwitch),
+    /// Log the peer out. It may log on again.
+    #[command(
+        after_help = "Example:\n  dvp fix-session logout --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'asked by phone' --dir .dvp"
+    )]
+    Logout(SessionCommand),
+    /// Log the peer out and begin both numbers at 1 again. Reports that it has not seen are kept, under new numbers.
+    #[command(
+        after_help = "Example:\n  dvp fix-session reset --session-id 'FIX.4.4:DVP->ACME' --operator jo --reason 'asked by phone' --dir .dvp"
+    )]
+    Reset(SessionCommand),
+    /// Log the peer out and set both numbers.
+    #[command(
+        after_help = "Example:\n  dvp fix-session set-seq --session-id 'FIX.4.4:DVP->ACME' --next-in 17 --next-out 42 --operator jo --reason 'restored from backup' --dir .dvp"
+    )]
+    SetSeq(SessionSetSeq),
+    /// List what operators did to a session, the newest first.
+    #[command(
+        after_help = "Example:\n  dvp fix-session history --session-id 'FIX.4.4:DVP->ACME' --dir .dvp --json"
+    )]
+    History(SessionId),
     /// Print the data dictionary that a FIX engine of an institution reads. FIX 5.0 SP2 needs FIXT.1.1's, too.
     #[command(after_help = "Example:\n  dvp fix-session dictionary --version FIX.4.4 > FIX44.xml")]
     Dictionary(FixDictionary),
@@ -62,9 +78,10 @@ pub(crate) struct FixSessionAdd {
     /// Username(553); the partner's name when not given.
     #[arg(long)]
     pub username: Option<String>,
-    /// Password(554). Only a keyed hash of it is kept.
-    #[arg(long)]
-    pub password: String,
+    /// Password(554), of which only a keyed hash is kept: env:NAME, file:PATH, or - for a line of standard input. The
+    /// password itself is taken with a warning.
+    #[arg(long, value_name = "SECRET")]
+    pub password: GivenSecret,
     #[command(flatten)]
     pub options: SessionOptions,
     #[command(flatten)]
@@ -90,6 +107,54 @@ pub(crate) struct FixDictionary {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct SessionSwitch {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    pub session_id: String,
+    /// Who decides.
+    #[arg(long, default_value_t = login())]
+    pub operator: String,
+    /// Why.
+    #[arg(long, default_value = "not given")]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionCommand {
+    /// As `dvp fix-session list` prints it.
+    #[arg(long)]
+    pub session_id: String,
+    /// Who decides.
+    #[arg(long)]
+    pub operator: String,
+    /// Why.
+    #[arg(long)]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SessionSetSeq {
+    /// The number that the peer's next message must have.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=SEQ_MAX))]
+    pub next_in: u64,
+    /// The number of our next message. Without --with-reset it does not go back: a number never stands for two messages.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=SEQ_MAX))]
+    pub next_out: u64,
+    /// Forget what was sent, and give reports that the peer has not seen the numbers from --next-out on.
+    #[arg(long)]
+    pub with_reset: bool,
+    #[command(flatten)]
+    pub command: SessionCommand,
+}
+
+/// What MsgSeqNum(34) is at most.
+const SEQ_MAX: u64 = 999_999_999_999_999_999;
+
+#[derive(Debug, Args)]
 pub(crate) struct SessionId {
     /// As `dvp fix-session list` prints it.
     #[arg(long)]
@@ -106,4 +171,10 @@ fn comp_id(text: &str) -> Result<String, String> {
     } else {
         Err("1 to 64 of the characters a-z, A-Z, 0-9, '.', '_' and '-'".to_owned())
     }
+}
+
+/// Who is logged in at this machine, for the record.
+fn login() -> String {
+    let names = ["USER", "LOGNAME"].map(|name| std::env::var(name).ok());
+    names.into_iter().flatten().find(|name| !name.trim().is_empty()).unwrap_or_else(|| "unknown".to_owned())
 }

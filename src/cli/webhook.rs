@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::PlaceArgs;
+use super::{GivenSecret, PlaceArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum WebhookCommand {
@@ -22,7 +22,7 @@ pub(crate) enum WebhookCommand {
     Trigger(WebhookTrigger),
     /// Check the signature of a delivery. Exit code 1 when it is not genuine.
     #[command(
-        after_help = "Example:\n  dvp webhook verify --secret whsec_… --signature t=1767225600,v1=… --file body.json"
+        after_help = "Example:\n  dvp webhook verify --secret env:WEBHOOK_SECRET --signature t=1767225600,v1=… --file body.json"
     )]
     Verify(WebhookVerify),
     /// List endpoints and how they are.
@@ -44,9 +44,10 @@ pub(crate) struct WebhookListen {
     /// The directory of a running sandbox.
     #[arg(long, value_name = "DIR", required_unless_present = "secret")]
     pub dir: Option<PathBuf>,
-    /// The endpoint's signing secret.
+    /// The endpoint's signing secret: env:NAME, file:PATH, or - for a line of standard input. The secret itself is taken
+    /// with a warning.
     #[arg(long, value_name = "WHSEC", conflicts_with = "dir")]
-    pub secret: Option<String>,
+    pub secret: Option<GivenSecret>,
     /// Where to listen; port 0 takes any free port. TLS with --dir, plain HTTP without.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub listen: SocketAddr,
@@ -66,14 +67,15 @@ pub(crate) struct WebhookTrigger {
     /// An event type of the contract.
     pub kind: String,
     /// The directory of a running sandbox, for its address and its partner's key.
-    #[arg(long, value_name = "DIR", required_unless_present_all = ["base_url", "api_key"])]
+    #[arg(long, value_name = "DIR", required_unless_present = "base_url")]
     pub dir: Option<PathBuf>,
-    /// The service's address, such as https://api.example.com.
+    /// The service's address, such as `https://api.example.com`.
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
-    /// A test key.
-    #[arg(long, value_name = "KEY", env = "DVP_API_KEY", hide_env_values = true)]
-    pub api_key: Option<String>,
+    /// A test key: env:NAME, file:PATH, or - for a line of standard input; the environment's DVP_API_KEY when not given.
+    /// The key itself is taken with a warning.
+    #[arg(long, value_name = "KEY")]
+    pub api_key: Option<GivenSecret>,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -81,9 +83,10 @@ pub(crate) struct WebhookTrigger {
 
 #[derive(Debug, Args)]
 pub(crate) struct WebhookVerify {
-    /// The endpoint's signing secret, as issued.
+    /// The endpoint's signing secret, as issued: env:NAME, file:PATH, or - for a line of standard input. The secret
+    /// itself is taken with a warning.
     #[arg(long, value_name = "WHSEC")]
-    pub secret: String,
+    pub secret: GivenSecret,
     /// The value of the header Svc-Signature.
     #[arg(long)]
     pub signature: String,

@@ -8,7 +8,6 @@ use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::{DeployPlan, Deployment, deploy};
 use dvp_chain_indexer::indexer::{Progress, backfill};
 use dvp_core::store::chain::{self as store, LaneRow, StatusRow};
-use dvp_core::store::pool::pool_options;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tokio_util::sync::CancellationToken;
@@ -17,6 +16,8 @@ use crate::access::Place;
 use crate::chains;
 use crate::cli::{ChainCommand, ChainDeploy, ChainPlace, ChainResume, PlaceArgs};
 use crate::output::print;
+
+mod relay;
 
 /// How often a backfill's progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +28,7 @@ pub(crate) async fn run(command: ChainCommand) -> anyhow::Result<ExitCode> {
         ChainCommand::Backfill(args) => read(args).await,
         ChainCommand::Resume(args) => resume(args).await,
         ChainCommand::Status(args) => status(args).await,
+        ChainCommand::Command(command) => relay::run(command).await,
     }
 }
 
@@ -38,7 +40,15 @@ async fn put(args: ChainDeploy) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(error).context(path),
     };
     let admin = args.admin.load()?;
-    let plan = DeployPlan { tokens: args.token, solvers: args.solver, relayers: args.relayer };
+    let plan = DeployPlan {
+        tokens: args.token,
+        solvers: args.solver,
+        relayers: args.relayer,
+        operators: args.operator,
+        pausers: args.pauser,
+        caps: args.cap,
+        admin_delay: Duration::from_secs(args.admin_delay.saturating_mul(3_600)),
+    };
     let deployment = deploy(&args.rpc_url, &admin, &plan, record).await?;
     write_whole(&args.deployment, &serde_json::to_vec_pretty(&deployment)?).context(path)?;
     print(args.json, &serde_json::to_value(&deployment)?, || {
@@ -68,8 +78,7 @@ fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
 async fn read(args: ChainPlace) -> anyhow::Result<ExitCode> {
     let place = Place::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
     let config = chains::find(&args, &place)?;
-    let pool = pool_options().max_connections(4).connect(&place.database_url()?).await;
-    let pool = pool.context("the database does not answer")?;
+    let pool = place.pool(4).await?;
     let json = args.place.json;
     let mut told = Instant::now();
     let tell = |progress: &Progress| {
@@ -157,7 +166,8 @@ fn chain_view(chain: &StatusRow, lanes: &[LaneRow]) -> Value {
         "chainId": chain.chain_id, "name": chain.name, "state": chain.state, "reason": chain.reason,
         "stateSeconds": chain.state_seconds, "silentSeconds": chain.silent_seconds,
         "nodeHead": chain.node_head, "nodeFinal": chain.node_final, "indexedHead": chain.indexed_head,
-        "indexedFinal": chain.indexed_final, "retractedFacts": chain.retracted_facts, "backfill": backfill,
+        "indexedFinal": chain.indexed_final, "retractedFacts": chain.retracted_facts, "fillsWaiting": chain.fills_waiting,
+        "backfill": backfill,
         "accounts": accounts,
     })
 }
@@ -174,6 +184,9 @@ fn chain_lines(chain: &StatusRow, lanes: &[LaneRow]) -> Vec<String> {
         let rate = chain.events_per_second().unwrap_or_default();
         let left = chain.seconds_left().map_or_else(|| "?".to_owned(), |seconds| seconds.to_string());
         lines.push(format!("  {} events, {rate} a second, {left} s left", backfill.events));
+    }
+    if chain.fills_waiting > 0 {
+        lines.push(format!("  {} fills wait at the payout gate", chain.fills_waiting));
     }
     if chain.retracted_facts > 0 {
         lines.push(format!("  {} facts were taken back after they were used", chain.retracted_facts));

@@ -82,7 +82,8 @@ async fn service(place: &Place) -> Vec<Check> {
 
 async fn database(place: &Place) -> anyhow::Result<String> {
     let mut conn = within(place.connect()).await?;
-    Ok(format!("PostgreSQL {}", health::server_version(&mut conn).await?))
+    let version = health::server_version(&mut conn).await?;
+    Ok(format!("PostgreSQL {version}, {}", health::protection(&mut conn).await?))
 }
 
 async fn schema(place: &Place) -> anyhow::Result<String> {

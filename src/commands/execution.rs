@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use chrono::Utc;
-use dvp_core::operations::{Action, Resolution, resolve};
+use dvp_core::operations::{Action, Decided, Resolution, resolve};
 use dvp_core::rails::LegKind;
 use dvp_core::store::executions;
 use dvp_core::store::operations::{self, Filter, Listed};
@@ -82,6 +82,7 @@ fn lines(value: &Value) -> Vec<String> {
         format!("{}  {}", text(&value["reference"]), text(&value["state"]["state"])),
         format!("intent {}  accepted {}", text(&value["intentId"]), text(&value["acceptedAt"])),
     ];
+    out.extend(funds(&value["state"]).map(|where_they_are| format!("funds {where_they_are}")));
     for part in ["events", "work", "chain", "facts", "bank", "ledger", "operators"] {
         let rows = value[part].as_array().map(Vec::as_slice).unwrap_or_default();
         if rows.is_empty() {
@@ -97,6 +98,24 @@ fn lines(value: &Value) -> Vec<String> {
     out
 }
 
+/// Where locked funds are, by what the settlement was told.
+fn funds(state: &Value) -> Option<String> {
+    let lock = state["lock"].as_object()?;
+    let is = |name: &str| lock.get(name) == Some(&Value::Bool(true));
+    let tx = |value: &Value| value.as_str().unwrap_or("an unknown transaction").to_owned();
+    Some(if is("refunded") {
+        format!("went back to the wallet by {}", tx(&lock["refund_tx"]))
+    } else if let Some(settled) = state["settle_tx"].as_str() {
+        format!("released by {settled}")
+    } else if is("lost") {
+        "not locked: a reorganization took the lock back".to_owned()
+    } else if is("filled") {
+        format!("locked by {} and committed to the payout", tx(&lock["tx_hash"]))
+    } else {
+        format!("locked by {}", tx(&lock["tx_hash"]))
+    })
+}
+
 async fn resolve_one(args: ExecutionResolve) -> anyhow::Result<()> {
     ensure!(args.confirm == args.reference, "--confirm is not the reference: nothing was decided");
     let action = action(&args)?;
@@ -108,14 +127,16 @@ async fn resolve_one(args: ExecutionResolve) -> anyhow::Result<()> {
         reason: &args.reason,
         evidence: &args.evidence,
     };
-    let state = resolve(&mut access.conn, &resolution).await?;
-    let value = json!({"reference": args.reference, "action": action.as_str(), "state": state});
+    let Decided { state, is_proposal } = resolve(&mut access.conn, &resolution).await?;
+    let (reference, action) = (&args.reference, action.as_str());
+    let value = json!({"reference": reference, "action": action, "state": state, "isProposal": is_proposal});
     print(args.place.json, &value, || {
-        vec![format!(
-            "{}: {} is recorded and will be carried out; it was {state}",
-            args.reference,
-            action.as_str()
-        )]
+        let what = if is_proposal {
+            "is proposed, and carried out when another operator decides the same within a day"
+        } else {
+            "is recorded and will be carried out"
+        };
+        vec![format!("{reference}: {action} {what}; it was {state}")]
     })
 }
 
@@ -131,10 +152,44 @@ fn action(args: &ExecutionResolve) -> anyhow::Result<Action> {
         ActionArg::Cancel => Action::Cancel,
         ActionArg::Retry => Action::Retry(leg()?),
         ActionArg::Fail => Action::Fail { leg: leg()?, code: args.code.clone() },
+        ActionArg::ReturnDebt => Action::ReturnDebt {
+            provider_reference: args.provider_reference.clone().context("--provider-reference is needed")?,
+            at: args.paid_at.unwrap_or_else(Utc::now),
+        },
+        ActionArg::Return => Action::Return {
+            deadline: args.signed_deadline.context("--signed-deadline is needed")?,
+            signatures: <[String; 2]>::try_from(args.signature.clone())
+                .ok()
+                .context("--signature is needed twice, of two operators")?,
+        },
         ActionArg::MarkPaid => Action::MarkPaid {
             leg: leg()?,
             provider_reference: args.provider_reference.clone().context("--provider-reference is needed")?,
             at: args.paid_at.unwrap_or_else(Utc::now),
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_locked_funds_are_is_said_in_a_line() {
+        let lock = |filled, lost, refunded| json!({"tx_hash": "0xl", "filled": filled, "lost": lost, "refunded": refunded, "refund_tx": "0xr"});
+        let state = |lock: Value, settled: Value| json!({"lock": lock, "settle_tx": settled});
+        for (state, said) in [
+            (state(Value::Null, Value::Null), None),
+            (state(lock(false, false, false), Value::Null), Some("locked by 0xl")),
+            (state(lock(true, false, false), Value::Null), Some("locked by 0xl and committed to the payout")),
+            (state(lock(true, false, false), json!("0xs")), Some("released by 0xs")),
+            (state(lock(true, false, true), Value::Null), Some("went back to the wallet by 0xr")),
+            (
+                state(lock(false, true, false), Value::Null),
+                Some("not locked: a reorganization took the lock back"),
+            ),
+        ] {
+            assert_eq!(funds(&state).as_deref(), said, "{state}");
+        }
+    }
 }

@@ -2,21 +2,21 @@
 
 use std::io::Write as _;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use dvp_core::keys::Env;
 use dvp_core::secrets::Vault;
 use dvp_core::store::fix::{self, NewFixSession};
 use dvp_core::store::fix_admin::{self, ListedSession};
+use dvp_core::store::fix_commands::Action;
 use dvp_core::store::fix_settings::{self, FixSessionSettings};
 use dvp_fix_gateway::{check_agreement, dictionaries};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
-use super::named_partner;
+use super::{fix_control, named_partner};
 use crate::access::Access;
 use crate::cli::{
-    Agreed, FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, PlaceArgs, SessionId,
-    SessionOptions,
+    Agreed, FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, PlaceArgs, SessionOptions,
 };
 use crate::output::print;
 
@@ -27,9 +27,15 @@ pub(crate) async fn run(command: FixSessionCommand) -> anyhow::Result<()> {
         FixSessionCommand::Add(args) => add(*args).await,
         FixSessionCommand::Set(args) => set(*args).await,
         FixSessionCommand::List(place) => list(place).await,
-        FixSessionCommand::Disable(args) => set_enabled(args, false).await,
-        FixSessionCommand::Enable(args) => set_enabled(args, true).await,
-        FixSessionCommand::Reset(args) => reset(args).await,
+        FixSessionCommand::Disable(args) => fix_control::set_enabled(args, false).await,
+        FixSessionCommand::Enable(args) => fix_control::set_enabled(args, true).await,
+        FixSessionCommand::Logout(args) => fix_control::carry_out(args, Action::Logout).await,
+        FixSessionCommand::Reset(args) => fix_control::carry_out(args, Action::Reset).await,
+        FixSessionCommand::SetSeq(args) => {
+            let (next_in, next_out, with_reset) = (args.next_in, args.next_out, args.with_reset);
+            fix_control::carry_out(args.command, Action::SetSeq { next_in, next_out, with_reset }).await
+        }
+        FixSessionCommand::History(args) => fix_control::history(args).await,
         FixSessionCommand::Dictionary(args) => dictionary(&args),
     }
 }
@@ -40,6 +46,7 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
         fixt == args.default_appl_ver_id.is_some(),
         "--default-appl-ver-id belongs to FIXT.1.1 and only to it"
     );
+    let password = args.password.read("--password")?;
     let mut access = Access::open(&args.place).await?;
     let partner = named_partner(&mut access.conn, &args.partner).await?;
     let id = fix::session_id(&args.begin_string, &args.target_comp_id, &args.sender_comp_id);
@@ -56,7 +63,7 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
         service_comp_id: args.target_comp_id.clone(),
         default_appl_ver_id: args.default_appl_ver_id.clone(),
         username: username.clone(),
-        password_hash: access.vault.fix_password_hash(&id, &args.password),
+        password_hash: access.vault.fix_password_hash(&id, &password),
     };
     let mut tx = access.conn.begin().await?;
     fix::upsert_session(&mut tx, &session).await?;
@@ -83,7 +90,7 @@ async fn set(args: FixSessionSet) -> anyhow::Result<()> {
     }
     print(args.place.json, &value, || {
         let who =
-            "who may log on and how fast holds from the next Logon, the rest from the session's next start";
+            "who may log on and how fast holds from the next Logon, the rest from the next connection on";
         vec![format!("{}: {who}", args.session_id)]
     })
 }
@@ -126,7 +133,9 @@ fn changed(
     }
     let logon_secret = match options.logon_secret {
         Some(Agreed::On(secret)) => {
-            let sealed = vault.seal(id, secret.0.as_bytes()).context("the secret cannot be sealed")?;
+            let secret = secret.read("--logon-secret")?;
+            ensure!((16..=256).contains(&secret.len()), "--logon-secret: 16 to 256 characters, or off");
+            let sealed = vault.seal(id, secret.as_bytes()).context("the secret cannot be sealed")?;
             Some(sealed)
         }
         Some(Agreed::Off) => None,
@@ -152,6 +161,8 @@ fn changed(
             .next_expected_msg_seq_num
             .unwrap_or(before.next_expected_msg_seq_num),
         max_latency_secs: options.max_latency.unwrap_or(before.max_latency_secs),
+        order_age_secs: or(options.order_age, before.order_age_secs),
+        repeated_order_age_secs: or(options.repeated_order_age, before.repeated_order_age_secs),
         schedule: or(options.schedule, before.schedule),
         drop_copy: options.drop_copy.unwrap_or(before.drop_copy),
         cancel_on_disconnect_secs: or(options.cancel_on_disconnect, before.cancel_on_disconnect_secs),
@@ -176,6 +187,8 @@ fn agreement(settings: &FixSessionSettings) -> Value {
         "lastMsgSeqNumProcessed": settings.last_msg_seq_num_processed,
         "nextExpectedMsgSeqNum": settings.next_expected_msg_seq_num,
         "maxLatencySecs": settings.max_latency_secs,
+        "orderAgeSecs": settings.order_age_secs,
+        "repeatedOrderAgeSecs": settings.repeated_order_age_secs,
         "schedule": settings.schedule,
     })
 }
@@ -218,31 +231,4 @@ fn view(row: &ListedSession) -> Value {
         "dropCopy": row.drop_copy, "cancelOnDisconnectSecs": row.cancel_on_disconnect_secs,
         "maxSlippageBps": row.max_slippage_bps,
     })
-}
-
-async fn set_enabled(args: SessionId, enabled: bool) -> anyhow::Result<()> {
-    let mut access = Access::open(&args.place).await?;
-    let id = &args.session_id;
-    if !fix_admin::set_enabled(&mut access.conn, id, enabled).await? {
-        bail!("there is no session {id}");
-    }
-    let word = if enabled { "enabled" } else { "disabled" };
-    print(args.place.json, &json!({"sessionId": id, "enabled": enabled}), || vec![format!("{id} is {word}")])
-}
-
-async fn reset(args: SessionId) -> anyhow::Result<()> {
-    let mut access = Access::open(&args.place).await?;
-    let id = &args.session_id;
-    let known = fix::find_session(&mut access.conn, id)
-        .await?
-        .with_context(|| format!("there is no session {id}"))?;
-    ensure!(!known.enabled, "{id} is enabled; disable it first");
-    // Whoever serves the session counts its numbers in memory.
-    ensure!(
-        !fix_admin::is_held(&mut access.conn, &format!("fix:{id}")).await?,
-        "{id} is still held by a running service; it lets go of a disabled session within seconds"
-    );
-    ensure!(fix_admin::reset(&mut access.conn, id).await?, "{id} was enabled in the meantime");
-    let value = json!({"sessionId": id, "nextIn": 1, "nextOut": 1});
-    print(args.place.json, &value, || vec![format!("{id} begins at 1 again")])
 }

@@ -3,9 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use dvp_chain_indexer::reconcile::{Options, Report, reconcile};
-use dvp_core::store::pool::pool_options;
 use dvp_core::store::reconcile as store;
 use dvp_domain::time::Timestamp;
 use serde_json::{Value, json};
@@ -22,8 +20,7 @@ pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
         return runs(&place, count, json).await;
     }
     let config = chains::find(&args.chain, &place)?;
-    let pool = pool_options().max_connections(2).connect(&place.database_url()?).await;
-    let pool = pool.context("the database does not answer")?;
+    let pool = place.pool(2).await?;
     let ended_within = Duration::from_secs(args.hours.saturating_mul(3_600));
     let options = Options { ended_within, ..Options::default() };
     let report = reconcile(&pool, &config, &options).await?;

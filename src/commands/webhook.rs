@@ -15,7 +15,9 @@ use dvp_domain::time::Timestamp;
 use serde_json::{Value, json};
 
 use crate::access::{Access, text};
-use crate::cli::{PlaceArgs, WebhookCommand, WebhookDeliveries, WebhookMove, WebhookTrigger, WebhookVerify};
+use crate::cli::{
+    GivenSecret, PlaceArgs, WebhookCommand, WebhookDeliveries, WebhookMove, WebhookTrigger, WebhookVerify,
+};
 use crate::output::print;
 use crate::sandbox::files::read_ready;
 
@@ -37,13 +39,18 @@ pub(crate) async fn run(command: WebhookCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn trigger(args: WebhookTrigger) -> anyhow::Result<()> {
-    let (mut base, mut key) = (args.base_url, args.api_key);
+    let mut base = args.base_url;
+    let mut key = match args.api_key {
+        Some(given) => Some(given.read("--api-key")?),
+        None => std::env::var("DVP_API_KEY").ok(),
+    };
     if let Some(dir) = &args.dir {
         let ready = read_ready(dir)?;
         base = Some(base.map_or_else(|| text(&ready, "/http").map(str::to_owned), Ok)?);
         key = Some(key.map_or_else(|| text(&ready, "/partner/apiKey").map(str::to_owned), Ok)?);
     }
-    let (base, key) = (base.context("give --dir or --base-url")?, key.context("give --dir or --api-key")?);
+    let (base, key) =
+        (base.context("give --dir or --base-url")?, key.context("give --dir, --api-key or DVP_API_KEY")?);
     let url = format!("{}/v1/webhook_endpoints/test", base.trim_end_matches('/'));
     let body = json!({"type": args.kind});
     let answer = reqwest::Client::new().post(url).header("X-API-Key", key).json(&body).send().await?;
@@ -53,15 +60,19 @@ async fn trigger(args: WebhookTrigger) -> anyhow::Result<()> {
 }
 
 fn verify(args: &WebhookVerify) -> anyhow::Result<ExitCode> {
+    let is_body_on_stdin = args.file == Path::new("-");
+    let is_secret_on_stdin = matches!(args.secret, GivenSecret::Stdin);
+    ensure!(!(is_body_on_stdin && is_secret_on_stdin), "--secret and --file cannot both be standard input");
+    let secret = args.secret.read("--secret")?;
     let mut body = Vec::new();
-    if args.file == Path::new("-") {
+    if is_body_on_stdin {
         std::io::stdin().lock().take(BODY_BYTES_MAX).read_to_end(&mut body)?;
     } else {
         let file = std::fs::File::open(&args.file).with_context(|| args.file.display().to_string())?;
         file.take(BODY_BYTES_MAX).read_to_end(&mut body)?;
     }
     let at = args.at.unwrap_or_else(|| now().unix_secs());
-    let verdict = check(&args.secret, &args.signature, &body, at, args.tolerance);
+    let verdict = check(&secret, &args.signature, &body, at, args.tolerance);
     let reason = verdict.err().map(|error| error.to_string());
     print(args.json, &json!({"verified": reason.is_none(), "reason": reason}), || match &reason {
         None => vec!["verified".to_owned()],

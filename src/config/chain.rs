@@ -3,13 +3,16 @@
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::Deployment;
 use dvp_chain_indexer::signing::Account;
-use dvp_chain_indexer::{ChainConfig, KeySource};
+use dvp_chain_indexer::{ChainConfig, FeePolicy, KeySource};
 use serde::{Deserialize, Deserializer, de};
 
+use super::gate::{GateStepSection, gate};
+use super::market::AssetSection;
 use super::value::{Endpoint, Span};
 
 /// One chain.
@@ -20,7 +23,7 @@ pub(crate) struct ChainSection {
     pub name: String,
     /// Must be what the nodes say it is.
     pub chain_id: u64,
-    /// HTTP endpoints, or where their URLs are. The first is the relayer's; with several, a final block counts once two agree on it.
+    /// HTTP endpoints, or where their URLs are. With several, a final block counts once two agree on it.
     pub rpc_urls: Vec<Endpoint>,
     /// Websocket endpoint: ends waits early, nothing else depends on it.
     pub ws_url: Option<Endpoint>,
@@ -35,6 +38,9 @@ pub(crate) struct ChainSection {
     /// Depth at which an event is told.
     #[serde(default = "confirmations")]
     pub confirmations: u64,
+    /// What a fill waits for before its payout begins, by asset and amount; every one for finality when it is missing.
+    #[serde(default)]
+    pub payout_gate: Vec<GateStepSection>,
     /// Blocks below `finalized` that may still change: none on a real chain.
     #[serde(default)]
     pub finality_margin: u64,
@@ -51,9 +57,21 @@ pub(crate) struct ChainSection {
     pub trust_receipts: bool,
     #[serde(default = "poll_interval")]
     pub poll_interval: Span,
-    /// A transaction not mined for so long is sent again with higher fees.
-    #[serde(default = "bump_after")]
-    pub bump_after: Span,
+    /// The smallest tip that the relayer offers. In wei per gas, as a decimal string.
+    #[serde(default = "tip_floor_wei")]
+    pub tip_floor_wei: String,
+    /// The most that the relayer pays, tip and base fee together. In wei per gas, as a decimal string.
+    #[serde(default = "fee_cap_wei")]
+    pub fee_cap_wei: String,
+    /// A transaction that offers too little is replaced after so many blocks.
+    #[serde(default = "bump_blocks")]
+    pub bump_blocks: u64,
+    /// Added to the gas that a node says a transaction needs.
+    #[serde(default = "gas_margin_percent")]
+    pub gas_margin_percent: u64,
+    /// A newest block that is older is an alarm.
+    #[serde(default = "stalled_after")]
+    pub stalled_after: Span,
     /// A relayer's account that holds less is reported. In wei, as a decimal string.
     #[serde(default = "balance_low_wei")]
     pub balance_low_wei: String,
@@ -79,8 +97,24 @@ const fn poll_interval() -> Span {
     Span(std::time::Duration::from_secs(2))
 }
 
-const fn bump_after() -> Span {
-    Span(std::time::Duration::from_secs(30))
+fn tip_floor_wei() -> String {
+    "1000000".into()
+}
+
+fn fee_cap_wei() -> String {
+    "500000000000".into()
+}
+
+const fn bump_blocks() -> u64 {
+    3
+}
+
+const fn gas_margin_percent() -> u64 {
+    20
+}
+
+const fn stalled_after() -> Span {
+    Span(std::time::Duration::from_secs(300))
 }
 
 fn balance_low_wei() -> String {
@@ -98,12 +132,25 @@ impl<'de> Deserialize<'de> for KeyPlace {
 }
 
 impl ChainSection {
-    pub(super) fn check(&self) -> anyhow::Result<()> {
+    fn check(&self) -> anyhow::Result<()> {
         ensure!(!self.name.is_empty(), "name is empty");
         ensure!(!self.rpc_urls.is_empty(), "rpc_urls names no endpoint");
         ensure!(self.confirmations > 0, "confirmations must be at least 1");
         self.balance_low_wei.parse::<u128>().context("balance_low_wei is no whole number of wei")?;
+        let fees = self.fees()?;
+        ensure!(fees.tip_floor_wei <= fees.cap_wei, "tip_floor_wei is above fee_cap_wei");
+        ensure!(fees.bump_blocks > 0, "bump_blocks must be at least 1");
+        ensure!(fees.gas_margin_percent <= 400, "gas_margin_percent must be at most 400");
         Ok(())
+    }
+
+    fn fees(&self) -> anyhow::Result<FeePolicy> {
+        Ok(FeePolicy {
+            tip_floor_wei: self.tip_floor_wei.parse().context("tip_floor_wei is no whole number of wei")?,
+            cap_wei: self.fee_cap_wei.parse().context("fee_cap_wei is no whole number of wei")?,
+            bump_blocks: self.bump_blocks,
+            gas_margin_percent: self.gas_margin_percent,
+        })
     }
 
     /// Reads the record of the contracts.
@@ -140,7 +187,11 @@ impl ChainSection {
     }
 
     /// For the indexer and the relayer.
-    pub(crate) fn config(&self, deployment: Deployment) -> anyhow::Result<ChainConfig> {
+    pub(crate) fn config(
+        &self,
+        deployment: Deployment,
+        assets: &[AssetSection],
+    ) -> anyhow::Result<ChainConfig> {
         let mut urls = self.rpc_urls()?;
         let further_rpc_urls = urls.split_off(urls.len().min(1));
         let rpc_url = urls.pop().context("rpc_urls names no endpoint")?;
@@ -151,13 +202,16 @@ impl ChainSection {
             further_rpc_urls,
             ws_url: self.ws_url.as_ref().map(Endpoint::read).transpose()?,
             confirmations: self.confirmations,
+            payout_gate: gate(&self.payout_gate, &self.name, assets)?,
             finality_margin: self.finality_margin,
             finality_depth: self.finality_depth,
             range_margin: self.range_margin,
             trust_bloom: self.trust_bloom,
             trust_receipts: self.trust_receipts,
             poll_interval: self.poll_interval.0,
-            bump_after: self.bump_after.0,
+            fees: self.fees()?,
+            resend_after: Duration::from_secs(2),
+            stalled_after: Some(self.stalled_after.0),
             balance_low_wei: self.balance_low_wei.parse().context("balance_low_wei")?,
             deployment,
         })
@@ -170,6 +224,14 @@ pub(super) fn check_all(chains: &[ChainSection]) -> anyhow::Result<()> {
         chain.check().with_context(|| format!("chains[{n}]"))?;
         ensure!(names.insert(&chain.name), "chains[{n}].name: {} is there twice", chain.name);
         ensure!(ids.insert(chain.chain_id), "chains[{n}].chain_id: {} is there twice", chain.chain_id);
+    }
+    Ok(())
+}
+
+/// The assets that gates name are known to be right.
+pub(super) fn check_gates(chains: &[ChainSection], assets: &[AssetSection]) -> anyhow::Result<()> {
+    for (n, chain) in chains.iter().enumerate() {
+        gate(&chain.payout_gate, &chain.name, assets).with_context(|| format!("chains[{n}]"))?;
     }
     Ok(())
 }

@@ -1,14 +1,24 @@
 //! Where the service listens, and what it sends to.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use anyhow::ensure;
+use anyhow::{anyhow, ensure};
+use dvp_core::context::{PayoutTime, Windows, WindowsError};
 use dvp_core::rails::iso20022::instruction::Debtor;
 use dvp_core::rails::iso20022::text::is_bic;
-use serde::Deserialize;
+use dvp_core::rails::{iso20022, simulated};
+use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST};
+use ipnet::IpNet;
+use serde::{Deserialize, Deserializer, de};
 
 use super::value::Span;
+
+/// Locks, conversion and `fill` within an hour.
+const FILL_SECS: u64 = 60 * 60;
+/// Two operators have a day.
+const MARGIN_SECS: u64 = 24 * 60 * 60;
 
 /// REST.
 #[derive(Debug, Deserialize)]
@@ -17,8 +27,19 @@ pub(crate) struct ApiSection {
     pub listen: SocketAddr,
     /// Connections served at once.
     pub connections: Option<usize>,
+    /// Connections of one source at once; more are closed.
+    pub connections_per_source: Option<usize>,
     /// Requests worked on at once; more are answered with 503.
     pub in_flight: Option<usize>,
+    /// Of these, one partner's when half of them are taken; more of the partner's are answered with 503.
+    pub in_flight_per_partner: Option<usize>,
+    /// Requests of one partner that wait for an event; more are answered with 429.
+    pub waiting_per_partner: Option<usize>,
+    /// Unknown API keys of one source a minute; more are answered with 429.
+    pub unknown_keys_per_source: Option<u32>,
+    /// Networks of proxies, whose X-Forwarded-For says who the client is.
+    #[serde(default)]
+    pub proxies: Vec<Network>,
 }
 
 /// FIX.
@@ -26,6 +47,21 @@ pub(crate) struct ApiSection {
 #[serde(deny_unknown_fields)]
 pub(crate) struct FixSection {
     pub listen: SocketAddr,
+    /// Networks of load balancers, which must say with a PROXY header who is behind them.
+    #[serde(default)]
+    pub proxies: Vec<Network>,
+    /// Networks that may connect; all of them when empty.
+    #[serde(default)]
+    pub allow: Vec<Network>,
+    #[serde(default)]
+    pub budget: FixBudgetSection,
+    /// When a refused Logon is answered, on every listener.
+    pub refusal_delay: Option<Span>,
+    /// Answer a refused Logon with a Logout that gives no reason, on every listener; or with nothing.
+    #[serde(default)]
+    pub refusal_logout: bool,
+    #[serde(default)]
+    pub lockout: FixLockoutSection,
     pub tls: Option<FixTlsSection>,
 }
 
@@ -42,13 +78,106 @@ pub(crate) struct FixTlsSection {
     /// Whether a client without a certificate is turned away.
     #[serde(default)]
     pub client_certificate_required: bool,
+    /// As the plain listener's.
+    #[serde(default)]
+    pub proxies: Vec<Network>,
+    #[serde(default)]
+    pub allow: Vec<Network>,
+    #[serde(default)]
+    pub budget: FixBudgetSection,
 }
 
-/// Figures for Prometheus.
+/// What connections of one listener may cost before they have logged on.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FixBudgetSection {
+    /// From the connection to the end of PROXY header and TLS handshake.
+    pub handshake: Option<Span>,
+    /// From the connection to a whole Logon.
+    pub logon: Option<Span>,
+    /// Connections at once that have not logged on, in all and from one address.
+    pub strangers: Option<NonZeroU32>,
+    pub strangers_per_source: Option<NonZeroU32>,
+    /// Connections from one address.
+    pub connections_per_minute: Option<NonZeroU32>,
+}
+
+/// How often one address may be wrong about one session.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FixLockoutSection {
+    /// At once.
+    pub attempts: Option<NonZeroU32>,
+    /// After that.
+    pub per_minute: Option<NonZeroU32>,
+}
+
+/// A network as `10.0.0.0/8`, or a single address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Network(pub IpNet);
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let network = text.parse().or_else(|_| text.parse().map(|address: IpAddr| address.into()));
+        network
+            .map(Self)
+            .map_err(|_| de::Error::custom(format!("{text:?} is no network such as \"10.0.0.0/8\"")))
+    }
+}
+
+/// Figures for Prometheus, and whether the process lives and is ready.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MetricsSection {
     pub listen: SocketAddr,
+}
+
+impl Default for MetricsSection {
+    /// Any free port of this machine.
+    fn default() -> Self {
+        Self { listen: (Ipv4Addr::LOCALHOST, 0).into() }
+    }
+}
+
+/// How long is kept what is not kept for ever.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetentionSection {
+    /// Answers under an idempotency key: a day at least, as the contract says.
+    pub idempotency: Option<Span>,
+    /// Quotes that have lapsed: a day at least.
+    pub quotes: Option<Span>,
+    /// Messages that a FIX session's peer has seen.
+    pub fix_messages: Option<Span>,
+    /// Notices to owners of webhook endpoints.
+    pub notices: Option<Span>,
+    /// Signed chain transactions that are final.
+    pub transactions: Option<Span>,
+}
+
+impl RetentionSection {
+    pub(crate) fn ages(&self) -> anyhow::Result<Ages> {
+        let usual = Ages::default();
+        let or = |given: &Option<Span>, usual| given.as_ref().map_or(usual, |span| span.0);
+        let ages = Ages {
+            idempotency: or(&self.idempotency, usual.idempotency),
+            quotes: or(&self.quotes, usual.quotes),
+            fix_messages: or(&self.fix_messages, usual.fix_messages),
+            notices: or(&self.notices, usual.notices),
+            transactions: or(&self.transactions, usual.transactions),
+        };
+        for (name, age) in [
+            ("idempotency", ages.idempotency),
+            ("quotes", ages.quotes),
+            ("fix_messages", ages.fix_messages),
+            ("notices", ages.notices),
+            ("transactions", ages.transactions),
+        ] {
+            ensure!(age >= IDEMPOTENCY_LEAST, "retention.{name} must be at least 1d");
+        }
+        Ok(ages)
+    }
 }
 
 /// Webhook delivery.
@@ -57,19 +186,41 @@ pub(crate) struct MetricsSection {
 pub(crate) struct WebhooksSection {
     /// Certificate authorities (PEM) that endpoints may have, beside the system's.
     pub ca: Option<PathBuf>,
+    /// A name that always has addresses: while it has none, names that do not resolve are our fault.
+    pub probe_name: Option<String>,
     /// For tests: let webhooks lead to private addresses and any port.
     #[serde(default)]
     pub allow_private: bool,
 }
 
-/// How long funds stay claimable, counted from the lock.
-#[derive(Debug, Deserialize)]
+/// How long funds stay locked. The contract's limits and the payout rail's calendar bound both.
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SettlementSection {
-    /// After it anyone may cancel an unfilled settlement.
-    pub fill_window: Span,
-    /// After it the funds are refunded.
-    pub timelock: Span,
+    /// From the moment the lock is asked for; covers the lock, the conversion and `fill`.
+    pub fill_window: Option<Span>,
+    /// From the end of the slowest payout to the timelock.
+    pub timelock_margin: Option<Span>,
+}
+
+impl SettlementSection {
+    /// The windows of orders that are paid out by a rail that takes so long.
+    pub(crate) fn windows(&self, payout: PayoutTime) -> anyhow::Result<Windows> {
+        let or = |given: &Option<Span>, usual: u64| given.as_ref().map_or(usual, |span| span.0.as_secs());
+        let windows = Windows {
+            fill_secs: or(&self.fill_window, FILL_SECS),
+            margin_secs: or(&self.timelock_margin, MARGIN_SECS),
+            payout,
+        };
+        windows.check().map_err(|error| {
+            let key = match error {
+                WindowsError::FillTooShort | WindowsError::FillTooLong => "fill_window",
+                WindowsError::MarginTooShort | WindowsError::MarginTooLong { .. } => "timelock_margin",
+            };
+            anyhow!("settlement.{key} {error}")
+        })?;
+        Ok(windows)
+    }
 }
 
 /// Who converts and who pays.
@@ -94,6 +245,15 @@ pub(crate) enum PayoutKind {
     Simulated,
     /// ISO 20022 files in the folder of the section `[bank]`.
     BankFiles,
+}
+
+impl PayoutKind {
+    pub(crate) const fn time(self) -> PayoutTime {
+        match self {
+            Self::Simulated => simulated::PAYOUT_TIME,
+            Self::BankFiles => iso20022::PAYOUT_TIME,
+        }
+    }
 }
 
 /// The bank that pays out.

@@ -39,6 +39,9 @@ pub(crate) struct PairSection {
     /// In the input's minor units: an estimate the service bears.
     #[serde(default)]
     pub network_fee_minor: Minor,
+    /// The smallest order, in the input's minor units.
+    #[serde(default)]
+    pub min_input_minor: Minor,
 }
 
 /// The sources of liquidity and of reference prices.

@@ -31,18 +31,45 @@ fn the_example_names_every_key_there_is() {
     for key in [
         "roles",
         "url",
+        "client_certificate",
+        "client_key",
         "max_connections",
+        "orders",
+        "reads",
+        "lookups",
+        "background",
         "master_key",
         "listen",
         "connections",
         "in_flight",
+        "proxies",
+        "allow",
+        "refusal_delay",
+        "refusal_logout",
+        "handshake",
+        "logon",
+        "strangers",
+        "strangers_per_source",
+        "connections_per_minute",
+        "attempts",
+        "per_minute",
+        "connections_per_source",
+        "in_flight_per_partner",
+        "waiting_per_partner",
+        "unknown_keys_per_source",
+        "probe_name",
+        "idempotency",
+        "quotes",
+        "fix_messages",
+        "notices",
+        "transactions",
         "certificate",
         "key",
         "client_ca",
         "client_certificate_required",
         "ca",
         "fill_window",
-        "timelock",
+        "timelock_margin",
         "offramp",
         "payout",
         "folder",
@@ -57,10 +84,14 @@ fn the_example_names_every_key_there_is() {
         "permit_name",
         "relayer_keys",
         "confirmations",
+        "payout_gate",
+        "below",
+        "wait",
         "finality_margin",
         "range_margin",
         "poll_interval",
-        "bump_after",
+        "bump_blocks",
+        "stalled_after",
         "balance_low_wei",
         "symbol",
         "exponent",
@@ -103,19 +134,53 @@ fn a_command_beside_the_service_needs_database_and_secrets_only() {
 #[test]
 fn what_is_wrong_is_told_with_the_keys_name() {
     for (piece, by, said) in [
-        ("max_connections", "max_conections", "line 14, max_conections: unknown field `max_conections`"),
+        ("orders = 8", "oders = 8", "oders: unknown field `oders`"),
+        ("lookups = 4", "lookups = 1", "database.pools lookups: 1 connections are fewer than the 2"),
+        ("background = 20", "background = 9", "database.pools background: 9 connections are fewer"),
+        ("[database.pools]", "max_connections = 40\n[database.pools]", "exclude each other"),
         ("\"worker\"]", "\"wroker\"]", "unknown variant `wroker`"),
         ("roles = [\"api\", \"fix\", \"indexer\", \"worker\"]", "roles = []", "roles names none"),
         ("\"env:DVP_DATABASE_URL\"", "\"postgres://u:p@h/d\"", "env:NAME"),
         ("\"127.0.0.1:8080\"", "\"localhost\"", "invalid socket address"),
-        ("timelock = \"24h\"", "timelock = \"24\"", "a duration is a whole number and its unit"),
-        ("timelock = \"24h\"", "timelock = \"1h\"", "settlement.fill_window must be shorter"),
+        ("fill_window = \"1h\"", "fill_window = \"1\"", "a duration is a whole number and its unit"),
+        (
+            "fill_window = \"1h\"",
+            "fill_window = \"5m\"",
+            "settlement.fill_window must be longer than the 300 s",
+        ),
+        ("fill_window = \"1h\"", "fill_window = \"168h\"", "settlement.fill_window is 167h at most"),
+        (
+            "timelock_margin = \"1d\"",
+            "timelock_margin = \"59m\"",
+            "settlement.timelock_margin is 1h at least",
+        ),
+        ("timelock_margin = \"1d\"", "timelock_margin = \"60d\"", "settlement.timelock_margin is too long"),
+        ("timelock_margin = \"1d\"", "timelock = \"14d\"", "timelock: unknown field `timelock`"),
         ("payout = \"simulated\"", "payout = \"hawala\"", "unknown variant `hawala`"),
         ("offramp = \"simulated\"", "offramp = \"bank_files\"", "unknown variant `bank_files`"),
         ("bic = \"COBADEFFXXX\"", "bic = \"COBA\"", "bank.accounts[0].bic: COBA is no BIC"),
         ("currency = \"EUR\"\naccount", "currency = \"euro\"\naccount", "bank.accounts[0].currency"),
         ("country = \"DE\"", "country = \"DEU\"", "bank.accounts[0].country"),
         ("confirmations = 2", "confirmations = 0", "chains[0]: confirmations must be at least 1"),
+        ("wait = \"2 blocks\"", "wait = \"0 blocks\"", "a payout waits for"),
+        ("wait = \"2 blocks\"", "wait = \"soon\"", "a payout waits for"),
+        ("below = \"1000000000\"", "below = \"1.5\"", "chains[0]: payout_gate[0].below is no whole number"),
+        (
+            "asset = \"USDC\", below",
+            "asset = \"USD\", below",
+            "chains[0]: payout_gate[0].asset: USD is no token",
+        ),
+        ("asset = \"USDC\", below = \"50", "below = \"50", "chains[0]: payout_gate[1].below needs an asset"),
+        (
+            "{ wait = \"finalized\" }",
+            "{ asset = \"WETH\", wait = \"safe\" }",
+            "chains[0]: payout_gate[2]: the last step",
+        ),
+        (
+            "asset = \"USDC\", below = \"1000000000\", wait",
+            "wait",
+            "chains[0]: payout_gate[0]: it fits every order",
+        ),
         ("\"env:DVP_RELAYER_KEY\"", "\"0x4242\"", "a key's place is"),
         ("balance_low_wei = \"1", "balance_low_wei = \"-1", "balance_low_wei"),
         (
@@ -140,9 +205,28 @@ fn what_is_wrong_is_told_with_the_keys_name() {
 }
 
 #[test]
+fn a_margin_must_leave_room_for_the_rails_slowest_payout() {
+    let with =
+        |margin: &str, payout: &str| {
+            EXAMPLE
+                .replacen("timelock_margin = \"1d\"", &format!("timelock_margin = \"{margin}\""), 1)
+                .replacen("payout = \"simulated\"", &format!("payout = \"{payout}\""), 1)
+        };
+    Config::parse(&with("50d", "simulated")).unwrap();
+    let error = Config::parse(&with("50d", "bank_files")).unwrap_err().to_string();
+    assert!(
+        error.starts_with(
+            "settlement.timelock_margin is too long: with the fill window and the payout's 14 days"
+        ),
+        "{error}"
+    );
+    Config::parse(&with("45d", "bank_files")).unwrap();
+}
+
+#[test]
 fn a_complaint_never_shows_what_was_given_for_a_secret() {
     let given = "master_key = \"0123456789abcdef\"";
     let complaint = complaint("master_key = \"file:/etc/dvp/master-key\"", given);
-    assert!(complaint.starts_with("line 18, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
+    assert!(complaint.starts_with("line 30, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
     assert!(!complaint.contains("0123456789abcdef"), "{complaint}");
 }

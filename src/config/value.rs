@@ -42,7 +42,7 @@ impl Secret {
 }
 
 impl Secret {
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         match text.split_once(':') {
             Some(("env", name)) if !name.is_empty() => Some(Self::Env(name.to_owned())),
             Some(("file", path)) if !path.is_empty() => Some(Self::File(path.into())),

@@ -4,14 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use alloy::primitives::aliases::U112;
 use alloy::primitives::{I256, U256};
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
 use dvp_chain_indexer::deploy::{
-    DeployPlan, Deployment, MarketContracts, MarketPlan, TokenGrant, TokenSpec, deploy, deploy_market,
-    fund_solvers, fund_wallets,
+    CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, TokenGrant, TokenSpec, deploy,
+    deploy_market, fund_solvers, fund_wallets,
 };
 
 use super::files::{DEPLOYMENT, Files};
@@ -25,6 +26,9 @@ const ACCOUNTS: u32 = 10;
 /// What each wallet holds at least: a billion of six decimals, a thousand of eighteen.
 const USDC_GRANT: u128 = 1_000_000_000_000_000;
 const WETH_GRANT: u128 = 1_000_000_000_000_000_000_000;
+/// What the liquidity provider pays a day: all that it holds at first, ten thousand times.
+const CAP_USDC: u128 = 10_000 * USDC_GRANT;
+const CAP_WETH: u128 = 10_000 * WETH_GRANT;
 const MARKET_RECORD: &str = "market.json";
 /// What the pool holds: three million USDC and a thousand WETH.
 const POOL_USDC: u128 = 3_000_000_000_000;
@@ -71,6 +75,15 @@ impl SandboxChain {
             tokens: vec![token("USDC", "USD Coin", 6), token("WETH", "Wrapped Ether", 18)],
             solvers: vec![solver.address()],
             relayers: vec![relayer.address()],
+            // Nobody steals play money: the cap is there to be seen and tried, and stands in nobody's way.
+            caps: [("USDC", CAP_USDC), ("WETH", CAP_WETH)]
+                .map(|(token, per_day)| CapSpec {
+                    payer: solver.address(),
+                    token: token.into(),
+                    per_day: U112::from(per_day),
+                })
+                .into(),
+            ..DeployPlan::default()
         };
         let rpc = anvil.rpc_url();
         let known: Option<Deployment> = files.read(DEPLOYMENT)?;

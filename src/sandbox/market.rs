@@ -40,8 +40,8 @@ pub(super) const PREFUNDED: Minor = Minor::new(10_000_000_000);
 pub(super) const CURRENCIES: [&str; 2] = ["USD", "EUR"];
 /// Two configured ones, the desk that fills at the pool's price, and one that leaves orders resting.
 pub(super) const PROVIDERS: [&str; 4] = ["northwind", "meridian", "pool-desk", "harbour"];
-/// From the lock: six hours to fill, a day until the refund.
-const WINDOWS: Windows = Windows { fill_secs: 6 * 3600, timelock_secs: 24 * 3600 };
+/// An hour to fill, and a day from the payout's end to the refund.
+const WINDOWS: Windows = Windows { fill_secs: 3600, margin_secs: 24 * 3600, payout: simulated::PAYOUT_TIME };
 /// The sandbox's feed speaks at each start only.
 const FEED_STALE_AFTER: Duration = Duration::from_secs(7 * 24 * 3600);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -115,9 +115,19 @@ fn registry(chain: &SandboxChain) -> anyhow::Result<Registry> {
         let price = price.map(|price| price.parse().map_err(|error| anyhow!("price {price}: {error}")));
         let (base, quote) = (base.to_owned(), quote.to_owned());
         let fees = fees(&base, &quote);
-        Ok(Pair { base, quote, reference_price: price.transpose()?, fees })
+        let min_input = min_input(&base);
+        Ok(Pair { base, quote, reference_price: price.transpose()?, fees, min_input })
     };
     Ok(Registry { assets, pairs: PAIRS.into_iter().map(pair).collect::<anyhow::Result<_>>()? })
+}
+
+/// About one dollar: twice of what a payout costs.
+fn min_input(base: &str) -> Minor {
+    match base {
+        "WETH" => Minor::new(500_000_000_000_000),
+        "USDC" => Minor::new(1_000_000),
+        _ => Minor::new(100),
+    }
 }
 
 /// Half a unit for a payout of a currency; gas where the input is a token.

@@ -1,5 +1,7 @@
 //! What the configuration says about doors and workers, as the service takes it.
 
+use std::net::IpAddr;
+use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,23 +14,31 @@ use dvp_core::rails::Rail;
 use dvp_core::rails::iso20022::BankFiles;
 use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::store::PgPool;
-use dvp_fix_gateway::DoorConfig;
-use dvp_fix_gateway::acceptor::{ClientCertificates, Tls, TlsFiles, TlsVersion};
+use dvp_fix_gateway::acceptor::{Budget, ClientCertificates, Tls, TlsFiles, TlsVersion};
+use dvp_fix_gateway::{DoorConfig, GatewayConfig, Lockout, Refusal};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tracing::warn;
 
-use crate::config::Config;
-use crate::config::doors::{FixTlsSection, OfframpKind, PayoutKind};
+use crate::config::doors::{FixBudgetSection, FixTlsSection, Network, OfframpKind, PayoutKind};
+use crate::config::{Config, Role};
 use crate::service::{BankParts, FixParts, Rails, RestParts, WorkerParts};
 
 pub(super) fn rest(config: &Config) -> anyhow::Result<RestParts> {
     let api = config.api.as_ref().context("the role api needs the section [api]")?;
     let usual = Limits::default();
+    let in_flight = api.in_flight.unwrap_or(usual.in_flight);
+    let share = (in_flight / 4).max(1);
     Ok(RestParts {
         addr: api.listen,
         limits: Limits {
             connections: api.connections.unwrap_or(usual.connections),
-            in_flight: api.in_flight.unwrap_or(usual.in_flight),
+            connections_per_source: api.connections_per_source.unwrap_or(usual.connections_per_source),
+            proxies: api.proxies.iter().map(|network| network.0).collect(),
+            in_flight,
+            in_flight_per_partner: api.in_flight_per_partner.unwrap_or(share),
+            waiting_per_partner: api.waiting_per_partner.unwrap_or(usual.waiting_per_partner),
+            unknown_keys_per_source: api.unknown_keys_per_source.unwrap_or(usual.unknown_keys_per_source),
             ..usual
         },
         webhook_rules: WebhookRules { reach: reach(config), names: Arc::new(SystemNames) },
@@ -38,13 +48,47 @@ pub(super) fn rest(config: &Config) -> anyhow::Result<RestParts> {
 pub(super) fn fix(config: &Config) -> anyhow::Result<FixParts> {
     let fix = config.fix.as_ref().context("the role fix needs the section [fix]")?;
     let tls = match &fix.tls {
-        Some(section) => Some((section.listen, fix_door(section).context("fix.tls")?)),
+        Some(section) => Some((section.listen, tls_door(section).context("fix.tls")?)),
         None => None,
     };
-    Ok(FixParts { addr: fix.listen, gateway: Default::default(), tls })
+    let usual = GatewayConfig::default();
+    let gateway = GatewayConfig {
+        door: door(&fix.proxies, &fix.allow, &fix.budget),
+        refusal_delay: fix.refusal_delay.map_or(usual.refusal_delay, |delay| delay.0),
+        refusal: if fix.refusal_logout { Refusal::Logout } else { Refusal::Silent },
+        lockout: Lockout {
+            attempts: fix.lockout.attempts.map_or(usual.lockout.attempts, NonZeroU32::get),
+            per_minute: fix.lockout.per_minute.map_or(usual.lockout.per_minute, NonZeroU32::get),
+        },
+        ..usual
+    };
+    Ok(FixParts { addr: fix.listen, gateway, tls })
 }
 
-fn fix_door(section: &FixTlsSection) -> anyhow::Result<DoorConfig> {
+fn door(proxies: &[Network], allow: &[Network], budget: &FixBudgetSection) -> DoorConfig {
+    let networks = |list: &[Network]| list.iter().map(|network| network.0).collect();
+    let usual = Budget::default();
+    let strangers_max = budget.strangers.and_then(|strangers| usize::try_from(strangers.get()).ok());
+    DoorConfig {
+        proxies: networks(proxies),
+        allow: networks(allow),
+        budget: Budget {
+            handshake: budget.handshake.map_or(usual.handshake, |span| span.0),
+            logon: budget.logon.map_or(usual.logon, |span| span.0),
+            strangers_max: strangers_max.unwrap_or(usual.strangers_max),
+            strangers_per_source_max: budget
+                .strangers_per_source
+                .map_or(usual.strangers_per_source_max, NonZeroU32::get),
+            connections_per_minute: budget
+                .connections_per_minute
+                .map_or(usual.connections_per_minute, NonZeroU32::get),
+            ..usual
+        },
+        ..DoorConfig::default()
+    }
+}
+
+fn tls_door(section: &FixTlsSection) -> anyhow::Result<DoorConfig> {
     let clients = match (&section.client_ca, section.client_certificate_required) {
         (Some(authorities), true) => ClientCertificates::Required(authorities.clone()),
         (Some(authorities), false) => ClientCertificates::Optional(authorities.clone()),
@@ -57,7 +101,8 @@ fn fix_door(section: &FixTlsSection) -> anyhow::Result<DoorConfig> {
         clients,
         oldest: TlsVersion::Tls12,
     };
-    Ok(DoorConfig { tls: Some(Arc::new(Tls::load(files)?)), ..DoorConfig::default() })
+    let tls = Some(Arc::new(Tls::load(files)?));
+    Ok(DoorConfig { tls, ..door(&section.proxies, &section.allow, &section.budget) })
 }
 
 pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<WorkerParts> {
@@ -80,11 +125,14 @@ pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<Wor
         Some(path) => authorities(path).context("webhooks.ca")?,
         None => Vec::new(),
     };
-    Ok(WorkerParts {
-        rails: Rails { offramp, payout },
-        bank,
-        delivery: DeliveryConfig { reach: reach(config), authorities, ..DeliveryConfig::default() },
-    })
+    let ages = config.retention.ages()?;
+    Ok(WorkerParts { rails: Rails { offramp, payout }, bank, delivery: delivery(config, authorities), ages })
+}
+
+fn delivery(config: &Config, authorities: Vec<CertificateDer<'static>>) -> DeliveryConfig {
+    let usual = DeliveryConfig::default();
+    let probe_name = config.webhooks.probe_name.clone().unwrap_or(usual.probe_name);
+    DeliveryConfig { reach: reach(config), probe_name, authorities, ..DeliveryConfig::default() }
 }
 
 fn reach(config: &Config) -> Reach {
@@ -97,4 +145,96 @@ pub(crate) fn authorities(path: &Path) -> anyhow::Result<Vec<CertificateDer<'sta
     let found: Vec<_> = read.collect::<Result<_, _>>().with_context(|| path.display().to_string())?;
     ensure!(!found.is_empty(), "{} holds no certificate", path.display());
     Ok(found)
+}
+
+/// Says so when somebody on another network can read along.
+pub(super) fn warn_of_plain_text(config: &Config) {
+    let has = |role| config.roles.contains(&role);
+    let rest = config.api.as_ref().filter(|_| has(Role::Api)).map(|api| ("api.listen", api.listen));
+    let fix = config.fix.as_ref().filter(|_| has(Role::Fix)).map(|fix| ("fix.listen", fix.listen));
+    for (setting, address) in rest.into_iter().chain(fix) {
+        if is_public(address.ip()) {
+            warn!(
+                setting,
+                %address,
+                "without TLS on an address that other networks may reach: listen on a private address behind a \
+                 proxy that speaks TLS"
+            );
+        }
+    }
+}
+
+/// Neither this machine's own nor of a private network. Every address is public, as 0.0.0.0 is all of them.
+fn is_public(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => !(ip.is_loopback() || ip.is_private() || ip.is_link_local()),
+        IpAddr::V6(ip) => !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_public_unless_it_is_of_this_machine_or_a_private_network() {
+        for private in [
+            "127.0.0.1",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.1.1",
+            "::1",
+            "fd00::1",
+            "fe80::1",
+            "::ffff:10.0.0.1",
+        ] {
+            assert!(!is_public(private.parse().unwrap()), "{private}");
+        }
+        for public in ["0.0.0.0", "::", "203.0.113.7", "172.32.0.1", "2001:db8::1"] {
+            assert!(is_public(public.parse().unwrap()), "{public}");
+        }
+    }
+
+    const LEAST: &str = "[database]\nurl = \"env:DVP_DATABASE_URL\"\n[secrets]\nmaster_key = \"file:/run/dvp/master\"\n\
+                         [fix]\nlisten = \"127.0.0.1:0\"\n";
+
+    fn parts(more: &str) -> FixParts {
+        fix(&Config::parse(&format!("{LEAST}{more}")).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_configured_of_a_fix_listener_is_as_usual() {
+        let (found, usual) = (parts("").gateway, GatewayConfig::default());
+        assert_eq!((found.refusal_delay, found.refusal), (usual.refusal_delay, usual.refusal));
+        assert_eq!((found.lockout, found.door.budget), (usual.lockout, usual.door.budget));
+        assert!(found.door.proxies.is_empty() && found.door.allow.is_empty());
+    }
+
+    #[test]
+    fn a_fix_listener_takes_its_networks_budget_lockout_and_refusals_from_the_configuration() {
+        let found = parts(
+            "proxies = [\"10.0.0.0/8\"]\nallow = [\"192.0.2.7\", \"2001:db8::/32\"]\nrefusal_delay = \"2s\"\n\
+             refusal_logout = true\n[fix.budget]\nhandshake = \"3s\"\nlogon = \"4s\"\nstrangers = 5\n\
+             strangers_per_source = 6\nconnections_per_minute = 7\n[fix.lockout]\nattempts = 8\nper_minute = 9\n",
+        );
+        let GatewayConfig { door, refusal_delay, refusal, lockout, .. } = found.gateway;
+        assert_eq!((refusal_delay.as_secs(), refusal), (2, Refusal::Logout));
+        assert_eq!(lockout, Lockout { attempts: 8, per_minute: 9 });
+        assert_eq!(door.proxies, ["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(door.allow, ["192.0.2.7/32".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);
+        let Budget {
+            handshake, logon, strangers_max, strangers_per_source_max, connections_per_minute, ..
+        } = door.budget;
+        assert_eq!((handshake.as_secs(), logon.as_secs()), (3, 4));
+        assert_eq!((strangers_max, strangers_per_source_max, connections_per_minute), (5, 6, 7));
+    }
+
+    #[test]
+    fn what_is_no_network_and_no_budget_is_refused() {
+        for wrong in ["proxies = [\"10.0.0.0/99\"]", "allow = [\"somewhere\"]", "[fix.lockout]\nattempts = 0"]
+        {
+            assert!(Config::parse(&format!("{LEAST}{wrong}\n")).is_err(), "{wrong}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
-use dvp_core::context::{ChainFacts, Context, Windows};
+use dvp_core::context::{ChainFacts, Context};
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider, FeedConfig,
     HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, PoolConfig,
@@ -30,7 +30,6 @@ pub(super) fn context(
     pool: &PgPool,
     vault: Vault,
 ) -> anyhow::Result<Context> {
-    let settlement = config.settlement.as_ref().context("there is no section [settlement]")?;
     let rails = config.rails.as_ref().context("there is no section [rails]")?;
     let registry = registry(config)?;
     let (payout_provider, rest_millis): (_, fn(&str) -> i64) = match rails.payout {
@@ -42,10 +41,7 @@ pub(super) fn context(
         registry,
         payout_provider: payout_provider.into(),
         chain: facts(config, chains)?,
-        windows: Windows {
-            fill_secs: settlement.fill_window.0.as_secs(),
-            timelock_secs: settlement.timelock.0.as_secs(),
-        },
+        windows: config.settlement.windows(rails.payout.time())?,
         vault,
         rest_millis,
     })
@@ -86,8 +82,15 @@ fn asset(section: &AssetSection) -> anyhow::Result<Asset> {
 }
 
 fn pair(section: &PairSection) -> anyhow::Result<Pair> {
-    let PairSection { base, quote, reference_price, protocol_fee_bps, payout_fee_minor, network_fee_minor } =
-        section;
+    let PairSection {
+        base,
+        quote,
+        reference_price,
+        protocol_fee_bps,
+        payout_fee_minor,
+        network_fee_minor,
+        min_input_minor,
+    } = section;
     let price = reference_price.as_ref().map(|price| price.parse()).transpose();
     let wrong = |error| anyhow!("pairs: the reference_price of {base}/{quote}: {error}");
     Ok(Pair {
@@ -99,6 +102,7 @@ fn pair(section: &PairSection) -> anyhow::Result<Pair> {
             payout_fee_minor: *payout_fee_minor,
             network_fee_minor: *network_fee_minor,
         },
+        min_input: *min_input_minor,
     })
 }
 

@@ -164,8 +164,14 @@ fn the_data_dictionary_of_each_version_is_printed() {
 async fn fix_sessions_are_added_listed_and_disabled() {
     let sandbox = Sandbox::start().await;
     let add = ["fix-session", "add", "--begin-string", "FIX.4.4", "--sender-comp-id", "INITECH"];
-    let add = |tail: &[&str]| -> Value { said(&sandbox, &[&add, tail].concat()) };
-    let session = add(&["--partner", "acme", "--password", "secret-1"]);
+    let words = [&add[..], &["--partner", "acme", "--password", "secret-1"]].concat();
+    let session = said(&sandbox, &words);
+    let warned = String::from_utf8(dvp(&sandbox, &words).stderr).unwrap();
+    assert!(warned.contains("warning: --password") && !warned.contains("secret-1"), "{warned}");
+    assert!(
+        refused(&sandbox, &[&add[..], &["--partner", "acme", "--password", "env:DVP_NOT_SET"]].concat())
+            .contains("DVP_NOT_SET")
+    );
     assert_eq!(session["sessionId"], "FIX.4.4:DVP->INITECH");
     assert_eq!(session["username"], "acme");
     assert!(!session.to_string().contains("secret-1"));
@@ -175,9 +181,30 @@ async fn fix_sessions_are_added_listed_and_disabled() {
         listed["sessions"].as_array().unwrap().iter().find(|s| s["sessionId"] == id).cloned().unwrap()
     };
     assert_eq!((&find()["enabled"], &find()["nextIn"]), (&json!(true), &json!(1)));
-    assert!(refused(&sandbox, &["fix-session", "reset", "--session-id", id]).contains("disable it first"));
-    said(&sandbox, &["fix-session", "disable", "--session-id", id]);
-    assert_eq!(find()["enabled"], false);
+    let why = ["--session-id", id, "--operator", "jo", "--reason", "a test"];
+    let numbers = ["fix-session", "set-seq", "--next-in", "5", "--next-out", "7"];
+    said(&sandbox, &[&numbers[..], &why].concat());
+    assert_eq!((&find()["nextIn"], &find()["nextOut"]), (&json!(5), &json!(7)));
+    let lower = ["fix-session", "set-seq", "--next-in", "5", "--next-out", "6"];
+    assert!(refused(&sandbox, &[&lower[..], &why].concat()).contains("next_out is 7"));
+    said(&sandbox, &[&["fix-session", "reset"][..], &why].concat());
+    assert_eq!((&find()["nextIn"], &find()["nextOut"]), (&json!(1), &json!(1)));
+    said(&sandbox, &[&["fix-session", "logout"][..], &why].concat());
+    let disabled = said(&sandbox, &["fix-session", "disable", "--session-id", id]);
+    assert_eq!((&find()["enabled"], &disabled["ended"]), (&json!(false), &json!(true)));
+    // Nobody runs it now: what the owner would do is done here, and recorded as well.
+    said(&sandbox, &[&numbers[..], &why].concat());
+    assert!(refused(&sandbox, &[&lower[..], &why].concat()).contains("next_out is 7"));
+    said(&sandbox, &[&["fix-session", "reset"][..], &why].concat());
+    assert_eq!((&find()["nextIn"], &find()["nextOut"]), (&json!(1), &json!(1)));
+    let history = said(&sandbox, &["fix-session", "history", "--session-id", id]);
+    let done: Vec<&str> =
+        history["commands"].as_array().unwrap().iter().filter_map(|one| one["action"].as_str()).collect();
+    assert_eq!(done, ["reset", "set_seq", "disable", "logout", "reset", "set_seq", "set_seq"]);
+    assert_eq!(
+        (&history["commands"][0]["operator"], &history["commands"][5]["failed"]),
+        (&json!("jo"), &json!(true))
+    );
     let set = ["fix-session", "set", "--session-id", id];
     let agreed = || [find()["dropCopy"].clone(), find()["cancelOnDisconnectSecs"].clone()];
     assert_eq!(agreed(), [json!(false), Value::Null]);
@@ -187,7 +214,12 @@ async fn fix_sessions_are_added_listed_and_disabled() {
     said(&sandbox, &[&set[..], &["--drop-copy", "--cancel-on-disconnect", "off"]].concat());
     assert_eq!(agreed(), [json!(true), Value::Null]);
     // A new password changes nothing else.
-    add(&["--partner", "acme", "--password", "secret-2"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "secret-2\n").unwrap();
+    let given = format!("file:{}", file.path().display());
+    let words = [&add[..], &["--partner", "acme", "--password", &given]].concat();
+    let output = dvp(&sandbox, &words);
+    assert!(output.status.success() && !String::from_utf8_lossy(&output.stderr).contains("warning"));
     assert_eq!((agreed(), &find()["enabled"]), ([json!(true), Value::Null], &json!(false)));
     said(&sandbox, &[&set[..], &["--drop-copy", "false"]].concat());
     for wrong in ["-1", "3601", "never"] {

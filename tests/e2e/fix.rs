@@ -64,14 +64,19 @@ impl FixClient {
 
     async fn log_on_over(sandbox: &Sandbox, socket: impl Stream + 'static) -> Self {
         let text = |field: &str| sandbox.text(&format!("/fix/sessions/0/{field}"));
-        let mut client = Self {
-            socket: Box::new(socket),
-            read: Vec::new(),
-            next_out: 1,
-            sender: text("senderCompId"),
-            target: text("targetCompId"),
-        };
-        let (username, password) = (text("username"), text("password"));
+        let ids = [text("senderCompId"), text("targetCompId")];
+        Self::log_on_as(socket, ids, text("username"), text("password")).await
+    }
+
+    /// As somebody else than the sandbox's client.
+    pub(crate) async fn log_on_as(
+        socket: impl Stream + 'static,
+        [sender, target]: [String; 2],
+        username: String,
+        password: String,
+    ) -> Self {
+        let socket: Box<dyn Stream> = Box::new(socket);
+        let mut client = Self { socket, read: Vec::new(), next_out: 1, sender, target };
         let logon = [(98, "0"), (108, "30"), (141, "Y"), (553, username.as_str()), (554, password.as_str())];
         client.send_raw("A", &logon).await;
         let answer = client.report(|_| true).await;

@@ -4,9 +4,12 @@
 mod chain_faults;
 mod cli;
 mod crash;
+mod database_away;
+mod double_payment;
 mod fix;
 mod fix_killed;
 mod guide;
+mod hostile;
 mod older;
 mod partner;
 #[path = "../../benches/src/receiver.rs"]

@@ -150,7 +150,7 @@ async fn planted_breaks_of_every_type_are_found_and_nothing_else_is() {
         expected.insert((kind.to_owned(), reference.to_owned()));
     };
     let release = "update execution set state_name = 'payout_failed', state = jsonb_build_object('state', \
-                   'payout_failed', 'lock', state -> 'lock', 'offramp', null, 'refunded', false, 'failure', \
+                   'payout_failed', 'lock', state -> 'lock', 'offramp', null, 'debt_returned', null, 'failure', \
                    jsonb_build_object('stage', 'payout', 'code', 'c', 'message', 'm', 'retryable', false)) \
                    where reference = $1";
     run(&mut conn, release, &done[0]).await;
@@ -170,7 +170,10 @@ async fn planted_breaks_of_every_type_are_found_and_nothing_else_is() {
     run(&mut conn, gave_up, &open[1]).await;
     expect("lock_without_execution", &open[1]);
     let leg = json!({"provider_reference": "p", "occurred_at": 0});
-    let lock = json!({"tx_hash": "0x01", "timelock_expires_at": 0, "refunded": false});
+    let far = 4_102_444_800_000_i64;
+    let deadlines = json!({"begin_before": far, "pay_before": far, "overdue_at": far, "settle_at": far});
+    let lock = json!({"tx_hash": "0x01", "timelock_expires_at": far, "deadlines": deadlines, "filled": false,
+                      "lost": false, "refunded": false, "refund_tx": null});
     let paid = json!({"state": "completed", "lock": null, "offramp": null, "payout": leg, "settle_tx": null,
                       "finality": null});
     let invented = invent(&mut conn, &done[3], "paid", &paid).await;
@@ -199,9 +202,8 @@ async fn planted_breaks_of_every_type_are_found_and_nothing_else_is() {
     expect("escrow_short", "");
     until(&sandbox, &expected).await;
 
-    // Ten minutes before the timelock, long after the fill deadline: what failed is due, what lives is urgent, and
-    // for what was never ours there is a way back too.
-    let late = json!([24 * 3600 - 600]);
+    // Ten minutes before the timelock: what failed is due, and what lives is urgent.
+    let late = json!([25 * 3600 + 60 - 600]);
     let _: Value = node(&sandbox).raw_request("evm_increaseTime".into(), late).await.unwrap();
     for (kind, reference) in
         [("refund_due", &open[0]), ("timelock_expiring", &open[2]), ("timelock_expiring", &more[1])]
@@ -216,7 +218,8 @@ async fn planted_breaks_of_every_type_are_found_and_nothing_else_is() {
     };
     assert_eq!(
         (action("refund_due").as_str(), action("lock_without_execution").as_str()),
-        ("cancel", "cancel")
+        ("return", "page"),
+        "the chain is committed: only two operators or the timelock give back"
     );
 
     // The report names them, and the runs are kept.

@@ -24,19 +24,19 @@ use crate::partner::Partner;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is there before the service: an empty database, a chain with the contracts, a configuration.
-struct Ground {
+pub(crate) struct Ground {
     dir: tempfile::TempDir,
-    database: TestDatabase,
-    anvil: Anvil,
-    deployment: Deployment,
+    pub(crate) database: TestDatabase,
+    pub(crate) anvil: Anvil,
+    pub(crate) deployment: Deployment,
     relayer: PrivateKeySigner,
-    wallet: PrivateKeySigner,
+    pub(crate) wallet: PrivateKeySigner,
     /// Takes connections and says nothing.
     silent: TcpListener,
 }
 
 impl Ground {
-    async fn prepare() -> Self {
+    pub(crate) async fn prepare() -> Self {
         let options = AnvilOptions {
             block_time: Some(Duration::from_secs(1)),
             slots_in_an_epoch: 1,
@@ -58,6 +58,7 @@ impl Ground {
             tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
             solvers: vec![solver.address()],
             relayers: vec![relayer.address(), second.address()],
+            ..DeployPlan::default()
         };
         let rpc = anvil.rpc_url();
         let deployment = deploy(&rpc, admin, &plan, None).await.unwrap();
@@ -80,11 +81,11 @@ impl Ground {
         ground
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub(crate) fn write(&self, name: &str, text: &str) {
         fs::write(self.path(name), text).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o600)).unwrap();
     }
@@ -109,8 +110,8 @@ listen = "127.0.0.1:0"
 [metrics]
 listen = "127.0.0.1:0"
 [settlement]
-fill_window = "6h"
-timelock = "24h"
+fill_window = "1h"
+timelock_margin = "1d"
 [rails]
 offramp = "simulated"
 payout = "simulated"
@@ -122,6 +123,7 @@ ws_url = "wss://{tls}"
 deployment = "{dir}/contracts.json"
 relayer_keys = ["env:SERVED_RELAYER", "file:{dir}/relayer"]
 confirmations = 1
+payout_gate = [{{ wait = "1 block" }}]
 poll_interval = "200ms"
 [[assets]]
 symbol = "USDC"
@@ -152,25 +154,33 @@ spread_bps = 10
         command.args(words).arg("--config").arg(self.path("dvp.toml"));
         command.env("SERVED_DATABASE", self.database.url());
         command.env("SERVED_NODE", self.anvil.rpc_url());
-        command.env("SERVED_RELAYER", hex::encode(self.relayer.to_bytes())).env("NO_COLOR", "1");
+        command.env("SERVED_RELAYER", hex::encode(self.relayer.to_bytes()));
+        // Neither a file nor a pipe is a terminal: nothing else keeps colours away.
+        command.env_remove("NO_COLOR");
         command.stdin(Stdio::null());
         command
     }
 
-    fn said(&self, words: &[&str]) -> Value {
+    pub(crate) fn said(&self, words: &[&str]) -> Value {
         let output = self.dvp(words).arg("--json").output().unwrap();
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(!output.stderr.contains(&0x1b), "colour codes in a pipe: {words:?}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    fn refused(&self, words: &[&str]) -> String {
+    /// Whether a command went well.
+    pub(crate) fn did(&self, words: &[&str]) -> bool {
+        self.dvp(words).output().unwrap().status.success()
+    }
+
+    pub(crate) fn refused(&self, words: &[&str]) -> String {
         let output = self.dvp(words).output().unwrap();
         assert!(!output.status.success(), "{words:?} went well");
         String::from_utf8(output.stderr).unwrap()
     }
 
     /// The schema, a partner with a key, and what the provider may pay from. Returns the key.
-    fn furnish(&self) -> Value {
+    pub(crate) fn furnish(&self) -> Value {
         self.said(&["migrate"]);
         self.said(&["partner", "create", "--name", "acme", "--tier", "enterprise"]);
         let deposit = ["provider", "deposit", "--provider", "north", "--asset", "USD", "--id", "wire-1"];
@@ -181,7 +191,7 @@ spread_bps = 10
     }
 
     /// What a sandbox's ready file would say.
-    fn seen_by_a_partner(&self, http: SocketAddr, keys: &Value) -> Value {
+    pub(crate) fn seen_by_a_partner(&self, http: SocketAddr, keys: &Value) -> Value {
         let (deployment, wallet) = (&self.deployment, &self.wallet);
         json!({
             "http": format!("http://{http}"),
@@ -195,28 +205,39 @@ spread_bps = 10
         })
     }
 
-    fn serve(&self, roles: &str) -> Served {
+    pub(crate) fn serve(&self, roles: &str) -> Served {
+        self.serve_over(roles, self.database.url())
+    }
+
+    /// The same over a database that is reached by another URL.
+    pub(crate) fn serve_over(&self, roles: &str, database: &str) -> Served {
         let log = self.path(&format!("{roles}.log"));
         let file = fs::File::create(&log).unwrap();
         let mut command = self.dvp(&["serve", "--roles", roles]);
+        command.env("SERVED_DATABASE", database);
         let child = command.stdout(Stdio::null()).stderr(file).spawn().unwrap();
         Served { child, log }
     }
 }
 
 /// A process of the service.
-struct Served {
+pub(crate) struct Served {
     child: Child,
     log: PathBuf,
 }
 
-fn text(log: &Path) -> String {
+pub(crate) fn text(log: &Path) -> String {
     fs::read_to_string(log).unwrap_or_default()
 }
 
 impl Served {
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        text(&self.log)
+    }
+
     /// Waits until it says that it is ready; where REST listens, when it does.
-    async fn ready(&mut self) -> Option<SocketAddr> {
+    pub(crate) async fn ready(&mut self) -> Option<SocketAddr> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let log = text(&self.log);
@@ -230,17 +251,18 @@ impl Served {
         }
     }
 
-    fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
     }
 
-    async fn ended_well(mut self) {
+    pub(crate) async fn ended_well(mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 let log = text(&self.log);
                 assert!(status.success() && !log.contains("panicked"), "{status}\n{log}");
+                assert!(log.contains(" INFO ") && !log.contains('\u{1b}'), "colour codes in a file:\n{log}");
                 return;
             }
             assert!(Instant::now() < deadline, "it does not end:\n{}", text(&self.log));

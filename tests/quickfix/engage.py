@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """An institution with QuickFIX: our published dictionaries, every check switched on, the three versions.
 
-    python3 -m venv target/quickfix-py
-    target/quickfix-py/bin/pip install quickfix==1.16.0 eth-account==0.14.0
-    cargo build && target/debug/dvp sandbox --dir .dvp &
+    tests/quickfix/run                      # builds the client, starts a sandbox, runs this
     target/quickfix-py/bin/python tests/quickfix/engage.py --dvp target/debug/dvp --sandbox .dvp/sandbox.json
 
 In each version: a firm quote and the order that takes it, an order locked with a permit, orders that are followed

@@ -3,6 +3,7 @@
 
 use std::error::Error;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,11 +12,12 @@ use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tracing::warn;
-use url::Url;
+use url::{Host, Url};
 
 use super::DeliveryConfig;
 use super::address::Reach;
-use super::names::{Guarded, Refused, Unresolved};
+use super::names::{Guarded, Refused};
+use super::network::{NoRoute, Resolver, Unresolved, routed};
 use super::url::check;
 
 const USER_AGENT: &str = "svc-webhook/1.0";
@@ -45,8 +47,10 @@ pub(super) enum Fault {
     AddressRefused,
     /// The URL no longer follows the rules.
     UrlRefused,
-    /// The name does not resolve.
+    /// The name does not resolve, though others do.
     Dns,
+    /// There is no route to any of its addresses, though there is one to others.
+    NoRoute,
     Tls,
     /// Nobody listens.
     Connect,
@@ -67,6 +71,7 @@ impl Fault {
             Self::AddressRefused => "address_refused",
             Self::UrlRefused => "url_refused",
             Self::Dns => "dns",
+            Self::NoRoute => "no_route",
             Self::Tls => "tls",
             Self::Connect => "connect",
             Self::Closed => "closed",
@@ -117,7 +122,8 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(config: DeliveryConfig) -> Result<Self, SetupError> {
-        let DeliveryConfig { reach, names, authorities, limits } = config;
+        let DeliveryConfig { reach, names, probe_name, authorities, limits } = config;
+        let resolver = Arc::new(Resolver::new(names, probe_name));
         let http = reqwest::Client::builder()
             .tls_backend_preconfigured(tls(authorities)?)
             .https_only(true)
@@ -133,7 +139,7 @@ impl Client {
             .connect_timeout(limits.timeout)
             .pool_max_idle_per_host(IDLE_PER_HOST)
             .tcp_nodelay(true)
-            .dns_resolver(Arc::new(Guarded { names, reach: reach.clone() }))
+            .dns_resolver(Arc::new(Guarded { resolver, reach: reach.clone() }))
             .build()?;
         Ok(Self { http, reach, timeout: limits.timeout })
     }
@@ -150,6 +156,9 @@ impl Client {
         let Some(headers) = headers([signature, event_id, t, standard_signature]) else {
             return failed(Fault::Ours);
         };
+        if let Some(no_route) = literal(&url).and_then(|address| routed(vec![address]).err()) {
+            return failed(unrouted(no_route));
+        }
         let request = self.http.post(url).headers(headers).body(body);
         let answer = match tokio::time::timeout(self.timeout, request.send()).await {
             Ok(Ok(answer)) => answer,
@@ -218,6 +227,19 @@ async fn prefix(mut answer: reqwest::Response) -> String {
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
+/// The address of a URL without a name.
+fn literal(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        Host::Ipv4(address) => Some(address.into()),
+        Host::Ipv6(address) => Some(address.into()),
+        Host::Domain(_) => None,
+    }
+}
+
+const fn unrouted(no_route: NoRoute) -> Fault {
+    if no_route.is_ours { Fault::Ours } else { Fault::NoRoute }
+}
+
 /// What lies at the bottom of an error.
 fn classify(error: &reqwest::Error) -> Fault {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
@@ -226,7 +248,10 @@ fn classify(error: &reqwest::Error) -> Fault {
             return Fault::AddressRefused;
         }
         if let Some(unresolved) = inner.downcast_ref::<Unresolved>() {
-            return if unresolved.is_ours() { Fault::Ours } else { Fault::Dns };
+            return if unresolved.is_ours { Fault::Ours } else { Fault::Dns };
+        }
+        if let Some(no_route) = inner.downcast_ref::<NoRoute>() {
+            return unrouted(*no_route);
         }
         if inner.is::<rustls::Error>() {
             return Fault::Tls;
@@ -260,10 +285,11 @@ fn classify_io(error: &io::Error) -> Option<Fault> {
         return Some(Fault::Ours);
     }
     match error.kind() {
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::NetworkDown | io::ErrorKind::AddrNotAvailable => {
-            Some(Fault::Ours)
-        }
-        io::ErrorKind::ConnectionRefused | io::ErrorKind::HostUnreachable => Some(Fault::Connect),
+        io::ErrorKind::NetworkDown | io::ErrorKind::AddrNotAvailable => Some(Fault::Ours),
+        // There was a route: somebody on the way says that there is none.
+        io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::HostUnreachable
+        | io::ErrorKind::NetworkUnreachable => Some(Fault::Connect),
         io::ErrorKind::TimedOut => Some(Fault::Timeout),
         _ => None,
     }

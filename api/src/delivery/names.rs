@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use super::address::Reach;
+use super::network::{Resolver, routed};
 
 /// What a look-up gives.
 pub type LookUp<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
@@ -33,39 +34,22 @@ impl Names for SystemNames {
 #[error("the name leads to the address {0}, which is not public")]
 pub struct Refused(pub IpAddr);
 
-/// A look-up that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("the name does not resolve: {0}")]
-pub struct Unresolved(#[source] pub io::Error);
-
-impl Unresolved {
-    /// The resolver itself is out of order, which says nothing about the name.
-    pub fn is_ours(&self) -> bool {
-        // The standard library keeps the C library's text and not its code.
-        let text = self.0.to_string();
-        text.contains("Temporary failure") || text.contains("System error") || text.contains("Try again")
-    }
-}
-
 /// The resolver of the shared client.
-pub(crate) struct Guarded {
-    pub(crate) names: Arc<dyn Names>,
-    pub(crate) reach: Reach,
+pub(super) struct Guarded {
+    pub(super) resolver: Arc<Resolver>,
+    pub(super) reach: Reach,
 }
 
 impl reqwest::dns::Resolve for Guarded {
     fn resolve(&self, name: reqwest::dns::Name) -> reqwest::dns::Resolving {
-        let (names, reach) = (Arc::clone(&self.names), self.reach.clone());
+        let (resolver, reach) = (Arc::clone(&self.resolver), self.reach.clone());
         Box::pin(async move {
-            let found = names.look_up(name.as_str()).await.map_err(Unresolved)?;
+            let found = resolver.look_up(name.as_str()).await?;
             if let Some(refused) = found.iter().find(|address| !reach.allows(**address)) {
                 return Err(Refused(*refused).into());
             }
-            if found.is_empty() {
-                return Err(Unresolved(io::Error::other("no addresses")).into());
-            }
             // Port 0 stands for the URL's.
-            let addresses = found.into_iter().map(|address| SocketAddr::new(address, 0));
+            let addresses = routed(found)?.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok(Box::new(addresses) as reqwest::dns::Addrs)
         })
     }

@@ -94,6 +94,9 @@ pub(crate) async fn create(api: &Api, once: Once) -> Result<Response, ApiError> 
     let body = Object::root(&once.body)?;
     let (request, client_ref) = parse(api, &body)?;
     let (input, _) = listed_pair(api, &request.pair.source, &request.pair.target)?;
+    // The body has no id of its own: without this, another process would carry out a captured request again.
+    let nonce = once.nonce.as_ref().ok_or_else(|| ApiError::Internal("a request without a nonce".into()))?;
+    nonce.use_up(api, &once.caller).await?;
     let tenant = &once.caller.tenant;
     let account = match payable(input) {
         Ok(()) => api.engine.settlement_instruction(tenant, &request.pair.target).await?,
@@ -161,6 +164,10 @@ fn parse(api: &Api, body: &Object<'_>) -> Result<(LegacyRequest, Option<String>)
     let client_ref = body.opt_id("clientRef")?.map(str::to_owned);
     let (input, _) = listed_pair(api, &source, &target)?;
     let amount_minor = parse_amount(&amount, input)?;
+    let listed = api.engine.context().registry.pair(&source, &target);
+    if listed.is_some_and(|pair| amount_minor < pair.min_input) {
+        return Err(ApiError::AmountOutOfRange);
+    }
     let pair = LegacyPair { source, target };
     Ok((LegacyRequest { pair, side, amount, amount_minor, strategy, constraints }, client_ref))
 }

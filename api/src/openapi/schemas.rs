@@ -1,11 +1,13 @@
 //! The shapes of requests and answers.
 
+mod events;
 mod requests;
 mod webhooks;
 
 use dvp_domain::reconcile::BreakKind;
 use serde_json::{Map, Value, json};
 
+use self::events::events;
 use self::requests::requests;
 use self::webhooks::webhooks;
 use crate::legacy::intents::STATUSES;
@@ -323,29 +325,6 @@ fn reports() -> Group {
         ("Reconciliation", object(&page)),
         ("DailyReconciliation", object(&[&day[..], &page[..]].concat())),
     ]
-}
-
-fn events() -> Group {
-    let envelope = object(&[
-        ("object", json!({"const": "event"})),
-        ("id", text()),
-        ("type", text()),
-        ("occurredAt", time()),
-        ("observedAt", time()),
-        ("isTerminal", json!({"type": "boolean"})),
-        ("livemode", json!({"type": "boolean"})),
-        ("apiVersion", text()),
-        ("intentId", nullable(text())),
-        ("clientReference", nullable(text())),
-        ("sequence", whole()),
-        ("data", object(&[("object", reference("AnyObject"))])),
-    ]);
-    let page = object(&[
-        ("data", list(reference("Event"))),
-        ("hasMore", json!({"type": "boolean"})),
-        ("nextCursor", text()),
-    ]);
-    vec![("Event", envelope), ("EventPage", page)]
 }
 
 /// The older surface.

@@ -91,7 +91,7 @@ pub(crate) async fn list(
     filter.limit = limit.saturating_add(1);
     let endpoint = endpoint_of(&api, &caller).await?;
     // Deliveries and their attempts as they are at one moment.
-    let mut tx = api.engine.pool().begin_with("begin isolation level repeatable read read only").await?;
+    let mut tx = api.engine.reads().begin_with("begin isolation level repeatable read read only").await?;
     let mut found = deliveries::list_log(&mut tx, &endpoint.id, &filter).await?;
     let limit = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > limit;

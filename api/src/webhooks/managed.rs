@@ -80,7 +80,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 /// Carries a command out and answers.
 pub(crate) async fn write(api: &Api, managed: &Managed, command: Command) -> Result<Response, ApiError> {
     let owner = Owner { key_id: managed.caller.key_id.clone(), tenant: managed.caller.tenant.clone() };
-    let mut conn = api.engine.pool().acquire().await?;
+    let mut conn = api.engine.reads().acquire().await?;
     let vault = &api.engine.context().vault;
     let done = carry_out(&mut conn, vault, &owner, command, managed.once.as_ref(), render).await?;
     let mut response = given(done.response);
@@ -98,9 +98,7 @@ impl From<WebhookError> for ApiError {
             WebhookError::Refused(Refusal::Inactive) => {
                 Self::Missing("the webhook endpoint of this API key is not active")
             }
-            WebhookError::Refused(Refusal::NoEvent) => {
-                Self::Missing("no event of the last 15 days has this id")
-            }
+            WebhookError::Refused(Refusal::NoEvent) => super::NO_EVENT,
             WebhookError::KeyConflict => Self::IdempotencyConflict,
             WebhookError::Store(error) => error.into(),
             error @ (WebhookError::Sealed(_) | WebhookError::Randomness(_)) => {

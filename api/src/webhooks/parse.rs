@@ -53,7 +53,7 @@ fn url(body: &Value) -> Result<Option<String>, ApiError> {
 }
 
 /// Known types, each once, in the order given.
-fn types(body: &Value, name: &str) -> Result<Option<Vec<String>>, ApiError> {
+fn types(body: &Value, name: &'static str) -> Result<Option<Vec<String>>, ApiError> {
     let Some(value) = body.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
     let list = value.as_array().ok_or_else(|| fault(name, "must be an array of event types"))?;
     if list.is_empty() {
@@ -63,7 +63,7 @@ fn types(body: &Value, name: &str) -> Result<Option<Vec<String>>, ApiError> {
     for item in list {
         let text = item.as_str().ok_or_else(|| fault(name, "must be an array of event types"))?;
         if EventType::parse(text).is_none() && text != TEST_PING {
-            return Err(ApiError::InvalidType);
+            return Err(ApiError::InvalidType(name));
         }
         if !types.iter().any(|known| known == text) {
             types.push(text.to_owned());
@@ -79,7 +79,7 @@ pub(super) fn test(body: Option<&Value>, livemode: bool) -> Result<Option<EventT
     match root.opt_text("type")? {
         None | Some(TEST_PING) => Ok(None),
         Some(_) if livemode => Err(fault("type", "made-up events are for test keys")),
-        Some(text) => EventType::parse(text).map(Some).ok_or(ApiError::InvalidType),
+        Some(text) => EventType::parse(text).map(Some).ok_or(ApiError::InvalidType("type")),
     }
 }
 

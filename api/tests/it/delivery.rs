@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dvp_api::WebhookRules;
 use dvp_api::delivery::address::Reach;
-use dvp_api::delivery::names::SystemNames;
+use dvp_api::delivery::names::{LookUp, Names, SystemNames};
 use dvp_api::delivery::signature::verify;
 use dvp_api::delivery::{Delivery, DeliveryConfig, Limits};
 use serde_json::{Value, json};
@@ -422,11 +422,14 @@ async fn an_event_of_64_kib_is_sent_and_a_larger_one_is_not() {
         sqlx::query_as("select event_id from event").fetch_one(scene.house.pool()).await.unwrap();
     let path = format!("/v1/events/{event}");
     let fill = async |bytes: usize| {
-        sqlx::query("update event set object = jsonb_build_object('filler', repeat('x', $1))")
-            .bind(i32::try_from(bytes).unwrap())
-            .execute(scene.house.pool())
-            .await
-            .unwrap();
+        sqlx::query(
+            "update event set object = \
+             jsonb_set(object::jsonb, '{beneficiary,bank}', to_jsonb(repeat('x', $1)))::json",
+        )
+        .bind(i32::try_from(bytes).unwrap())
+        .execute(scene.house.pool())
+        .await
+        .unwrap();
         scene.house.send(&Call::get(&scene.house.acme, &path)).await.text.len()
     };
     let frame = fill(0).await;
@@ -575,4 +578,62 @@ async fn an_outcome_that_cannot_be_written_repeats_the_delivery_and_is_not_in_th
         .unwrap();
     let logged = scene.attempted(1).await;
     assert_eq!(logged["state"], "delivered");
+}
+
+/// Stands for the resolver: no name but the probe's resolves, and that one only while the resolver works.
+struct NoNames {
+    works: AtomicBool,
+}
+
+impl Names for NoNames {
+    fn look_up<'a>(&'a self, name: &'a str) -> LookUp<'a> {
+        let failed =
+            |text: &str| Err(std::io::Error::other(format!("failed to lookup address information: {text}")));
+        let answer = match (self.works.load(Ordering::Relaxed), name) {
+            (true, "probe.example") => Ok(vec![IpAddr::from([192, 0, 2, 1])]),
+            (true, "gone.example") => failed("Name or service not known"),
+            (true, "empty.example") => Ok(Vec::new()),
+            _ => failed("Temporary failure in name resolution"),
+        };
+        Box::pin(async move { answer })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_does_not_resolve_is_the_receivers_failure_while_others_resolve_and_ours_while_none_does()
+{
+    let mut scene = Scene::new(|_, _| Reply::Status(200)).await;
+    for (host, works) in
+        [("gone", true), ("empty", true), ("broken", true), ("gone", false), ("broken", false)]
+    {
+        scene.stop.cancel();
+        let url = json!({"url": format!("https://{host}.example/hook")});
+        scene.house.send(&manage(&scene.house.acme, "PATCH", PATH, &url)).await.ok(200);
+        let names = Arc::new(NoNames { works: AtomicBool::new(works) });
+        let config =
+            DeliveryConfig { names, probe_name: "probe.example".to_owned(), ..config(&scene.authority) };
+        scene.stop = CancellationToken::new();
+        tokio::spawn(Delivery::new(scene.house.engine(), config).unwrap().run(scene.stop.clone()));
+        let event = scene.ping().await;
+        let (attempts, waits) = scene
+            .house
+            .wait_for("the delivery to be put off", || async {
+                let row: Option<(i32, bool)> = sqlx::query_as(
+                    "select attempts, due_at > clock_timestamp() + interval '10 seconds' from webhook_queue \
+                     where event_id = $1",
+                )
+                .bind(&event)
+                .fetch_optional(scene.house.pool())
+                .await
+                .unwrap();
+                row.filter(|(_, waits)| *waits)
+            })
+            .await;
+        assert!(waits);
+        let logged = scene.log().await.into_iter().find(|one| one["eventId"] == event.as_str()).unwrap();
+        let errors: Vec<&str> =
+            logged["attempts"].as_array().unwrap().iter().map(|one| one["error"].as_str().unwrap()).collect();
+        let expected = if works { vec!["dns"] } else { Vec::new() };
+        assert_eq!((attempts, errors), (i32::from(works), expected), "{host}, resolver works: {works}");
+    }
 }

@@ -5,6 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use dvp_api::{Code, document, document_text};
+use dvp_domain::envelope::Envelope;
+use dvp_domain::event::EventType;
+use dvp_domain::sample;
+use dvp_domain::time::Timestamp;
+use serde_json::json;
 
 use crate::house::{Call, House};
 
@@ -45,6 +50,33 @@ fn every_reference_of_the_document_leads_to_a_component_and_every_component_is_u
     let defined: BTreeSet<String> =
         document["components"]["schemas"].as_object().unwrap().keys().cloned().collect();
     assert_eq!(used, defined);
+}
+
+#[test]
+fn every_event_that_is_sent_is_described_among_the_documents_webhooks() {
+    let document = document();
+    let holds = |kind: &str, body: &serde_json::Value| {
+        let schema =
+            &document["webhooks"][kind]["post"]["requestBody"]["content"]["application/json"]["schema"];
+        let root = json!({"allOf": [schema], "components": document["components"]});
+        jsonschema::validator_for(&root).unwrap().is_valid(body)
+    };
+    let at = Timestamp::from_millis(0);
+    for kind in EventType::ALL {
+        let object = serde_json::to_value(sample::snapshot("intent", kind, at)).unwrap();
+        let ping = json!({"ping": true});
+        let mut event =
+            serde_json::to_value(Envelope::ping("evt_1", at, false, "2026-11-01", &ping)).unwrap();
+        assert!(holds("test.ping", &event));
+        event["type"] = json!(kind.as_str());
+        event["intentId"] = json!("intent");
+        event["sequence"] = json!(1);
+        assert!(!holds(kind.as_str(), &event), "{event}");
+        event["data"]["object"] = object;
+        assert!(holds(kind.as_str(), &event), "{event}");
+        assert!(!holds("test.ping", &event));
+    }
+    assert_eq!(document["webhooks"].as_object().unwrap().len(), EventType::ALL.len() + 1);
 }
 
 #[tokio::test]

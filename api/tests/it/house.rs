@@ -14,7 +14,9 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use dvp_api::delivery::names::{LookUp, Names};
 use dvp_api::{Api, WebhookRules, router};
-use dvp_core::chain::{ChainFact, ChainUnavailable, PermitNonces};
+use dvp_core::chain::{
+    ChainAnswer, ChainCommand, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading,
+};
 use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::TestDatabase;
 use dvp_core::engine::Engine;
@@ -39,6 +41,7 @@ use dvp_domain::reconcile::{Action, Break, BreakKind};
 use dvp_domain::time::Timestamp;
 use serde_json::{Value, json};
 use sqlx::PgPool;
+use sqlx::types::Json;
 use tokio::sync::watch;
 use tower::ServiceExt;
 use uuid::Uuid;
@@ -50,16 +53,25 @@ pub(crate) const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
 const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
 
-/// Stands for the chain: the next permit nonce of every wallet.
+const HEAD: ChainHead = ChainHead { number: 1, hash: [1; 32] };
+
+/// Stands for the chain: the next permit nonce of every wallet, whose funds suffice.
 #[derive(Default)]
 struct NextNonce(AtomicU64);
 
-impl PermitNonces for NextNonce {
-    fn permit_nonce<'a>(
-        &'a self,
-        _owner: &'a str,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>> {
-        Box::pin(async { Ok(u128::from(self.0.load(Ordering::Relaxed))) })
+impl WalletReader for NextNonce {
+    fn head(&self) -> ChainAnswer<'_, ChainHead> {
+        Box::pin(async { Ok(HEAD) })
+    }
+
+    fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
+        let facts = WalletFacts {
+            nonce: u128::from(self.0.load(Ordering::Relaxed)),
+            balance: u128::MAX,
+            allowance: u128::MAX,
+        };
+        let reading = WalletReading { head: HEAD, facts: vec![facts; wallets.len()] };
+        Box::pin(async { Ok(reading) })
     }
 }
 
@@ -194,7 +206,8 @@ impl Call {
 }
 
 fn pair(base: &str, quote: &str, price: &str, fees: FeeSchedule) -> Pair {
-    Pair { base: base.into(), quote: quote.into(), reference_price: price.parse().ok(), fees }
+    let min_input = Minor::new(if base == "USDC" { 1_000_000 } else { 100 });
+    Pair { base: base.into(), quote: quote.into(), reference_price: price.parse().ok(), fees, min_input }
 }
 
 fn context() -> Context {
@@ -222,7 +235,7 @@ fn context() -> Context {
         registry,
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
-        windows: Windows { fill_secs: 3600, timelock_secs: 7200 },
+        windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
         vault: Vault::new([7; 32]),
         rest_millis: simulated::rest_millis,
     }
@@ -375,24 +388,19 @@ impl House {
     /// Plays the chain side of one execution: every command succeeds, as the indexer would report it.
     pub(crate) async fn play_chain(&self, reference: &str) {
         for kind in ["create", "fill", "settle", "anchor"] {
-            let (entity,) = self
+            let (entity, command) = self
                 .wait_for(kind, || async {
-                    let found: Option<(Vec<u8>,)> =
-                        sqlx::query_as("select entity from chain_command where reference = $1 and kind = $2")
-                            .bind(reference)
-                            .bind(kind)
-                            .fetch_optional(self.pool())
-                            .await
-                            .unwrap();
-                    found
+                    sqlx::query_as::<_, (Vec<u8>, Json<ChainCommand>)>(
+                        "select entity, payload from chain_command where reference = $1 and kind = $2",
+                    )
+                    .bind(reference)
+                    .bind(kind)
+                    .fetch_optional(self.pool())
+                    .await
+                    .unwrap()
                 })
                 .await;
-            let fact = match kind {
-                "create" => ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() },
-                "fill" => ChainFact::Filled { payout_ref: String::new() },
-                "settle" => ChainFact::Settled,
-                _ => ChainFact::Anchored,
-            };
+            let fact = command.goal().unwrap();
             sqlx::query(
                 "insert into chain_fact \
                  (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \

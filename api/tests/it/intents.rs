@@ -232,7 +232,30 @@ async fn a_malformed_permit_is_refused_in_each_way() {
     }
     house.set_next_nonce(1);
     let message = house.submit(&house.acme, &order()).await.refused(400, "INVALID_PERMIT");
-    assert!(message.starts_with("permit.nonce"), "{message}");
+    assert_eq!(message, "permit.nonce was used before: the wallet's next is 1");
+}
+
+#[tokio::test]
+async fn a_permits_nonce_continues_what_its_wallet_has_pending() {
+    let house = House::new().await;
+    let wallet = PrivateKeySigner::random();
+    let with_nonce = |nonce: u32| {
+        let mut body = order();
+        body["user"] = json!(format!("{:#x}", wallet.address()));
+        body["permit"] = permit(&wallet, json!({"nonce": nonce.to_string()}));
+        body
+    };
+    let gap = "permit.nonce leaves a gap: the wallet's next is";
+    let refused = house.submit(&house.acme, &with_nonce(1)).await.refused(400, "INVALID_PERMIT");
+    assert_eq!(refused, format!("{gap} 0"));
+    assert_eq!(house.count("select count(*) from intent").await, 0);
+    house.submit(&house.acme, &with_nonce(0)).await.ok(202);
+    // Whoever's order it is: the wallet has one sequence of nonces.
+    let refused = house.submit(&house.globex, &with_nonce(2)).await.refused(400, "INVALID_PERMIT");
+    assert_eq!(refused, format!("{gap} 1"));
+    house.submit(&house.globex, &with_nonce(1)).await.ok(202);
+    let held = house.submit(&house.acme, &with_nonce(0)).await.refused(400, "INVALID_PERMIT");
+    assert_eq!(held, "permit.nonce is held by another live intent: the wallet's next is 2");
 }
 
 #[tokio::test]

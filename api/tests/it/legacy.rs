@@ -172,6 +172,7 @@ async fn each_fault_of_an_order_has_its_code() {
         ("/amount", Some(json!("1.001")), "INVALID_PARAMETER"),
         ("/amount", Some(json!(1)), "INVALID_PARAMETER"),
         ("/amount", Some(json!("0.00")), "AMOUNT_OUT_OF_RANGE"),
+        ("/amount", Some(json!("0.99")), "AMOUNT_OUT_OF_RANGE"),
         ("/amount", Some(json!("9".repeat(40))), "AMOUNT_OUT_OF_RANGE"),
         ("/constraints/ttlMs", Some(json!(999)), "INVALID_PARAMETER"),
         ("/constraints/maxFeeBps", Some(json!(10_001)), "INVALID_PARAMETER"),
@@ -259,4 +260,26 @@ async fn pairs_and_rates_are_those_of_the_market() {
         let path = format!("/v1/rates/{unknown}");
         house.send(&Call::get(&house.acme, &path)).await.refused(400, "INVALID_PAIR");
     }
+}
+
+#[tokio::test]
+async fn a_captured_order_is_not_carried_out_again_by_another_process_or_after_a_restart() {
+    let house = prefunded().await;
+    let refused = changed(older(), "/pair/target", Some(json!("USD")));
+    for (body, status) in [(older(), 201), (changed(refused, "/pair/source", Some(json!("USDC"))), 400)] {
+        let call = house.intent(&house.acme, &body);
+        assert_eq!(house.send(&call).await.status, status);
+        // The idempotency key is no part of what is signed.
+        let captured = call.clone().with("X-Idempotency-Key", &Uuid::new_v4().to_string());
+        for _ in 0..2 {
+            let answer = house.send_to(house.another_process(), &captured).await;
+            let message = answer.refused(401, "INVALID_SIGNATURE");
+            assert_eq!(message, "X-Nonce was used before");
+        }
+        // A retry carries a fresh nonce, and has its answer again wherever it arrives.
+        let retry = call.signed(&house.acme, house.now.unix_secs());
+        let again = house.send_to(house.another_process(), &retry).await;
+        assert_eq!((again.status.as_u16(), again.header("x-idempotency-replayed")), (status, Some("true")));
+    }
+    assert_eq!(house.count("select count(*) from legacy_intent").await, 1);
 }

@@ -13,14 +13,18 @@ mod intents;
 mod interleavings;
 mod isolation;
 mod legacy;
+mod logs;
 mod lookups;
 mod nulls;
 mod partners;
+mod places;
 mod quotes;
 #[path = "../../../benches/src/receiver.rs"]
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
 mod receiver;
 mod reconciliation;
 mod signing;
+mod strangers;
+mod texts;
 mod transport;
 mod webhooks;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use dvp_benches::settle::Size;
 
 #[derive(Parser)]
 struct Cli {
@@ -35,6 +36,9 @@ enum What {
         #[arg(long, value_name = "COMMAND")]
         peer: Option<String>,
     },
+    /// NewOrderSingle over loopback to its committed ExecutionReport, beside `POST /v1/intents` and the engine with the
+    /// same orders; then to Filled, with settlement in the same process.
+    FixOrders,
     /// Contract events from anvil into PostgreSQL, beside fetching and decoding them and keeping nothing; then how far
     /// behind ten events a block are, and the memory that a million take.
     Backfill {
@@ -43,6 +47,15 @@ enum What {
         /// Events of the run whose memory is looked at; none: it is left out.
         #[arg(long, default_value_t = 1_000_000)]
         many: u64,
+    },
+    /// Token orders over REST to their anchored receipts in the sandbox, one relayer account and one block a second,
+    /// beside what its blocks have gas for.
+    Settle {
+        #[command(flatten)]
+        size: Size,
+        /// The program whose sandbox is measured; that beside this one unless another is named.
+        #[arg(long, value_name = "FILE")]
+        binary: Option<PathBuf>,
     },
     /// Webhook deliveries to a TLS receiver, beside the same HTTP client in a bare loop.
     Webhooks,
@@ -78,6 +91,12 @@ fn main() -> anyhow::Result<()> {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(dvp_benches::backfill::measure_all(*events, *many, cli.seconds))?
         }
+        What::Settle { size, binary } => {
+            let beside = std::env::current_exe()?.with_file_name("dvp");
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            let binary = binary.as_deref().unwrap_or(&beside);
+            runtime.block_on(dvp_benches::settle::measure(binary, *size))?
+        }
         What::Webhooks => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::webhooks::measure(cli.seconds, cli.concurrency))?]
@@ -85,6 +104,10 @@ fn main() -> anyhow::Result<()> {
         What::FeedPages { events, dir } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::feed_pages::measure(*events, dir.as_deref()))?]
+        }
+        What::FixOrders => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+            runtime.block_on(dvp_benches::fix_orders::measure(cli.seconds))?
         }
         What::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
         What::BareEcho => {

@@ -63,6 +63,7 @@ const NEVER: [(&str, &str); 12] = [
     (
         "settled on the chain twice",
         "select count(*) from (select entity, event from chain_log where canonical \
+         and event in ('Created', 'Locked', 'Filled', 'Settled', 'Cancelled', 'Released', 'Refunded', 'Paid', 'Anchored') \
          group by entity, event having count(*) > 1) d",
     ),
     (
@@ -79,22 +80,7 @@ pub(super) async fn check(
     deadline: Instant,
 ) -> anyhow::Result<Checked> {
     let mut conn = PgConnection::connect(text(ready, "/databaseUrl")?).await?;
-    let open = "select (select count(*) from execution where terminal_at is null) \
-                + (select count(*) from chain_fact where consumed_at is null and retracted_at is null) \
-                + (select count(*) from chain_command where state in ('pending', 'sent')) \
-                + (select count(*) from effect)";
-    while count(&mut conn, open).await? > 0 {
-        if Instant::now() > deadline {
-            bail!("{}", left_open(&mut conn).await?);
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    for (what, sql) in NEVER {
-        let found = count(&mut conn, sql).await?;
-        ensure!(found == 0, "{found} {what}");
-    }
-    let disagreements = ledger::list_disagreements(&mut conn).await?;
-    ensure!(disagreements.is_empty(), "the books disagree: {disagreements:?}");
+    settled(&mut conn, Until::Anchored, deadline).await?;
     check_rest(&mut conn, placed).await?;
     for one in told {
         check_fix(&mut conn, one).await?;
@@ -108,7 +94,50 @@ pub(super) async fn check(
     Ok(Checked { orders: usize::try_from(orders)?, completed: usize::try_from(completed)? })
 }
 
-async fn count(conn: &mut PgConnection, sql: &'static str) -> anyhow::Result<i64> {
+/// How far every order has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Until {
+    /// No event of the feed follows.
+    Ended,
+    /// Its receipt is anchored, too, and nothing waits for the chain.
+    Anchored,
+}
+
+impl Until {
+    /// Counts what is open.
+    const fn open(self) -> &'static str {
+        match self {
+            Self::Ended => {
+                "select (select count(*) from execution where terminal_at is null) + (select count(*) from effect)"
+            }
+            Self::Anchored => {
+                "select (select count(*) from execution where terminal_at is null) \
+                 + (select count(*) from chain_fact where consumed_at is null and retracted_at is null) \
+                 + (select count(*) from chain_command where state in ('pending', 'sent')) \
+                 + (select count(*) from effect)"
+            }
+        }
+    }
+}
+
+/// Waits until every order has come so far; then the books hold.
+pub(crate) async fn settled(conn: &mut PgConnection, until: Until, deadline: Instant) -> anyhow::Result<()> {
+    while count(conn, until.open()).await? > 0 {
+        if Instant::now() > deadline {
+            bail!("{}", left_open(conn).await?);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for (what, sql) in NEVER {
+        let found = count(conn, sql).await?;
+        ensure!(found == 0, "{found} {what}");
+    }
+    let disagreements = ledger::list_disagreements(conn).await?;
+    ensure!(disagreements.is_empty(), "the books disagree: {disagreements:?}");
+    Ok(())
+}
+
+pub(crate) async fn count(conn: &mut PgConnection, sql: &'static str) -> anyhow::Result<i64> {
     Ok(sqlx::query_as::<_, (i64,)>(sql).fetch_one(conn).await?.0)
 }
 
@@ -127,7 +156,7 @@ async fn left_open(conn: &mut PgConnection) -> anyhow::Result<String> {
 }
 
 /// Every answer stands in the database, and nothing else of these callers does.
-async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> anyhow::Result<()> {
+pub(crate) async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> anyhow::Result<()> {
     for one in placed {
         let found: Vec<(Option<String>,)> =
             sqlx::query_as("select reference from intent where intent_id = $1")
@@ -153,7 +182,7 @@ async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> anyhow::Resul
 }
 
 /// The client heard each message that was kept for it, and its orders ended as the database has it.
-async fn check_fix(conn: &mut PgConnection, told: &Told) -> anyhow::Result<()> {
+pub(crate) async fn check_fix(conn: &mut PgConnection, told: &Told) -> anyhow::Result<()> {
     let id = told.session_id.as_str();
     let kept: Vec<(i64, Vec<u8>)> =
         sqlx::query_as("select seq, body from fix_outbound where session_id = $1 order by seq")

@@ -1,14 +1,14 @@
 //! Numbers that a seed gives again (splitmix64).
 
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) const fn new(seed: u64) -> Self {
+    pub(crate) const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Less than `sides`.
-    pub(super) const fn roll(&mut self, sides: u64) -> u64 {
+    pub(crate) const fn roll(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -17,7 +17,7 @@ impl Dice {
     }
 
     /// An account that the simulated bank knows, mostly a well-behaved one.
-    pub(super) fn account(&mut self) -> String {
+    pub(crate) fn account(&mut self) -> String {
         let last = ["0000", "0000", "0000", "0001", "0002", "0003", "0004", "0005", "0006"];
         let pick = usize::try_from(self.roll(9)).unwrap_or(0);
         format!("bene_drill:dest_1000{}", last.get(pick).unwrap_or(&"0000"))

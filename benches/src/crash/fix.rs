@@ -19,12 +19,12 @@ use super::rest::{Wallet, text, up};
 /// Header, trailer and what a repetition changes: not what a message says.
 const STAMPS: [u32; 11] = [8, 9, 10, 34, 43, 49, 52, 56, 97, 122, 1128];
 /// OrdStatus of an order that has ended.
-const ENDED: [&str; 4] = ["2", "4", "8", "C"];
+pub(crate) const ENDED: [&str; 4] = ["2", "4", "8", "C"];
 /// Orders without an end, at most.
 const OPEN_ORDERS: usize = 12;
 
 /// What a session's client holds in the end.
-pub(super) struct Told {
+pub(crate) struct Told {
     pub session_id: String,
     /// Application messages by number, as `tag=value|…`.
     pub heard: BTreeMap<u64, String>,
@@ -126,7 +126,9 @@ impl FixClient {
                 Err(_) => {}
             }
             let is_closing = *closing.borrow();
-            if !is_closing && self.open_orders() < OPEN_ORDERS {
+            // The kills may leave no time for a Logon: a client that has placed nothing yet still has to.
+            let may_place = !is_closing || self.told.orders.is_empty();
+            if may_place && self.open_orders() < OPEN_ORDERS {
                 if let Some(order) = self.order(ready).await
                     && !self.say(&mut line, "D", &order).await
                 {
@@ -257,9 +259,7 @@ impl FixClient {
         if matches!(kind, "0" | "1" | "2" | "5" | "A") {
             return Ok(());
         }
-        let fields = message.fields().iter().filter(|field| !STAMPS.contains(&field.tag));
-        let text = |field| String::from_utf8_lossy(message.value(field));
-        let content: String = fields.map(|field| format!("{}={}|", field.tag, text(field))).collect();
+        let content = content(message);
         if let Some(before) = self.told.heard.get(&seq) {
             ensure!(*before == content, "number {seq} stood for two things:\n{before}\n{content}");
             self.told.repeats += 1;
@@ -293,6 +293,13 @@ impl FixClient {
         }
         next >= until || self.write(line, next, Some(utc()), "4", &format!("123=Y|36={until}")).await
     }
+}
+
+/// What a message says, without what a repetition changes.
+pub(crate) fn content(message: &Message) -> String {
+    let fields = message.fields().iter().filter(|field| !STAMPS.contains(&field.tag));
+    let text = |field| String::from_utf8_lossy(message.value(field));
+    fields.map(|field| format!("{}={}|", field.tag, text(field))).collect()
 }
 
 impl Line {

@@ -10,19 +10,19 @@ use serde_json::Value;
 /// How much of the log a broken promise shows.
 const LOG_TAIL: usize = 40;
 
-pub(super) struct Process {
+pub(crate) struct Process {
     binary: PathBuf,
     dir: PathBuf,
     child: Child,
 }
 
 impl Process {
-    pub(super) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn start(binary: &Path, dir: &Path) -> anyhow::Result<Self> {
         let child = spawn(binary, dir)?;
         Ok(Self { binary: binary.to_owned(), dir: dir.to_owned(), child })
     }
 
-    pub(super) fn start_again(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         self.child = spawn(&self.binary, &self.dir)?;
         Ok(())
     }
@@ -32,7 +32,7 @@ impl Process {
     }
 
     /// The ready file of this start. What a killed run left of it was removed with the kill.
-    pub(super) async fn ready_within(&mut self, limit: Duration) -> anyhow::Result<Value> {
+    pub(crate) async fn ready_within(&mut self, limit: Duration) -> anyhow::Result<Value> {
         let deadline = Instant::now() + limit;
         loop {
             if let Ok(text) = std::fs::read(self.ready_file()) {
@@ -48,12 +48,21 @@ impl Process {
         }
     }
 
-    pub(super) fn is_running(&mut self) -> anyhow::Result<bool> {
+    pub(crate) fn is_running(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.try_wait()?.is_none())
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Everything that it has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
+    }
+
     /// SIGKILL. What it started is left behind, as a crash leaves it.
-    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         while self.child.try_wait()?.is_none() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -65,7 +74,7 @@ impl Process {
     }
 
     /// An interrupt, and an end within a minute.
-    pub(super) async fn stop(mut self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         let pid = self.child.id().to_string();
         Command::new("kill").args(["-INT", &pid]).status()?;
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -78,8 +87,8 @@ impl Process {
         Ok(())
     }
 
-    pub(super) fn log_tail(&self) -> String {
-        let log = std::fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+    pub(crate) fn log_tail(&self) -> String {
+        let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines.get(lines.len().saturating_sub(LOG_TAIL)..).unwrap_or_default().join("\n")
     }

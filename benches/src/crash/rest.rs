@@ -18,7 +18,7 @@ use super::Ready;
 use super::dice::Dice;
 
 /// An order and what its caller was told.
-pub(super) struct Placed {
+pub(crate) struct Placed {
     pub intent_id: String,
     pub status: u16,
     /// The execution's reference when it was accepted.
@@ -27,7 +27,7 @@ pub(super) struct Placed {
 
 /// A wallet of the sandbox, which orders one thing at a time.
 #[derive(Clone)]
-pub(super) struct Wallet {
+pub(crate) struct Wallet {
     signer: PrivateKeySigner,
     token: String,
     escrow: String,
@@ -35,17 +35,20 @@ pub(super) struct Wallet {
     permit: String,
 }
 
-pub(super) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
+pub(crate) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
     ready.pointer(pointer).and_then(Value::as_str).with_context(|| format!("{pointer} of the ready file"))
 }
 
 impl Wallet {
-    pub(super) fn of(ready: &Value, n: usize) -> anyhow::Result<Self> {
-        let key = text(ready, &format!("/chain/wallets/{n}/privateKey"))?;
+    pub(crate) fn of(ready: &Value, n: usize) -> anyhow::Result<Self> {
+        Self::with_signer(ready, text(ready, &format!("/chain/wallets/{n}/privateKey"))?.parse()?)
+    }
+
+    pub(crate) fn with_signer(ready: &Value, signer: PrivateKeySigner) -> anyhow::Result<Self> {
         let permit = text(ready, "/chain/contracts/permit")?;
         let chain_id = ready.pointer("/chain/chainId").and_then(Value::as_u64).context("chainId")?;
         Ok(Self {
-            signer: key.parse()?,
+            signer,
             token: text(ready, "/chain/tokens/0/address")?.to_owned(),
             escrow: text(ready, "/chain/contracts/escrow")?.to_owned(),
             domain: PermitDomain::new("Permit", chain_id, Address::from_str(permit)?),
@@ -64,13 +67,17 @@ impl Wallet {
     }
 
     /// A permit for `amount` of the token, with the next nonce.
-    pub(super) async fn permit(
+    pub(crate) async fn permit(
         &self,
         client: &reqwest::Client,
         rpc: &str,
         amount: u64,
     ) -> anyhow::Result<Permit> {
-        let nonce = self.nonce(client, rpc).await?;
+        self.permit_with(self.nonce(client, rpc).await?, amount)
+    }
+
+    /// A permit for `amount` of the token, with this nonce.
+    pub(crate) fn permit_with(&self, nonce: u64, amount: u64) -> anyhow::Result<Permit> {
         let permit: Permit = serde_json::from_value(json!({
             "token": self.token, "amountMinor": amount.to_string(), "spender": self.escrow,
             "nonce": nonce.to_string(), "deadline": unix_secs()? + 7200, "signature": "",
@@ -80,22 +87,46 @@ impl Wallet {
         Ok(Permit { signature: format!("0x{}", hex::encode(signature.as_bytes())), ..permit })
     }
 
-    pub(super) fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         self.signer.address().to_string()
     }
 }
 
-fn unix_secs() -> anyhow::Result<u64> {
+pub(crate) fn unix_secs() -> anyhow::Result<u64> {
     Ok(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs())
 }
 
+/// An order of 100 USD for euros.
+pub(crate) fn fiat_order(account: &str) -> anyhow::Result<Value> {
+    let id = Uuid::new_v4().to_string();
+    let beneficiary = json!({"account": account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach"});
+    Ok(json!({
+        "intentId": id, "clientReference": format!("ref-{id}"), "user": "acme",
+        "inputAsset": {"type": "fiat", "symbol": "USD", "currency": "USD"},
+        "outputAsset": {"type": "fiat", "symbol": "EUR", "currency": "EUR"},
+        "inputAmountMinor": "10000", "minOutputAmountMinor": "1", "settlementType": "hybrid",
+        "deadline": (unix_secs()? + 3600) * 1000, "beneficiary": beneficiary,
+    }))
+}
+
+/// Makes it an order of ten tokens for dollars.
+pub(crate) fn pay_with_token(order: &mut Value, wallet: &Wallet, permit: &Permit) -> anyhow::Result<()> {
+    order["user"] = json!(wallet.address());
+    order["inputAsset"] =
+        json!({"type": "erc20", "symbol": "USDC", "address": wallet.token, "chain": "anvil"});
+    order["outputAsset"] = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});
+    order["inputAmountMinor"] = json!("10000000");
+    order["permit"] = serde_json::to_value(permit)?;
+    Ok(())
+}
+
 /// Waits until the service is up.
-pub(super) async fn up(place: &mut watch::Receiver<Ready>) -> anyhow::Result<std::sync::Arc<Value>> {
+pub(crate) async fn up(place: &mut watch::Receiver<Ready>) -> anyhow::Result<std::sync::Arc<Value>> {
     let ready = place.wait_for(Option::is_some).await?.clone();
     ready.context("the service is up")
 }
 
-pub(super) struct Caller {
+pub(crate) struct Caller {
     place: watch::Receiver<Ready>,
     closing: watch::Receiver<bool>,
     client: reqwest::Client,
@@ -104,7 +135,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(
+    pub(crate) fn new(
         place: watch::Receiver<Ready>,
         closing: watch::Receiver<bool>,
         wallet: Option<Wallet>,
@@ -114,7 +145,7 @@ impl Caller {
         Ok(Self { place, closing, client, wallet, dice })
     }
 
-    pub(super) async fn run(mut self) -> anyhow::Result<Vec<Placed>> {
+    pub(crate) async fn run(mut self) -> anyhow::Result<Vec<Placed>> {
         let mut placed = Vec::new();
         while !*self.closing.borrow() {
             let body = self.order().await?;
@@ -139,16 +170,7 @@ impl Caller {
     }
 
     async fn order(&mut self) -> anyhow::Result<Value> {
-        let id = Uuid::new_v4().to_string();
-        let beneficiary = json!({"account": self.dice.account(), "name": "Jane Doe", "country": "US",
-                                 "payoutMethod": "ach"});
-        let mut order = json!({
-            "intentId": id, "clientReference": format!("ref-{id}"), "user": "acme",
-            "inputAsset": {"type": "fiat", "symbol": "USD", "currency": "USD"},
-            "outputAsset": {"type": "fiat", "symbol": "EUR", "currency": "EUR"},
-            "inputAmountMinor": "10000", "minOutputAmountMinor": "1", "settlementType": "hybrid",
-            "deadline": (unix_secs()? + 3600) * 1000, "beneficiary": beneficiary,
-        });
+        let mut order = fiat_order(&self.dice.account())?;
         let Some(wallet) = self.wallet.clone() else { return Ok(order) };
         let permit = loop {
             let ready = up(&mut self.place).await?;
@@ -158,12 +180,7 @@ impl Caller {
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
             }
         };
-        order["user"] = json!(wallet.address());
-        order["inputAsset"] =
-            json!({"type": "erc20", "symbol": "USDC", "address": wallet.token, "chain": "anvil"});
-        order["outputAsset"] = json!({"type": "fiat", "symbol": "USD", "currency": "USD"});
-        order["inputAmountMinor"] = json!("10000000");
-        order["permit"] = serde_json::to_value(&permit)?;
+        pay_with_token(&mut order, &wallet, &permit)?;
         Ok(order)
     }
 

@@ -1,54 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {AccessControl} from "@openzeppelin/contracts/access/AccessControl.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
-import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuard} from "@openzeppelin/contracts/utils/ReentrancyGuard.sol";
+import {ReentrancyGuardTransient} from "@openzeppelin/contracts/utils/ReentrancyGuardTransient.sol";
+import {Orders} from "./Orders.sol";
 import {Permit} from "./Permit.sol";
 import {Sequenced} from "./Sequenced.sol";
 
 /// @title Hash-time-locked escrow
-/// @notice Holds the sender's tokens until the preimage is shown (to the receiver, strictly before the timelock)
-/// or the timelock is reached (back to the sender). Both payees are fixed when the funds are locked, therefore
-/// anyone may call `release` and `refund`.
-/// @dev What is trusted: a permit names neither the id nor the receiver, so whoever holds SETTLER_ROLE chooses
-/// them. The role belongs to `IntentSettler` alone, whose `create` is for the relayer, and receivers come from an
-/// allow-list that the admin keeps.
-contract Escrow is AccessControl, ReentrancyGuard, Sequenced {
-    using SafeERC20 for IERC20;
+/// @notice Holds the maker's tokens until the preimage is shown (to the solver, strictly before the timelock) or the
+/// timelock is reached (back to the maker). Both payees are fixed when the funds are locked, therefore anyone may
+/// call `release` and `refund`.
+/// @dev Nobody administers this contract: the settler is the only other caller, for ever, and it cannot name a payee
+/// after the lock. What is trusted: a permit names neither the id nor the solver, so whoever the settler lets create
+/// chooses them, within the settler's list of receivers.
+contract Escrow is ReentrancyGuardTransient, Sequenced {
+    using Orders for Orders.Order;
 
-    enum SlotState {
+    /// @notice Where an id stands, here and in the settler.
+    enum Slot {
         None,
-        Locked,
-        Released,
-        Refunded
+        Locked, // created
+        Filled, // filled, still locked
+        Released, // filled, then released by whoever had the preimage
+        Settled, // filled and settled, the solver paid
+        Refunded, // created, then refunded at the timelock
+        FilledRefunded, // filled, then refunded at the timelock
+        Cancelled, // cancelled, the maker paid back
+        Swapped // created, filled and settled at once, nothing was held
     }
 
-    /// @param timelock Unix seconds: release strictly before, refund at or after.
-    /// @param hashlock SHA-256 of the 32-byte preimage.
-    struct Slot {
-        address sender;
-        uint64 timelock;
-        SlotState state;
-        address receiver;
-        address token;
-        uint256 amount;
-        bytes32 hashlock;
-    }
-
-    struct LockParams {
-        bytes32 id;
-        address sender;
-        address receiver;
-        address token;
-        uint256 amount;
-        bytes32 hashlock;
-        uint64 timelock;
-        PermitInput permit;
-    }
-
-    /// @notice The parts of a permit that do not follow from the lock: the token is the lock's, the spender this
+    /// @notice The parts of a permit that do not follow from the order: the token is the order's, the spender this
     /// contract.
     struct PermitInput {
         uint256 amount;
@@ -57,15 +39,19 @@ contract Escrow is AccessControl, ReentrancyGuard, Sequenced {
         bytes signature;
     }
 
-    bytes32 public constant SETTLER_ROLE = keccak256("SETTLER_ROLE");
+    /// @dev What a token may use to pay out when an order ends; `withdraw` has no such limit.
+    uint256 private constant PUSH_GAS = 200_000;
+    uint256 private constant SLOT_MASK = 0xff;
 
     /// @notice Where permits are used up.
     Permit public immutable permit;
+    /// @notice The only caller of what is not open to anyone.
+    address public immutable settler;
 
-    /// @notice Wallets to which locked funds may be released.
-    mapping(address receiver => bool) public allowedReceivers;
-
-    mapping(bytes32 id => Slot) private _slots;
+    /// @dev The first 248 bits of the commitment to the order's terms, then the slot. Never empty again.
+    mapping(bytes32 id => uint256 word) private _words;
+    /// @notice What could not be paid when an order ended, because the token refused the payee at that moment.
+    mapping(address account => mapping(address token => uint256)) public owed;
 
     event Locked(
         bytes32 indexed id,
@@ -79,110 +65,211 @@ contract Escrow is AccessControl, ReentrancyGuard, Sequenced {
     );
     event Released(bytes32 indexed id, bytes32 preimage, uint64 seq);
     event Refunded(bytes32 indexed id, uint64 seq);
+    /// @notice The order ended, the token refused to pay, and `withdraw` pays once it no longer does.
+    event Owed(bytes32 indexed id, address indexed account, address token, uint256 amount, uint64 seq);
+    event Withdrawn(address indexed account, address token, uint256 amount, uint64 seq);
 
-    error IdTaken(bytes32 id);
-    error NotLocked(bytes32 id, SlotState state);
-    error ReceiverNotAllowed(address receiver);
+    error OnlySettler(address caller);
+    error WrongState(bytes32 id, Slot slot);
+    error WrongTerms(bytes32 id);
     error ZeroAmount();
     error TimelockReached(uint64 timelock, uint256 timestamp);
     error TimelockNotReached(uint64 timelock, uint256 timestamp);
     error WrongPreimage(bytes32 id);
     error AmountNotReceived(uint256 expected, uint256 received);
+    error AmountNotPaid(uint256 expected, uint256 paid);
+    error NothingOwed(address account, address token);
+    error PushOutOfGas(uint256 needed, uint256 left);
 
-    constructor(Permit permit_, address admin) {
+    modifier onlySettler() {
+        if (msg.sender != settler) revert OnlySettler(msg.sender);
+        _;
+    }
+
+    constructor(Permit permit_, address settler_) {
         permit = permit_;
-        _grantRole(DEFAULT_ADMIN_ROLE, admin);
+        settler = settler_;
     }
 
-    /// @notice Puts a receiver on the allow-list or takes it off; locked slots keep their receiver.
-    function setReceiver(address receiver, bool allowed) external onlyRole(DEFAULT_ADMIN_ROLE) {
-        allowedReceivers[receiver] = allowed;
-    }
-
-    /// @notice Pulls the sender's tokens with a permit and locks them under `params.id`, which is used once only.
+    /// @notice Pulls the maker's tokens with a permit and locks them under `id`, which is used once only.
     /// @dev A token that delivers another amount than asked (fee on transfer, rebasing) is refused.
-    function lock(LockParams calldata params) external onlyRole(SETTLER_ROLE) nonReentrant {
-        if (_slots[params.id].state != SlotState.None) revert IdTaken(params.id);
-        if (params.amount == 0) revert ZeroAmount();
-        if (!allowedReceivers[params.receiver]) revert ReceiverNotAllowed(params.receiver);
-        if (block.timestamp >= params.timelock) revert TimelockReached(params.timelock, block.timestamp);
-        _slots[params.id] = Slot({
-            sender: params.sender,
-            timelock: params.timelock,
-            state: SlotState.Locked,
-            receiver: params.receiver,
-            token: params.token,
-            amount: params.amount,
-            hashlock: params.hashlock
-        });
+    function lock(bytes32 id, Orders.Order calldata order, PermitInput calldata input)
+        external
+        onlySettler
+        nonReentrant
+    {
+        _claim(id, order.amount);
+        if (block.timestamp >= order.timelock) revert TimelockReached(order.timelock, block.timestamp);
+        _set(id, order.commitment(), Slot.Locked);
         emit Locked(
-            params.id,
-            params.sender,
-            params.receiver,
-            params.token,
-            params.amount,
-            params.hashlock,
-            params.timelock,
-            _nextSeq()
+            id, order.maker, order.solver, order.token, order.amount, order.hashlock, order.timelock, _nextSeq()
         );
-        _pull(params);
+        _pull(order.token, order.maker, address(this), order.amount, input);
     }
 
-    /// @notice Shows the preimage and pays the receiver, strictly before the timelock.
-    function release(bytes32 id, bytes32 preimage) external nonReentrant {
-        Slot storage slot = _locked(id);
-        if (block.timestamp >= slot.timelock) revert TimelockReached(slot.timelock, block.timestamp);
-        if (sha256(abi.encodePacked(preimage)) != slot.hashlock) revert WrongPreimage(id);
-        slot.state = SlotState.Released;
-        emit Released(id, preimage, _nextSeq());
-        IERC20(slot.token).safeTransfer(slot.receiver, slot.amount);
+    /// @notice Moves the maker's tokens to the solver with a permit, for a settler that delivers in the same call.
+    function swap(
+        bytes32 id,
+        address maker,
+        address solver,
+        address token,
+        uint256 amount,
+        bytes32 terms,
+        PermitInput calldata input
+    ) external onlySettler nonReentrant {
+        _claim(id, amount);
+        _set(id, keccak256(abi.encode(maker, solver, token, amount, terms)), Slot.Swapped);
+        _pull(token, maker, solver, amount, input);
     }
 
-    /// @notice Pays the sender back, at or after the timelock.
-    function refund(bytes32 id) external nonReentrant {
-        Slot storage slot = _locked(id);
-        if (block.timestamp < slot.timelock) revert TimelockNotReached(slot.timelock, block.timestamp);
-        _giveBack(id, slot);
+    /// @notice The commitment: from here on only the preimage or the timelock ends the lock, or two operators.
+    function fill(bytes32 id, Orders.Order calldata order) external onlySettler nonReentrant {
+        bytes32 commitment = _expect(id, order, Slot.Locked);
+        _set(id, commitment, Slot.Filled);
     }
 
-    /// @notice Pays the sender back whatever the time: the settler's word that nothing was delivered.
-    function cancel(bytes32 id) external onlyRole(SETTLER_ROLE) nonReentrant {
-        _giveBack(id, _locked(id));
+    /// @notice Releases to the solver, or follows a release that somebody else has made.
+    function settle(bytes32 id, Orders.Order calldata order, bytes32 preimage) external onlySettler nonReentrant {
+        (Slot slot, bytes32 commitment) = _look(id, order);
+        if (slot == Slot.Released) {
+            _set(id, commitment, Slot.Settled);
+            return;
+        }
+        if (slot != Slot.Filled) revert WrongState(id, slot);
+        _set(id, commitment, Slot.Settled);
+        _release(id, order, preimage);
     }
 
-    /// @notice What is held under an id, or was.
-    function slots(bytes32 id) external view returns (Slot memory) {
-        return _slots[id];
+    /// @notice Releases to the solver without a preimage: the settler delivers the output in the same call.
+    function deliver(bytes32 id, Orders.Order calldata order) external onlySettler nonReentrant {
+        bytes32 commitment = _expect(id, order, Slot.Locked);
+        if (block.timestamp >= order.timelock) revert TimelockReached(order.timelock, block.timestamp);
+        _set(id, commitment, Slot.Settled);
+        emit Released(id, bytes32(0), _nextSeq());
+        _push(id, order.token, order.solver, order.amount);
     }
 
-    function _locked(bytes32 id) private view returns (Slot storage slot) {
-        slot = _slots[id];
-        if (slot.state != SlotState.Locked) revert NotLocked(id, slot.state);
-    }
-
-    function _giveBack(bytes32 id, Slot storage slot) private {
-        slot.state = SlotState.Refunded;
+    /// @notice Pays the maker back before the timelock: unfilled for the settler's own reasons, filled when two
+    /// operators said so.
+    function giveBack(bytes32 id, Orders.Order calldata order, bool filled) external onlySettler nonReentrant {
+        bytes32 commitment = _expect(id, order, filled ? Slot.Filled : Slot.Locked);
+        _set(id, commitment, Slot.Cancelled);
         emit Refunded(id, _nextSeq());
-        IERC20(slot.token).safeTransfer(slot.sender, slot.amount);
+        _push(id, order.token, order.maker, order.amount);
     }
 
-    function _pull(LockParams calldata params) private {
-        IERC20 token = IERC20(params.token);
-        uint256 before = token.balanceOf(address(this));
+    /// @notice Releases to the solver of a filled order whoever shows the preimage strictly before the timelock.
+    function release(bytes32 id, Orders.Order calldata order, bytes32 preimage) external nonReentrant {
+        bytes32 commitment = _expect(id, order, Slot.Filled);
+        _set(id, commitment, Slot.Released);
+        _release(id, order, preimage);
+    }
+
+    /// @notice Pays the maker back, at or after the timelock; anyone may call it.
+    function refund(bytes32 id, Orders.Order calldata order) external nonReentrant {
+        (Slot slot, bytes32 commitment) = _look(id, order);
+        if (slot != Slot.Locked && slot != Slot.Filled) revert WrongState(id, slot);
+        if (block.timestamp < order.timelock) revert TimelockNotReached(order.timelock, block.timestamp);
+        _set(id, commitment, slot == Slot.Locked ? Slot.Refunded : Slot.FilledRefunded);
+        emit Refunded(id, _nextSeq());
+        _push(id, order.token, order.maker, order.amount);
+    }
+
+    /// @notice Pays what an account is owed, to that account; anyone may call it.
+    function withdraw(address account, address token) external nonReentrant {
+        uint256 amount = owed[account][token];
+        if (amount == 0) revert NothingOwed(account, token);
+        owed[account][token] = 0;
+        emit Withdrawn(account, token, amount, _nextSeq());
+        if (!_transfer(token, account, amount, gasleft())) revert AmountNotPaid(amount, 0);
+    }
+
+    /// @notice Where an id stands, and the first 248 bits of the commitment to its terms.
+    function slotOf(bytes32 id) external view returns (Slot slot, bytes31 commitment) {
+        uint256 word = _words[id];
+        return (_slot(word), bytes31(bytes32(word)));
+    }
+
+    function _claim(bytes32 id, uint256 amount) private view {
+        Slot slot = _slot(_words[id]);
+        if (slot != Slot.None) revert WrongState(id, slot);
+        if (amount == 0) revert ZeroAmount();
+    }
+
+    function _look(bytes32 id, Orders.Order calldata order) private view returns (Slot slot, bytes32 commitment) {
+        uint256 word = _words[id];
+        slot = _slot(word);
+        if (slot == Slot.None) revert WrongState(id, slot);
+        commitment = order.commitment();
+        if ((word ^ uint256(commitment)) > SLOT_MASK) revert WrongTerms(id);
+    }
+
+    function _expect(bytes32 id, Orders.Order calldata order, Slot wanted) private view returns (bytes32) {
+        (Slot slot, bytes32 commitment) = _look(id, order);
+        if (slot != wanted) revert WrongState(id, slot);
+        return commitment;
+    }
+
+    function _set(bytes32 id, bytes32 commitment, Slot slot) private {
+        _words[id] = (uint256(commitment) & ~SLOT_MASK) | uint256(slot);
+    }
+
+    function _slot(uint256 word) private pure returns (Slot) {
+        return Slot(word & SLOT_MASK);
+    }
+
+    function _release(bytes32 id, Orders.Order calldata order, bytes32 preimage) private {
+        if (block.timestamp >= order.timelock) revert TimelockReached(order.timelock, block.timestamp);
+        if (sha256(abi.encodePacked(preimage)) != order.hashlock) revert WrongPreimage(id);
+        emit Released(id, preimage, _nextSeq());
+        _push(id, order.token, order.solver, order.amount);
+    }
+
+    function _pull(address token, address maker, address to, uint256 amount, PermitInput calldata input) private {
+        uint256 before = IERC20(token).balanceOf(to);
         permit.pull(
-            params.sender,
-            address(this),
-            params.amount,
+            maker,
+            to,
+            amount,
             Permit.PermitSingle({
-                token: params.token,
-                amount: params.permit.amount,
+                token: token,
+                amount: input.amount,
                 spender: address(this),
-                nonce: params.permit.nonce,
-                deadline: params.permit.deadline
+                nonce: input.nonce,
+                deadline: input.deadline
             }),
-            params.permit.signature
+            input.signature
         );
-        uint256 received = token.balanceOf(address(this)) - before;
-        if (received != params.amount) revert AmountNotReceived(params.amount, received);
+        uint256 received = IERC20(token).balanceOf(to) - before;
+        if (received != amount) revert AmountNotReceived(amount, received);
+    }
+
+    /// @dev Pays, or notes a debt when the token refuses: a payee that its token has frozen, or a token that is
+    /// paused, must not keep an order from ending, for at the timelock the other side would be paid.
+    /// A caller short of gas cannot make the token refuse.
+    function _push(bytes32 id, address token, address to, uint256 amount) private {
+        uint256 needed = PUSH_GAS + PUSH_GAS / 63 + 30_000;
+        if (gasleft() < needed) revert PushOutOfGas(needed, gasleft());
+        if (_transfer(token, to, amount, PUSH_GAS)) return;
+        owed[to][token] += amount;
+        emit Owed(id, to, token, amount, _nextSeq());
+    }
+
+    /// @dev False when the token reverted or answered false. Reverts when more or less left this contract than was
+    /// paid: those are other orders' funds.
+    function _transfer(address token, address to, uint256 amount, uint256 gas_) private returns (bool paid) {
+        uint256 before = IERC20(token).balanceOf(address(this));
+        bytes memory call_ = abi.encodeCall(IERC20.transfer, (to, amount));
+        assembly ("memory-safe") {
+            mstore(0, 0)
+            paid := call(gas_, token, 0, add(call_, 0x20), mload(call_), 0, 0x20)
+            if paid {
+                switch returndatasize()
+                case 0 { paid := gt(extcodesize(token), 0) }
+                default { paid := and(gt(returndatasize(), 0x1f), eq(mload(0), 1)) }
+            }
+        }
+        uint256 gone = before - IERC20(token).balanceOf(address(this));
+        if (gone != (paid ? amount : 0)) revert AmountNotPaid(amount, gone);
     }
 }

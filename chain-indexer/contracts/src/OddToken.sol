@@ -8,11 +8,18 @@ contract OddToken {
         SaysNothing,
         Refuses,
         OnlySaysSo,
-        Reenters
+        Reenters,
+        Paused,
+        KeepsAFee,
+        TakesMore,
+        BurnsGas,
+        RevertsWithMegabytes
     }
 
     /// @notice What is odd about transfers from now on.
     Oddity public oddity;
+    /// @notice Accounts that neither send nor receive.
+    mapping(address account => bool) public frozen;
     /// @notice Whether a call made from within a transfer got through.
     bool public reentered;
 
@@ -37,6 +44,14 @@ contract OddToken {
         _call = call;
     }
 
+    function freeze(address account, bool to) external {
+        frozen[account] = to;
+    }
+
+    function decimals() external pure returns (uint8) {
+        return 0;
+    }
+
     function transfer(address to, uint256 value) external returns (bool) {
         return _move(msg.sender, to, value);
     }
@@ -49,12 +64,23 @@ contract OddToken {
     function _move(address from, address to, uint256 value) private returns (bool) {
         if (oddity == Oddity.Refuses) return false;
         if (oddity == Oddity.OnlySaysSo) return true;
+        require(oddity != Oddity.Paused, "paused");
+        require(!frozen[from] && !frozen[to], "frozen");
+        if (oddity == Oddity.BurnsGas) {
+            while (true) {}
+        }
+        if (oddity == Oddity.RevertsWithMegabytes) {
+            assembly {
+                revert(0, 65536)
+            }
+        }
         if (oddity == Oddity.Reenters) {
             (bool through,) = _target.call(_call);
             reentered = reentered || through;
         }
         balanceOf[from] -= value;
-        balanceOf[to] += value;
+        balanceOf[to] += oddity == Oddity.KeepsAFee ? value - 1 : value;
+        if (oddity == Oddity.TakesMore) balanceOf[from] -= 1;
         if (oddity == Oddity.SaysNothing) {
             assembly {
                 return(0, 0)

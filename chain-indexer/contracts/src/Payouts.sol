@@ -1,23 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 pragma solidity 0.8.37;
 
-import {AccessControl} from "@openzeppelin/contracts/access/AccessControl.sol";
 import {IERC20} from "@openzeppelin/contracts/token/ERC20/IERC20.sol";
 import {SafeERC20} from "@openzeppelin/contracts/token/ERC20/utils/SafeERC20.sol";
-import {ReentrancyGuard} from "@openzeppelin/contracts/utils/ReentrancyGuard.sol";
-import {Sequenced} from "./Sequenced.sol";
+import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
+import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
+import {IntentSettler} from "./IntentSettler.sol";
+import {Managed} from "./Managed.sol";
 
 /// @title Payouts in tokens, each at most once
-/// @notice Moves a payer's tokens to a receiver under an id that is used once only, so that a payout sent twice is
-/// paid once. The payer consents by its allowance to this contract.
-/// @dev What is trusted: whoever holds RELAYER_ROLE chooses payer, receiver and amount within the allowances.
-contract Payouts is AccessControl, ReentrancyGuard, Sequenced {
+/// @notice Moves a payer's tokens to a receiver under an intent's id, once, in time and within the payer's cap of the
+/// day. The payer consents by its allowance to this contract.
+/// @dev An intent whose input is locked on this chain is paid by the settler alone, which releases the lock in the
+/// same transaction; `pay` is for those that have no lock here. What is trusted: whoever holds RELAYER_ROLE chooses
+/// receiver and amount of those, within the caps, unless the payer has named an authorizer, who signs each.
+contract Payouts is Managed, EIP712 {
     using SafeERC20 for IERC20;
 
-    bytes32 public constant RELAYER_ROLE = keccak256("RELAYER_ROLE");
+    /// @param notAfter Unix seconds, the last at which it may be paid.
+    struct Payment {
+        bytes32 id;
+        address payer;
+        address receiver;
+        address token;
+        uint256 amount;
+        uint64 notAfter;
+    }
 
-    /// @notice When an id was paid, in Unix seconds; zero if it was not.
+    /// @param authorization The authorizer's signature; empty when the payer has named none.
+    struct PayParams {
+        Payment payment;
+        bytes authorization;
+    }
+
+    /// @dev One word. `day` counts days since 1970 (UTC), `spent` is of that day.
+    struct Cap {
+        uint112 perDay;
+        uint112 spent;
+        uint32 day;
+    }
+
+    bytes32 public constant PAYMENT_TYPEHASH = keccak256(
+        "Payment(bytes32 id,address payer,address receiver,address token,uint256 amount,uint64 notAfter)"
+    );
+
+    /// @notice The contract that knows what is locked on this chain.
+    IntentSettler public immutable settler;
+
+    /// @notice When an id was paid by `pay`, in Unix seconds; zero if it was not.
     mapping(bytes32 id => uint64) public paidAt;
+    /// @notice What a payer's allowance pays a day and token. Nothing, unless the administrator has said how much.
+    mapping(address payer => mapping(address token => Cap)) public caps;
+    /// @notice Who signs a payer's payments beside the relayer; nobody, if zero.
+    mapping(address payer => address) public authorizers;
 
     event Paid(
         bytes32 indexed id,
@@ -27,30 +62,114 @@ contract Payouts is AccessControl, ReentrancyGuard, Sequenced {
         uint256 amount,
         uint64 seq
     );
+    event CapSet(address indexed payer, address indexed token, uint112 perDay, uint64 seq);
+    event AuthorizerSet(address indexed payer, address authorizer, uint64 seq);
 
+    error NotWiredTo(address payouts);
+    error OnlySettler(address caller);
     error AlreadyPaid(bytes32 id);
+    error LockedHere(bytes32 id, IntentSettler.State state);
+    error TooLate(uint64 notAfter, uint256 timestamp);
     error ZeroAmount();
+    error CapExceeded(address payer, address token, uint256 left, uint256 amount);
+    error NotAuthorized(address expected, address recovered);
     error AmountNotReceived(uint256 expected, uint256 received);
 
-    constructor(address admin) {
-        _grantRole(DEFAULT_ADMIN_ROLE, admin);
+    constructor(IntentSettler settler_, address admin, uint48 adminDelay)
+        Managed(admin, adminDelay)
+        EIP712("Payouts", "1")
+    {
+        if (address(settler_.payouts()) != address(this)) revert NotWiredTo(address(settler_.payouts()));
+        settler = settler_;
     }
 
-    /// @notice Pays `amount` of `token` from `payer` to `receiver`, once per id.
-    /// @dev A token that delivers another amount than asked (fee on transfer, rebasing) is refused, and so is a
-    /// payer that pays itself: nothing would be delivered.
-    function pay(bytes32 id, address payer, address receiver, address token, uint256 amount)
+    /// @notice Sets what a payer's allowance pays a day of a token; what it has paid today counts.
+    function setCap(address payer, address token, uint112 perDay) external onlyRole(DEFAULT_ADMIN_ROLE) {
+        caps[payer][token].perDay = perDay;
+        emit CapSet(payer, token, perDay, _nextSeq());
+    }
+
+    /// @notice A payer names who must sign each of its payments that no lock on this chain secures; zero: nobody.
+    function setAuthorizer(address authorizer) external {
+        authorizers[msg.sender] = authorizer;
+        emit AuthorizerSet(msg.sender, authorizer, _nextSeq());
+    }
+
+    /// @notice Pays an intent that has no lock on this chain, once.
+    function pay(Payment calldata payment, bytes calldata authorization)
         external
         onlyRole(RELAYER_ROLE)
         nonReentrant
     {
+        _pay(payment, authorization);
+    }
+
+    /// @notice `pay` for each; one that fails changes nothing, and `reasons` has its revert data.
+    /// @param itemGas What each may use at most.
+    function payMany(PayParams[] calldata items, uint256 itemGas)
+        external
+        onlyRole(RELAYER_ROLE)
+        nonReentrant
+        returns (bytes[] memory reasons)
+    {
+        reasons = new bytes[](items.length);
+        for (uint256 i = 0; i < items.length; ++i) {
+            reasons[i] = _attempt(items[i].payment.id, abi.encodeCall(this.payItem, (items[i])), itemGas);
+        }
+    }
+
+    function payItem(PayParams calldata params) external onlySelf {
+        _pay(params.payment, params.authorization);
+    }
+
+    /// @notice Pays the output of an intent whose input the settler moves in the same call.
+    function deliver(bytes32 id, address payer, address receiver, address token, uint256 amount)
+        external
+        nonReentrant
+    {
+        if (msg.sender != address(settler)) revert OnlySettler(msg.sender);
         if (paidAt[id] != 0) revert AlreadyPaid(id);
-        if (amount == 0) revert ZeroAmount();
+        _move(id, payer, receiver, token, amount);
+    }
+
+    function _pay(Payment calldata payment, bytes calldata authorization) private {
+        (bytes32 id, address payer) = (payment.id, payment.payer);
+        if (paidAt[id] != 0) revert AlreadyPaid(id);
+        if (block.timestamp > payment.notAfter) revert TooLate(payment.notAfter, block.timestamp);
+        IntentSettler.State state = settler.stateOf(id);
+        if (state != IntentSettler.State.None) revert LockedHere(id, state);
+        address authorizer = authorizers[payer];
+        if (authorizer != address(0)) {
+            bytes32 digest = _hashTypedDataV4(keccak256(abi.encode(PAYMENT_TYPEHASH, payment)));
+            address recovered = ECDSA.recover(digest, authorization);
+            if (recovered != authorizer) revert NotAuthorized(authorizer, recovered);
+        }
         paidAt[id] = uint64(block.timestamp);
+        _move(id, payer, payment.receiver, payment.token, payment.amount);
+    }
+
+    /// @dev A token that delivers another amount than asked (fee on transfer, rebasing) is refused, and so is a
+    /// payer that pays itself: nothing would be delivered.
+    function _move(bytes32 id, address payer, address receiver, address token, uint256 amount)
+        private
+        whenNotPaused
+    {
+        if (amount == 0) revert ZeroAmount();
+        _spend(payer, token, amount);
         emit Paid(id, payer, receiver, token, amount, _nextSeq());
         uint256 before = IERC20(token).balanceOf(receiver);
         IERC20(token).safeTransferFrom(payer, receiver, amount);
         uint256 received = IERC20(token).balanceOf(receiver) - before;
         if (received != amount) revert AmountNotReceived(amount, received);
+    }
+
+    function _spend(address payer, address token, uint256 amount) private {
+        Cap storage cap = caps[payer][token];
+        uint32 today = uint32(block.timestamp / 1 days);
+        (uint256 perDay, uint256 spent) = (cap.perDay, cap.day == today ? cap.spent : 0);
+        uint256 left = perDay > spent ? perDay - spent : 0;
+        if (amount > left) revert CapExceeded(payer, token, left, amount);
+        cap.spent = uint112(spent + amount);
+        cap.day = today;
     }
 }

@@ -9,7 +9,7 @@ import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 /// @title Single-use signed permission to pull tokens
 /// @notice A wallet approves this contract once for a token and from then on signs one EIP-712 message a payment.
 /// @dev The signature does not commit to what the spender does with the funds: whoever signs trusts the spender
-/// named in it. The only spender dvp names is `Escrow`, which pays to allow-listed receivers or back.
+/// named in it. The only spender dvp names is `Escrow`, which pays to receivers on the settler's list or back.
 contract Permit is EIP712 {
     using SafeERC20 for IERC20;
 

@@ -10,7 +10,7 @@ use alloy::signers::local::PrivateKeySigner;
 use std::time::{Duration, Instant};
 
 /// Room for the largest contract.
-const CREATE_GAS: u64 = 3_500_000;
+const CREATE_GAS: u64 = 6_000_000;
 /// Room for a grant, a mint or an approval.
 const CALL_GAS: u64 = 200_000;
 const MINED_WITHIN: Duration = Duration::from_secs(120);
@@ -41,6 +41,11 @@ impl<'a> Batch<'a> {
         let address = self.signer.address().create(self.nonce);
         self.send(what, TxKind::Create, code, CREATE_GAS).await?;
         Ok(address)
+    }
+
+    /// The address of the creation after so many others.
+    pub(super) fn upcoming(&self, after: u64) -> Address {
+        self.signer.address().create(self.nonce + after)
     }
 
     pub(super) async fn call(&mut self, what: &str, to: Address, input: Vec<u8>) -> Result<(), DeployError> {

@@ -5,22 +5,33 @@ use crate::deploy::Deployment;
 use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Log;
 use alloy::sol_types::{SolEvent, SolEventInterface};
-use dvp_core::chain::ChainFact;
+use dvp_core::chain::{ChainFact, LockTerms};
 use dvp_core::store::chain::LogRow;
 use std::collections::HashMap;
 
-/// The events we ask for. The contracts emit others (roles), which carry no number.
+/// The events we ask for: all that carry a number. The contracts emit others (OpenZeppelin's own of roles and of the
+/// administrator), which carry none.
 pub(super) fn topics() -> Vec<B256> {
     vec![
         Escrow::Locked::SIGNATURE_HASH,
         Escrow::Released::SIGNATURE_HASH,
         Escrow::Refunded::SIGNATURE_HASH,
+        Escrow::Owed::SIGNATURE_HASH,
+        Escrow::Withdrawn::SIGNATURE_HASH,
         IntentSettler::Created::SIGNATURE_HASH,
         IntentSettler::Filled::SIGNATURE_HASH,
         IntentSettler::Settled::SIGNATURE_HASH,
         IntentSettler::Cancelled::SIGNATURE_HASH,
+        IntentSettler::ReturnApproved::SIGNATURE_HASH,
+        IntentSettler::ReceiverSet::SIGNATURE_HASH,
+        // The same in `Payouts`.
+        IntentSettler::ItemFailed::SIGNATURE_HASH,
+        IntentSettler::RoleSet::SIGNATURE_HASH,
+        IntentSettler::PauseSet::SIGNATURE_HASH,
         ReceiptAnchor::Anchored::SIGNATURE_HASH,
         Payouts::Paid::SIGNATURE_HASH,
+        Payouts::CapSet::SIGNATURE_HASH,
+        Payouts::AuthorizerSet::SIGNATURE_HASH,
     ]
 }
 
@@ -33,21 +44,30 @@ pub enum DecodeError {
     TwoInOnePlace { block_hash: B256, log_index: u64 },
     #[error("log {log_index} of transaction {tx_hash} does not decode: {reason}")]
     Undecodable { tx_hash: B256, log_index: u64, reason: String },
-    #[error("`Created` of {entity} without its `Locked` in transaction {tx_hash}")]
+    #[error("`Created` of {entity} without its `Locked` or `Settled` in transaction {tx_hash}")]
     CreatedWithoutLock { entity: B256, tx_hash: B256 },
 }
 
 /// An event by what it means to us.
 enum Event {
-    Locked { timelock: u64 },
+    Locked {
+        timelock: u64,
+        hashlock: B256,
+    },
     Released,
     Refunded,
-    Created { amount: String },
-    Filled { payout_ref: B256 },
+    Created(Box<IntentSettler::Created>),
+    Filled {
+        payout_ref: B256,
+    },
     Settled,
     Cancelled,
-    Anchored { submitter: Address },
-    Paid { receiver: Address, amount: String },
+    Anchored {
+        submitter: Address,
+    },
+    Paid(Box<Payouts::Paid>),
+    /// Kept for its number, and to be looked up: it tells the engine nothing.
+    Other(&'static str),
 }
 
 struct Decoded {
@@ -123,103 +143,176 @@ impl Event {
             Self::Locked { .. } => "Locked",
             Self::Released => "Released",
             Self::Refunded => "Refunded",
-            Self::Created { .. } => "Created",
+            Self::Created(_) => "Created",
             Self::Filled { .. } => "Filled",
             Self::Settled => "Settled",
             Self::Cancelled => "Cancelled",
             Self::Anchored { .. } => "Anchored",
-            Self::Paid { .. } => "Paid",
+            Self::Paid(_) => "Paid",
+            Self::Other(name) => name,
         }
     }
 }
 
 fn decode(deployment: &Deployment, log: &Log) -> Result<Decoded, String> {
     let address = log.address();
-    if address == deployment.settler {
-        use IntentSettler::IntentSettlerEvents as E;
-        let event = E::decode_log(&log.inner).map_err(|error| error.to_string())?.data;
-        let (event, entity, seq) = match event {
-            E::Created(e) => (Event::Created { amount: e.amountIn.to_string() }, e.intentId, e.seq),
-            E::Filled(e) => (Event::Filled { payout_ref: e.payoutRef }, e.intentId, e.seq),
-            E::Settled(e) => (Event::Settled, e.intentId, e.seq),
-            E::Cancelled(e) => (Event::Cancelled, e.intentId, e.seq),
-            E::RoleAdminChanged(_) | E::RoleGranted(_) | E::RoleRevoked(_) => {
-                return Err("not asked for".into());
-            }
-        };
-        Ok(Decoded { event, entity, seq })
+    let (event, entity, seq) = if address == deployment.settler {
+        of_settler(log)?
     } else if address == deployment.escrow {
-        use Escrow::EscrowEvents as E;
-        let event = E::decode_log(&log.inner).map_err(|error| error.to_string())?.data;
-        let (event, entity, seq) = match event {
-            E::Locked(e) => (Event::Locked { timelock: e.timelock }, e.id, e.seq),
-            E::Released(e) => (Event::Released, e.id, e.seq),
-            E::Refunded(e) => (Event::Refunded, e.id, e.seq),
-            E::RoleAdminChanged(_) | E::RoleGranted(_) | E::RoleRevoked(_) => {
-                return Err("not asked for".into());
-            }
-        };
-        Ok(Decoded { event, entity, seq })
+        of_escrow(log)?
     } else if address == deployment.anchor {
         use ReceiptAnchor::ReceiptAnchorEvents as E;
         let E::Anchored(e) = E::decode_log(&log.inner).map_err(|error| error.to_string())?.data;
-        Ok(Decoded { event: Event::Anchored { submitter: e.submitter }, entity: e.contentHash, seq: e.seq })
+        (Event::Anchored { submitter: e.submitter }, e.contentHash, e.seq)
     } else if address == deployment.payouts {
-        use Payouts::PayoutsEvents as E;
-        let event = E::decode_log(&log.inner).map_err(|error| error.to_string())?.data;
-        let E::Paid(e) = event else { return Err("not asked for".into()) };
-        let paid = Event::Paid { receiver: e.receiver, amount: e.amount.to_string() };
-        Ok(Decoded { event: paid, entity: e.id, seq: e.seq })
+        of_payouts(log)?
     } else {
-        Err(format!("{address} is not a contract of ours"))
-    }
+        return Err(format!("{address} is not a contract of ours"));
+    };
+    Ok(Decoded { event, entity, seq })
 }
 
-/// What the engine is told. A refund that a cancel brought about in the same transaction is the cancel's; anchors
-/// count when one of our relayers submitted them.
+/// An event, what it is about and its number. What is about an account has its address for an entity, filled up with
+/// zeros as the chain does; what is about the contract has zero.
+type Numbered = (Event, B256, u64);
+
+fn of_settler(log: &Log) -> Result<Numbered, String> {
+    use IntentSettler::IntentSettlerEvents as E;
+    Ok(match E::decode_log(&log.inner).map_err(|error| error.to_string())?.data {
+        E::Created(e) => {
+            let (id, seq) = (e.intentId, e.seq);
+            (Event::Created(Box::new(e)), id, seq)
+        }
+        E::Filled(e) => (Event::Filled { payout_ref: e.payoutRef }, e.intentId, e.seq),
+        E::Settled(e) => (Event::Settled, e.intentId, e.seq),
+        E::Cancelled(e) => (Event::Cancelled, e.intentId, e.seq),
+        E::ReturnApproved(e) => (Event::Other("ReturnApproved"), e.intentId, e.seq),
+        E::ItemFailed(e) => (Event::Other("ItemFailed"), e.id, e.seq),
+        E::ReceiverSet(e) => (Event::Other("ReceiverSet"), e.receiver.into_word(), e.seq),
+        E::RoleSet(e) => (Event::Other("RoleSet"), e.account.into_word(), e.seq),
+        E::PauseSet(e) => (Event::Other("PauseSet"), B256::ZERO, e.seq),
+        E::RoleAdminChanged(_)
+        | E::RoleGranted(_)
+        | E::RoleRevoked(_)
+        | E::DefaultAdminDelayChangeCanceled(_)
+        | E::DefaultAdminDelayChangeScheduled(_)
+        | E::DefaultAdminTransferCanceled(_)
+        | E::DefaultAdminTransferScheduled(_)
+        | E::EIP712DomainChanged(_) => return Err("not asked for".into()),
+    })
+}
+
+fn of_escrow(log: &Log) -> Result<Numbered, String> {
+    use Escrow::EscrowEvents as E;
+    Ok(match E::decode_log(&log.inner).map_err(|error| error.to_string())?.data {
+        E::Locked(e) => (Event::Locked { timelock: e.timelock, hashlock: e.hashlock }, e.id, e.seq),
+        E::Released(e) => (Event::Released, e.id, e.seq),
+        E::Refunded(e) => (Event::Refunded, e.id, e.seq),
+        E::Owed(e) => (Event::Other("Owed"), e.id, e.seq),
+        E::Withdrawn(e) => (Event::Other("Withdrawn"), e.account.into_word(), e.seq),
+    })
+}
+
+fn of_payouts(log: &Log) -> Result<Numbered, String> {
+    use Payouts::PayoutsEvents as E;
+    Ok(match E::decode_log(&log.inner).map_err(|error| error.to_string())?.data {
+        E::Paid(e) => {
+            let (id, seq) = (e.id, e.seq);
+            (Event::Paid(Box::new(e)), id, seq)
+        }
+        E::ItemFailed(e) => (Event::Other("ItemFailed"), e.id, e.seq),
+        E::CapSet(e) => (Event::Other("CapSet"), e.payer.into_word(), e.seq),
+        E::AuthorizerSet(e) => (Event::Other("AuthorizerSet"), e.payer.into_word(), e.seq),
+        E::RoleSet(e) => (Event::Other("RoleSet"), e.account.into_word(), e.seq),
+        E::PauseSet(e) => (Event::Other("PauseSet"), B256::ZERO, e.seq),
+        E::RoleAdminChanged(_)
+        | E::RoleGranted(_)
+        | E::RoleRevoked(_)
+        | E::DefaultAdminDelayChangeCanceled(_)
+        | E::DefaultAdminDelayChangeScheduled(_)
+        | E::DefaultAdminTransferCanceled(_)
+        | E::DefaultAdminTransferScheduled(_)
+        | E::EIP712DomainChanged(_) => return Err("not asked for".into()),
+    })
+}
+
+/// What other events of a settlement in the same transaction say of one.
+#[derive(Default)]
+struct Beside {
+    /// Timelock and hashlock of its lock.
+    lock: Option<(u64, B256)>,
+    cancelled: bool,
+    settled: bool,
+}
+
+/// What the engine is told. A refund that a cancel brought about in the same transaction is the cancel's; a swap,
+/// which locks nothing, tells of its payment and of its settlement; anchors count when one of our relayers submitted
+/// them.
 fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> Result<(), DecodeError> {
-    let mut timelocks = HashMap::new();
-    let mut cancels = std::collections::HashSet::new();
+    let mut beside: HashMap<(B256, B256), Beside> = HashMap::new();
     for (row, event) in rows.iter().zip(events) {
+        let of = || (row.tx_hash, row.entity);
         match event {
-            Event::Locked { timelock } => {
-                timelocks.insert((row.tx_hash, row.entity), *timelock);
+            Event::Locked { timelock, hashlock } => {
+                beside.entry(of()).or_default().lock = Some((*timelock, *hashlock));
             }
-            Event::Cancelled => {
-                cancels.insert((row.tx_hash, row.entity));
-            }
+            Event::Cancelled => beside.entry(of()).or_default().cancelled = true,
+            Event::Settled => beside.entry(of()).or_default().settled = true,
             Event::Released
             | Event::Refunded
-            | Event::Created { .. }
+            | Event::Created(_)
             | Event::Filled { .. }
-            | Event::Settled
             | Event::Anchored { .. }
-            | Event::Paid { .. } => {}
+            | Event::Paid(_)
+            | Event::Other(_) => {}
         }
     }
+    let alone = Beside::default();
     for (row, event) in rows.iter_mut().zip(events) {
-        let of = (row.tx_hash, row.entity);
+        let beside = beside.get(&(row.tx_hash, row.entity)).unwrap_or(&alone);
         let fact = match event {
-            Event::Created { amount } => {
-                let timelock = timelocks.get(&of).copied();
-                let missing = DecodeError::CreatedWithoutLock { entity: row.entity, tx_hash: row.tx_hash };
-                Some(ChainFact::Created { timelock: timelock.ok_or(missing)?, amount: amount.clone() })
-            }
+            Event::Created(created) => match beside.lock {
+                Some((timelock, hashlock)) => Some(locked(created, timelock, hashlock)),
+                None if beside.settled => None,
+                None => {
+                    let (entity, tx_hash) = (row.entity, row.tx_hash);
+                    return Err(DecodeError::CreatedWithoutLock { entity, tx_hash });
+                }
+            },
             Event::Filled { payout_ref } => Some(ChainFact::Filled { payout_ref: payout_ref.to_string() }),
             Event::Settled => Some(ChainFact::Settled),
-            Event::Paid { receiver, amount } => {
-                Some(ChainFact::Transferred { receiver: receiver.to_string(), amount: amount.clone() })
-            }
+            Event::Paid(paid) => Some(ChainFact::Transferred {
+                payer: paid.payer.to_string(),
+                receiver: paid.receiver.to_string(),
+                token: paid.token.to_string(),
+                amount: paid.amount.to_string(),
+            }),
             Event::Cancelled => Some(ChainFact::Cancelled),
-            Event::Refunded if !cancels.contains(&of) => Some(ChainFact::Refunded),
+            Event::Refunded if !beside.cancelled => Some(ChainFact::Refunded),
             Event::Anchored { submitter } if deployment.relayers.contains(submitter) => {
                 Some(ChainFact::Anchored)
             }
-            Event::Locked { .. } | Event::Released | Event::Refunded | Event::Anchored { .. } => None,
+            Event::Locked { .. }
+            | Event::Released
+            | Event::Refunded
+            | Event::Anchored { .. }
+            | Event::Other(_) => None,
         };
         row.fact = fact.map(|fact| serde_json::to_value(fact).expect("a fact has no map keys but strings"));
     }
     Ok(())
+}
+
+fn locked(created: &IntentSettler::Created, timelock: u64, hashlock: B256) -> ChainFact {
+    let lock = LockTerms {
+        maker: created.maker.to_string(),
+        solver: created.solver.to_string(),
+        token: created.tokenIn.to_string(),
+        fill_deadline: created.fillDeadline,
+        hashlock: hashlock.to_string(),
+        terms: created.terms.to_string(),
+    };
+    ChainFact::Created { timelock, amount: created.amountIn.to_string(), lock: Box::new(lock) }
 }
 
 /// A number that should have come next and did not.

@@ -1,5 +1,6 @@
 //! The indexer at work: it has the duty, takes step after step, and says how it is doing.
 
+use super::gate::GateKeeper;
 use super::{IndexError, Indexer, Step};
 use crate::config::ChainConfig;
 use crate::duty::{Backoff, Duty};
@@ -7,8 +8,9 @@ use crate::reader::{ChainReader, HttpReader};
 use crate::wake;
 use dvp_core::store::PgPool;
 use dvp_core::store::chain::{self as store, Standing};
+use metrics::gauge;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +49,8 @@ pub async fn run_indexer_on<R: ChainReader>(
 
 impl<R: ChainReader> Indexer<R> {
     async fn follow(&mut self, duty: &mut Duty, news: &Notify, shutdown: &CancellationToken) {
+        // Another process may have had the duty meanwhile.
+        self.gate = GateKeeper::default();
         let mut backoff = Backoff::new();
         let mut failures = 0_u32;
         let mut reporter = Reporter::default();
@@ -60,7 +64,7 @@ impl<R: ChainReader> Indexer<R> {
                     backoff.reset();
                     failures = 0;
                     let pause = if step == Step::Idle { self.config.poll_interval } else { Duration::ZERO };
-                    (pause, Some(self.backfill.clone().map_or(Standing::Following, Standing::Backfilling)))
+                    (pause, Some(self.standing(step)))
                 }
                 Err(IndexError::Halted(halted)) => {
                     let reason = format!("{}: {}", halted.reason.as_str(), halted.detail);
@@ -69,11 +73,7 @@ impl<R: ChainReader> Indexer<R> {
                 Err(error) => {
                     failures += 1;
                     let reason = error.to_string();
-                    if failures == HOLDING_AFTER {
-                        tracing::error!(chain = self.config.name, %error, "the indexer holds");
-                    } else {
-                        tracing::warn!(chain = self.config.name, %error, failures, "a step failed");
-                    }
+                    tracing::warn!(chain = self.config.name, %error, failures, "a step failed");
                     (backoff.next(), (failures >= HOLDING_AFTER).then_some(Standing::Holding { reason }))
                 }
             };
@@ -86,6 +86,23 @@ impl<R: ChainReader> Indexer<R> {
                 () = tokio::time::sleep(pause) => {}
             }
         }
+    }
+
+    /// At the head it is said, too, when there was no block for too long.
+    fn standing(&self, step: Step) -> Standing {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let age = now.saturating_sub(self.newest);
+        gauge!("dvp_chain_head_age_seconds", "chain" => self.config.name.clone())
+            .set(f64::from(u32::try_from(age).unwrap_or(u32::MAX)));
+        if let Some(backfill) = self.backfill.clone() {
+            return Standing::Backfilling(backfill);
+        }
+        let stalled = self.config.stalled_after.is_some_and(|limit| Duration::from_secs(age) > limit);
+        if stalled && step == Step::Idle {
+            let reason = format!("the newest block of all endpoints is {age} s old");
+            return Standing::Holding { reason };
+        }
+        Standing::Following
     }
 
     async fn turn(&mut self, duty: &mut Duty) -> Result<Option<Step>, IndexError> {
@@ -106,6 +123,12 @@ impl Reporter {
         });
         if same_kind {
             return;
+        }
+        if let Standing::Holding { reason } = &standing
+            && !self.last.as_ref().is_some_and(|(last, _)| matches!(last, Standing::Holding { .. }))
+        {
+            let chain = &indexer.config.name;
+            tracing::error!(chain, reason, "the indexer holds; it goes on by itself when it can");
         }
         let (chain_id, name) = (indexer.config.chain_id, &indexer.config.name);
         if let Standing::Backfilling(backfill) = &standing {

@@ -163,9 +163,7 @@ impl<R: ChainReader> Indexer<R> {
         store::retract_refunds_of_cancels(&mut tx, chain_id).await?;
         let after = from.saturating_sub(1);
         let told = store::emit_facts(&mut tx, chain_id, after, cursor.facts_number).await?;
-        if !told.facts.is_empty() {
-            store::complete_commands(&mut tx, chain_id).await?;
-        }
+        store::complete_commands(&mut tx, chain_id, after, cursor.facts_number).await?;
         tx.commit().await?;
         self.tell(&told, (after, cursor.facts_number));
         tracing::warn!(

@@ -7,10 +7,16 @@ use alloy::eips::BlockId;
 use alloy::primitives::B256;
 use dvp_core::store::chain::{self as store, Cursor, HaltReason};
 use dvp_core::store::lease::Lease;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Known blocks looked at in one query.
 const PAGE: i64 = 64;
+/// After so many looks at the same head the other endpoints are asked for theirs.
+const COMPARE_EVERY: u32 = 4;
+/// How long an endpoint may take to tell its head.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Where we part from the node.
 enum Parting {
@@ -43,6 +49,8 @@ impl<R: ChainReader> Indexer<R> {
                 let (node, indexed) = (head.number, cursor.head_number);
                 tracing::debug!(chain = self.config.name, node, indexed, "the node is behind");
                 self.endpoints.rotate();
+            } else if self.is_time_to_compare() {
+                self.find_higher(at, head.number).await;
             }
             return Ok(Step::Idle);
         }
@@ -51,6 +59,36 @@ impl<R: ChainReader> Indexer<R> {
             return Err(IndexError::Behind { number: cursor.head_number });
         }
         self.unwind(node, at, lease, cursor, head.number).await
+    }
+
+    /// Whether the head has stood still for so many looks that others are asked for theirs.
+    const fn is_time_to_compare(&mut self) -> bool {
+        self.still += 1;
+        self.still.is_multiple_of(COMPARE_EVERY)
+    }
+
+    /// Goes over to an endpoint that is further: ours may stand still while the chain does not.
+    async fn find_higher(&mut self, at: usize, height: u64) {
+        let others: Vec<usize> = (0..self.endpoints.len()).filter(|&other| other != at).collect();
+        for other in others {
+            let node = Arc::clone(&self.endpoints.at(other).reader);
+            let asked = tokio::time::timeout(PATIENCE, node.block(BlockId::latest())).await;
+            if let Ok(Ok(Some(head))) = asked
+                && head.number > height + 1
+            {
+                let (chain, theirs) = (&self.config.name, head.number);
+                tracing::warn!(
+                    chain,
+                    endpoint = at,
+                    other,
+                    height,
+                    theirs,
+                    "an endpoint stands still; another is asked"
+                );
+                self.endpoints.pin(other);
+                return;
+            }
+        }
     }
 
     async fn others_have(&self, at: usize, number: u64, hash: B256) -> bool {
@@ -122,8 +160,9 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    /// A final block is not there any more, says a node. It is believed when it says so again and again and nobody
-    /// contradicts; then the chain is halted.
+    /// An endpoint reports another hash at the height of a final block. The chain is halted once it has reported so several
+    /// times in a row, more than half of the endpoints have that hash and none has ours. A lower `finalized` number
+    /// alone halts nothing: one URL may lead to several machines, some of which lag.
     async fn violated(
         &mut self,
         at: usize,
@@ -134,14 +173,15 @@ impl<R: ChainReader> Indexer<R> {
         theirs: B256,
     ) -> IndexError {
         let mut contradicted = false;
-        let mut confirmed = self.endpoints.len() == 1;
+        let (endpoints, mut agree) = (self.endpoints.len(), 1);
         for other in self.endpoints.others(at) {
             match other.block(BlockId::number(number)).await {
                 Ok(Some(block)) if block.hash == ours => contradicted = true,
-                Ok(Some(_)) => confirmed = true,
-                Ok(None) | Err(_) => {}
+                Ok(Some(block)) if block.hash == theirs => agree += 1,
+                Ok(Some(_) | None) | Err(_) => {}
             }
         }
+        let confirmed = agree * 2 > endpoints;
         if contradicted {
             self.violations = 0;
             return IndexError::Disagreement { number };

@@ -1,9 +1,10 @@
 //! What the contracts answer at one block, many ids in one exchange.
 
+use crate::contracts::settler::Orders::Order;
 use crate::contracts::token::TestToken;
-use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
+use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts};
 use crate::deploy::Deployment;
-use crate::rpc;
+use crate::{orders, rpc};
 use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder;
 use alloy::primitives::{Address, B256, Bytes};
@@ -13,9 +14,10 @@ use alloy::rpc::types::TransactionRequest;
 use alloy::sol_types::SolCall;
 use alloy::transports::{TransportError, TransportErrorKind};
 use dvp_domain::money::Minor;
-use dvp_domain::reconcile::{Contracts, EscrowState, OnChain, SettlerState};
+use dvp_domain::reconcile::{Contracts, EscrowState, Held, OnChain, SettlerState};
+use std::collections::HashMap;
 
-/// Ids asked about in one exchange, three calls each.
+/// Ids asked about in one exchange, two calls each.
 const BATCH: usize = 30;
 
 /// The contracts at a block, by its hash: a node that has left that block refuses.
@@ -46,28 +48,26 @@ impl<'a> ContractsAt<'a> {
         Ok(held.saturating_to())
     }
 
-    /// In the order asked for.
-    pub(super) async fn read(&self, ids: &[B256]) -> Result<Vec<Contracts>, TransportError> {
+    /// In the order asked for. `told` has the terms that the events told of an id.
+    pub(super) async fn read(
+        &self,
+        ids: &[B256],
+        told: &HashMap<B256, Order>,
+    ) -> Result<Vec<Contracts>, TransportError> {
         let mut read = Vec::with_capacity(ids.len());
         for part in ids.chunks(BATCH) {
             let mut batch = BatchRequest::new(self.provider.client());
             let mut answers = Vec::with_capacity(part.len());
             for &id in part {
-                let intent = IntentSettler::intentsCall { intentId: id };
-                let slot = Escrow::slotsCall { id };
-                let paid = Payouts::paidAtCall { id };
-                answers.push((
-                    self.call(&mut batch, self.deployment.settler, &intent)?,
-                    self.call(&mut batch, self.deployment.escrow, &slot)?,
-                    self.call(&mut batch, self.deployment.payouts, &paid)?,
-                ));
+                let slot = self.call(&mut batch, self.deployment.escrow, &Escrow::slotOfCall { id })?;
+                let paid = self.call(&mut batch, self.deployment.payouts, &Payouts::paidAtCall { id })?;
+                answers.push((id, slot, paid));
             }
             batch.send().await?;
-            for (intent, slot, paid) in answers {
-                let intent = decode::<IntentSettler::intentsCall>(&intent.await?)?;
-                let slot = decode::<Escrow::slotsCall>(&slot.await?)?;
+            for (id, slot, paid) in answers {
+                let slot = decode::<Escrow::slotOfCall>(&slot.await?)?;
                 let paid = decode::<Payouts::paidAtCall>(&paid.await?)?;
-                read.push(contracts(&intent, &slot, paid)?);
+                read.push(contracts(&slot, paid, told.get(&id))?);
             }
         }
         Ok(read)
@@ -88,38 +88,40 @@ fn decode<C: SolCall>(answer: &Bytes) -> Result<C::Return, TransportError> {
     C::abi_decode_returns(answer).map_err(TransportErrorKind::custom)
 }
 
+/// `Escrow.Slot`.
 fn contracts(
-    intent: &IntentSettler::Intent,
-    slot: &Escrow::Slot,
+    slot: &Escrow::slotOfReturn,
     paid_at: u64,
+    told: Option<&Order>,
 ) -> Result<Contracts, TransportError> {
-    let state = OnChain {
-        settler: match intent.state {
-            0 => SettlerState::None,
-            1 => SettlerState::Created,
-            2 => SettlerState::Filled,
-            3 => SettlerState::Settled,
-            4 => SettlerState::Cancelled,
-            other => return Err(unknown("settler", other)),
-        },
-        escrow: match slot.state {
-            0 => EscrowState::None,
-            1 => EscrowState::Locked,
-            2 => EscrowState::Released,
-            3 => EscrowState::Refunded,
-            other => return Err(unknown("escrow", other)),
-        },
-        paid_out: paid_at != 0,
+    use {EscrowState as E, SettlerState as S};
+    let (settler, escrow, swapped) = match slot.slot {
+        0 => (S::None, E::None, false),
+        1 => (S::Created, E::Locked, false),
+        2 => (S::Filled, E::Locked, false),
+        3 => (S::Filled, E::Released, false),
+        4 => (S::Settled, E::Released, false),
+        5 => (S::Created, E::Refunded, false),
+        6 => (S::Filled, E::Refunded, false),
+        7 => (S::Cancelled, E::Refunded, false),
+        8 => (S::Settled, E::None, true),
+        other => {
+            let unknown = format!("the escrow answers with slot {other}");
+            return Err(TransportErrorKind::custom_str(&unknown));
+        }
     };
+    // Without a hashlock the funds are released by the delivery of tokens and by nothing else.
+    let delivered = escrow == E::Released && told.is_some_and(|order| order.hashlock.is_zero());
+    let state = OnChain { settler, escrow, paid_out: paid_at != 0 || swapped || delivered };
+    let proven = told.filter(|order| orders::commitment(order)[..31] == slot.commitment[..]);
     Ok(Contracts {
         state,
-        amount: Minor::new(slot.amount.saturating_to()),
-        token: format!("{:#x}", slot.token),
-        fill_deadline: intent.fillDeadline,
-        timelock: slot.timelock,
+        lock: proven.filter(|_| escrow != E::None).map(|order| Held {
+            amount: Minor::new(order.amount.saturating_to()),
+            token: format!("{:#x}", order.token),
+            fill_deadline: order.fillDeadline,
+            timelock: order.timelock,
+        }),
+        terms_differ: told.is_some() && proven.is_none(),
     })
-}
-
-fn unknown(contract: &str, state: u8) -> TransportError {
-    TransportErrorKind::custom_str(&format!("the {contract} answers with state {state}"))
 }

@@ -1,22 +1,24 @@
 //! Nonces in use: sent, found in blocks, sent again, paid more for.
 
+use super::action;
+use super::batch;
+use super::fees::Market;
+use super::plan::{self, Kind};
+use super::work::Item;
 use super::{RelayError, Relayer};
 use crate::rpc::{self, BlockHead};
 use crate::signing::{self, Fees, Unsigned};
 use alloy::consensus::TxEnvelope;
 use alloy::eips::BlockId;
 use alloy::eips::eip2718::Decodable2718;
-use alloy::primitives::{Bytes, TxKind};
+use alloy::primitives::{Address, Bytes, TxKind};
 use alloy::providers::Provider;
 use alloy::transports::RpcError;
-use dvp_core::store::chain::{self as store, AttemptRow, NewAttempt, SlotRow};
+use dvp_core::store::chain::{self as store, AttemptRow, NewAttempt, NewSlot, SlotRow};
 use dvp_core::store::lease::Lease;
+use metrics::counter;
+use std::sync::atomic::Ordering;
 use tracing::Instrument;
-
-/// The same bytes are sent again after so long without a block.
-const RESEND_AFTER_MS: i64 = 2_000;
-/// What we pay at most, in wei per gas.
-const MAX_FEE: u128 = 500_000_000_000;
 
 /// Nonces filled in one turn.
 const GAP_MAX: usize = 16;
@@ -55,24 +57,24 @@ fn refusal(message: &str) -> Refusal {
 
 impl Relayer {
     /// Sends what was not sent, finds what is in a block, and sends again what is not.
-    pub async fn send_open(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
+    pub(super) async fn send_open(
+        &self,
+        lease: &Lease,
+        head: &BlockHead,
+        market: Market,
+    ) -> Result<(), RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
-        let mined = rpc::mined_nonce(&self.provider, signer, BlockId::hash(head.hash)).await?;
+        let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
         let mut conn = self.pool.acquire().await?;
         let slots = store::list_unsettled_slots(&mut conn, chain_id, signer, mined).await?;
-        let cursor = store::find_cursor(&mut conn, chain_id).await?;
         drop(conn);
-        if slots.is_empty() {
-            return Ok(());
-        }
-        let final_number = cursor.map_or(0, |cursor| cursor.final_number);
         for slot in &slots {
             let span = tracing::info_span!("relay", intent_id = slot.intent_id, reference = slot.reference);
             async {
                 if slot.nonce < mined {
-                    self.find_mined(slot, final_number).await
+                    self.find_mined(slot).await
                 } else {
-                    self.send_again(lease, slot, head, slot.nonce == mined).await
+                    self.send_again(lease, slot, head, market, slot.nonce == mined).await
                 }
             }
             .instrument(span)
@@ -83,49 +85,43 @@ impl Relayer {
 
     /// A nonce below all that wait, which no transaction of ours has, holds them up for ever: it was somebody's whose
     /// transaction a reorg took away. A transaction to ourselves, of nothing, uses it.
-    pub(super) async fn fill_gap(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
+    pub(super) async fn fill_gap(
+        &self,
+        lease: &Lease,
+        head: &BlockHead,
+        market: Market,
+    ) -> Result<(), RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
         let mut conn = self.pool.acquire().await?;
         let Some(lowest) = store::lowest_waiting(&mut conn, chain_id, signer).await? else { return Ok(()) };
         drop(conn);
-        let mined = rpc::mined_nonce(&self.provider, signer, BlockId::hash(head.hash)).await?;
-        let fees = Fees::for_base_fee(head.base_fee);
+        let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
+        let fees = market.first(&self.config.fees);
         for nonce in (mined..lowest).take(GAP_MAX) {
-            let to = TxKind::Call(signer);
-            let unsigned = Unsigned { chain_id, nonce, to, input: Bytes::new(), gas_limit: FILLER_GAS, fees };
-            let signed = signing::sign_by(&self.signer, unsigned).await?;
-            let (max_fee, priority_fee) = (fees.max_fee, fees.priority_fee);
-            let attempt =
-                NewAttempt { nonce, attempt: 0, hash: signed.hash, raw: signed.raw, max_fee, priority_fee };
             let mut tx = self.pool.begin().await?;
             lease.guard(&mut tx).await?;
-            if !store::insert_filler_slot(&mut tx, chain_id, signer, nonce).await? {
+            let slot = NewSlot { nonce, kind: None, gas: FILLER_GAS, commands: &[] };
+            if !store::insert_slot(&mut tx, chain_id, signer, slot).await? {
                 continue;
             }
+            let signed = signing::sign_by(&self.signer, filler(chain_id, signer, nonce, fees)).await?;
+            let attempt = kept(nonce, 0, signed, fees, head);
             store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
             tx.commit().await?;
-            tracing::warn!(nonce, tx = %signed.hash, "a nonce that nobody uses any more is filled");
+            tracing::warn!(nonce, tx = %attempt.hash, "a nonce that nobody uses any more is filled");
         }
         Ok(())
     }
 
     /// The chain has used the slot's nonce: by which of our attempts?
-    async fn find_mined(&self, slot: &SlotRow, final_number: u64) -> Result<(), RelayError> {
+    async fn find_mined(&self, slot: &SlotRow) -> Result<(), RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
-        for attempt in &slot.attempts {
-            let Some(receipt) = self.provider.get_transaction_receipt(attempt.hash).await? else { continue };
-            let (Some(number), Some(hash)) = (receipt.block_number, receipt.block_hash) else { continue };
-            if slot.block_hash != Some(hash) {
-                let (nonce, succeeded) = (slot.nonce, receipt.status());
-                tracing::info!(nonce, succeeded, block = number, tx = %attempt.hash, "mined");
-            }
-            let mut conn = self.pool.acquire().await?;
-            let (place, done) = ((number, hash), number <= final_number);
-            store::mark_mined(&mut conn, chain_id, signer, slot.nonce, place, receipt.status(), done).await?;
+        if self.find_receipt(signer, slot).await? {
             return Ok(());
         }
         // No receipt is no proof: the node may be late. Only a nonce used below the final block is.
-        let at_final = rpc::mined_nonce(&self.provider, signer, BlockId::number(final_number)).await;
+        let final_number = self.final_number().await?;
+        let at_final = rpc::mined_nonce(self.provider(), signer, BlockId::number(final_number)).await;
         match at_final {
             Ok(count) if slot.nonce < count && slot.state != "mined" => {
                 tracing::error!(nonce = slot.nonce, "a transaction that is not ours has used our nonce");
@@ -138,12 +134,42 @@ impl Relayer {
         Ok(())
     }
 
+    async fn final_number(&self) -> Result<u64, RelayError> {
+        let mut conn = self.pool.acquire().await?;
+        let cursor = store::find_cursor(&mut conn, self.config.chain_id).await?;
+        Ok(cursor.map_or(0, |cursor| cursor.final_number))
+    }
+
+    /// Whether one of the slot's attempts is in a block, which is noted then.
+    pub(super) async fn find_receipt(&self, signer: Address, slot: &SlotRow) -> Result<bool, RelayError> {
+        for attempt in slot.attempts.iter().rev() {
+            let Some(receipt) = self.provider().get_transaction_receipt(attempt.hash).await? else {
+                continue;
+            };
+            let (Some(number), Some(hash)) = (receipt.block_number, receipt.block_hash) else { continue };
+            let succeeded = receipt.status();
+            if slot.block_hash != Some(hash) {
+                let (nonce, commands, gas) = (slot.nonce, slot.commands, receipt.gas_used);
+                let tx = attempt.hash;
+                tracing::info!(nonce, commands, gas, succeeded, block = number, %tx, "mined");
+            }
+            let done = number <= self.final_number().await?;
+            let mut conn = self.pool.acquire().await?;
+            let place = (number, hash);
+            store::mark_mined(&mut conn, self.config.chain_id, signer, slot.nonce, place, succeeded, done)
+                .await?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
     /// The slot's nonce is not used on the chain. `first`: all lower ones are, so that only its fees can hold it up.
     async fn send_again(
         &self,
         lease: &Lease,
         slot: &SlotRow,
         head: &BlockHead,
+        market: Market,
         first: bool,
     ) -> Result<(), RelayError> {
         let Some(newest) = slot.attempts.last() else { return Ok(()) };
@@ -151,25 +177,46 @@ impl Relayer {
             tracing::warn!(nonce = slot.nonce, tx = %newest.hash, "its block is gone: sending it again");
             let mut conn = self.pool.acquire().await?;
             store::mark_unmined(&mut conn, self.config.chain_id, self.signer.address(), slot.nonce).await?;
-            return self.send(lease, newest, head).await;
         }
-        let bump_after = i64::try_from(self.config.bump_after.as_millis()).unwrap_or(i64::MAX);
-        let waited = newest.last_broadcast_age_ms;
-        if first && waited.is_some() && newest.age_ms >= bump_after {
-            return self.pay_more(lease, newest, head).await;
+        let given_up = matches!(slot.state.as_str(), "foreign" | "abandoned");
+        if slot.stale || given_up {
+            return self.make_anew(lease, slot, newest, head, market).await;
         }
-        if waited.is_none_or(|age| age >= RESEND_AFTER_MS) {
-            self.send(lease, newest, head).await
+        if slot.state == "mined" {
+            return self.send(lease, newest, head, market).await;
+        }
+        let waited = head.number.saturating_sub(newest.head_number);
+        let offer = Fees { max_fee: newest.max_fee, priority_fee: newest.priority_fee };
+        let sent = newest.last_broadcast_age_ms;
+        if first && sent.is_some() && market.is_due(offer, waited, &self.config.fees) {
+            self.pay_more(lease, newest, head, market).await?;
+        }
+        if sent.is_none_or(|age| self.is_due_again(age)) {
+            self.send(lease, newest, head, market).await
         } else {
             Ok(())
         }
     }
 
+    /// Whether what was last sent so many milliseconds ago is sent again.
+    pub(super) fn is_due_again(&self, age_ms: i64) -> bool {
+        u128::try_from(age_ms).is_ok_and(|age| age >= self.config.resend_after.as_millis())
+    }
+
     /// Sends committed bytes.
-    async fn send(&self, lease: &Lease, attempt: &AttemptRow, head: &BlockHead) -> Result<(), RelayError> {
+    pub(super) async fn send(
+        &self,
+        lease: &Lease,
+        attempt: &AttemptRow,
+        head: &BlockHead,
+        market: Market,
+    ) -> Result<(), RelayError> {
         let chain_id = self.config.chain_id;
         let (nonce, tx) = (attempt.nonce, attempt.hash);
-        let refused = match self.provider.send_raw_transaction(&attempt.raw).await {
+        if attempt.last_broadcast_age_ms.is_some() {
+            self.send_elsewhere(attempt).await;
+        }
+        let refused = match self.provider().send_raw_transaction(&attempt.raw).await {
             Ok(_pending) => None,
             Err(RpcError::ErrorResp(payload)) => Some(payload.message.to_string()),
             Err(error) => {
@@ -182,14 +229,29 @@ impl Relayer {
         match refusal(&message) {
             Refusal::Known => return self.mark_sent(attempt).await,
             Refusal::NonceUsed => tracing::debug!(nonce, %tx, message, "the nonce is used"),
-            Refusal::Underpriced => return self.pay_more(lease, attempt, head).await,
+            // Once a block: the same node may refuse what it has a dearer one of.
+            Refusal::Underpriced if head.number > attempt.head_number || attempt.attempt == 0 => {
+                self.pay_more(lease, attempt, head, market).await?;
+            }
+            Refusal::Underpriced => tracing::debug!(nonce, %tx, message, "the node wants more for it"),
             Refusal::Penniless => {
+                self.penniless.store(true, Ordering::Relaxed);
                 tracing::error!(nonce, %tx, message, "the relayer's account needs funds for gas")
             }
             Refusal::Other => tracing::warn!(nonce, %tx, message, "the node refused a transaction"),
         }
         let mut conn = self.pool.acquire().await?;
         Ok(store::note_send_error(&mut conn, chain_id, tx, &message).await?)
+    }
+
+    /// What one endpoint keeps to itself another one may pass on.
+    async fn send_elsewhere(&self, attempt: &AttemptRow) {
+        let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
+        for (_, endpoint) in others {
+            if let Err(error) = endpoint.provider.send_raw_transaction(&attempt.raw).await {
+                tracing::debug!(nonce = attempt.nonce, %error, "another endpoint did not take a transaction");
+            }
+        }
     }
 
     async fn mark_sent(&self, attempt: &AttemptRow) -> Result<(), RelayError> {
@@ -200,32 +262,106 @@ impl Relayer {
         Ok(())
     }
 
-    /// The same call on the same nonce for higher fees; kept now, sent in the next turn.
-    async fn pay_more(&self, lease: &Lease, old: &AttemptRow, head: &BlockHead) -> Result<(), RelayError> {
+    /// The same call on the same nonce for higher fees; kept now, sent in the next turn. At the cap the old one stands.
+    async fn pay_more(
+        &self,
+        lease: &Lease,
+        old: &AttemptRow,
+        head: &BlockHead,
+        market: Market,
+    ) -> Result<(), RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
-        let paid = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
-        let fees = paid.bumped(Fees::for_base_fee(head.base_fee));
-        if fees.max_fee > MAX_FEE {
-            let (nonce, wanted) = (old.nonce, fees.max_fee);
-            tracing::error!(nonce, wanted, limit = MAX_FEE, "gas is dearer than we pay");
-            let mut conn = self.pool.acquire().await?;
-            return Ok(store::note_send_error(&mut conn, chain_id, old.hash, "fee limit reached").await?);
-        }
-        let signed = signing::sign_by(&self.signer, repriced(old, chain_id, fees)?).await?;
-        let attempt = NewAttempt {
-            nonce: old.nonce,
-            attempt: old.attempt + 1,
-            hash: signed.hash,
-            raw: signed.raw,
-            max_fee: fees.max_fee,
-            priority_fee: fees.priority_fee,
+        let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
+        let Some(fees) = market.raised(offer, &self.config.fees) else {
+            self.tell_capped(old, market);
+            return Ok(());
         };
+        let signed = signing::sign_by(&self.signer, repriced(old, chain_id, fees)?).await?;
+        let attempt = kept(old.nonce, old.attempt + 1, signed, fees, head);
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
-        tracing::warn!(nonce = old.nonce, max_fee = fees.max_fee, tx = %signed.hash, "fees raised");
+        tracing::warn!(nonce = old.nonce, max_fee = fees.max_fee, tx = %attempt.hash, "fees raised");
         Ok(())
+    }
+
+    fn tell_capped(&self, old: &AttemptRow, market: Market) {
+        let (nonce, limit) = (old.nonce, self.config.fees.cap_wei);
+        let Market { base_fee, tip } = market;
+        tracing::error!(nonce, base_fee, tip, limit, "gas is dearer than we pay: the transaction waits");
+        counter!("dvp_relayer_fee_capped_total", "chain" => self.config.name.clone()).increment(1);
+    }
+
+    /// The slot's transaction with only what it still is to carry, or with nothing: what was given up, or is in another
+    /// transaction by now, must not be carried out by this one. Within the cap it offers more than the old one, which may
+    /// be out there.
+    async fn make_anew(
+        &self,
+        lease: &Lease,
+        slot: &SlotRow,
+        old: &AttemptRow,
+        head: &BlockHead,
+        market: Market,
+    ) -> Result<(), RelayError> {
+        let (chain_id, signer, nonce) = (self.config.chain_id, self.signer.address(), slot.nonce);
+        let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
+        // At the cap the same must do: the node takes it unless it still has the old one.
+        let fees = market.raised(offer, &self.config.fees).unwrap_or(offer);
+        let mut tx = self.pool.begin().await?;
+        lease.guard(&mut tx).await?;
+        let rows = store::list_live_commands(&mut tx, chain_id, signer, nonce).await?;
+        let count = rows.len();
+        let unsigned = match self.call_for(slot, rows) {
+            Some((to, input)) => {
+                let (to, gas_limit) = (TxKind::Call(to), slot.gas.min(plan::ceiling(head.gas_limit)));
+                Unsigned { chain_id, nonce, to, input, gas_limit, fees }
+            }
+            None => filler(chain_id, signer, nonce, fees),
+        };
+        let gas = unsigned.gas_limit;
+        let signed = signing::sign_by(&self.signer, unsigned).await?;
+        let attempt = kept(nonce, old.attempt + 1, signed, fees, head);
+        store::remake_slot(&mut tx, chain_id, signer, nonce, gas).await?;
+        store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
+        tx.commit().await?;
+        tracing::warn!(nonce, commands = count, tx = %attempt.hash, "made anew without what it is not to carry");
+        self.send(lease, &AttemptRow::from(attempt), head, market).await
+    }
+
+    /// One call for the commands of a slot; `None` when there are none.
+    fn call_for(&self, slot: &SlotRow, rows: Vec<store::CommandRow>) -> Option<(Address, Bytes)> {
+        let kind = slot.kind.as_deref().and_then(Kind::parse)?;
+        let items: Vec<Item> = rows.into_iter().filter_map(|row| Item::read(row).ok()).collect();
+        match items.as_slice() {
+            [] => None,
+            [one] => {
+                let (command, lock) = one.terms();
+                let action = action::action(&self.config.deployment, command, lock).ok()?;
+                Some((action.to, action.input))
+            }
+            several => {
+                let terms: Vec<_> = several.iter().map(Item::terms).collect();
+                batch::call(&self.config.deployment, kind, &terms).ok()
+            }
+        }
+    }
+}
+
+/// A transaction to ourselves, of nothing.
+const fn filler(chain_id: u64, signer: Address, nonce: u64, fees: Fees) -> Unsigned {
+    Unsigned { chain_id, nonce, to: TxKind::Call(signer), input: Bytes::new(), gas_limit: FILLER_GAS, fees }
+}
+
+fn kept(nonce: u64, attempt: u64, signed: signing::Signed, fees: Fees, head: &BlockHead) -> NewAttempt {
+    NewAttempt {
+        nonce,
+        attempt,
+        hash: signed.hash,
+        raw: signed.raw,
+        max_fee: fees.max_fee,
+        priority_fee: fees.priority_fee,
+        head_number: head.number,
     }
 }
 

@@ -24,6 +24,9 @@ pub(super) const DEPLOYED_BLOCK: u64 = 3;
 /// So deep a block is final in any case: no fork is as deep as what counts as final without the tag.
 const FINAL_WITHIN: u64 = 60;
 const RELAYER: Address = Address::repeat_byte(0x77);
+/// What every settlement locks.
+pub(super) const LOCKED_TOKEN: Address = Address::repeat_byte(8);
+pub(super) const LOCKED_AMOUNT: u64 = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -259,6 +262,7 @@ impl SimChain {
             parent: parent_hash,
             timestamp: header.timestamp,
             base_fee: 0,
+            gas_limit: header.gas_limit,
             proven: Some(Commitments { bloom, receipts_root: header.receipts_root }),
         };
         place(head, txs, world)
@@ -305,7 +309,7 @@ impl SimChain {
 
     fn create(&self, world: &mut World, index: usize, id: B256) -> Vec<PrimitiveLog> {
         world.stages[index] = Stage::Created;
-        let (party, token, amount) = (Address::repeat_byte(1), Address::repeat_byte(8), U256::from(5));
+        let (party, token, amount) = (Address::repeat_byte(1), LOCKED_TOKEN, U256::from(LOCKED_AMOUNT));
         let created = IntentSettler::Created {
             intentId: id,
             maker: party,
@@ -341,7 +345,7 @@ impl SimChain {
 
     fn settle(&self, world: &mut World, index: usize, id: B256) -> Vec<PrimitiveLog> {
         world.stages[index] = Stage::Over;
-        let (solver, amount) = (Address::repeat_byte(1), U256::from(5));
+        let (solver, amount) = (Address::repeat_byte(1), U256::from(LOCKED_AMOUNT));
         let settled = IntentSettler::Settled { intentId: id, solver, amountIn: amount, seq: bump(world, 0) };
         let released = Escrow::Released { id, preimage: id, seq: bump(world, 1) };
         vec![
@@ -352,7 +356,7 @@ impl SimChain {
 
     fn cancel(&self, world: &mut World, index: usize, id: B256) -> Vec<PrimitiveLog> {
         world.stages[index] = Stage::Over;
-        let (maker, amount) = (Address::repeat_byte(1), U256::from(5));
+        let (maker, amount) = (Address::repeat_byte(1), U256::from(LOCKED_AMOUNT));
         let cancelled =
             IntentSettler::Cancelled { intentId: id, maker, amountIn: amount, seq: bump(world, 0) };
         let refunded = Escrow::Refunded { id, seq: bump(world, 1) };

@@ -276,7 +276,7 @@ impl ChainReader for SimNode {
             BlockId::Number(BlockNumberOrTag::Finalized) if answering.weaknesses.no_finalized => {
                 return Err(refused(-32601, "the tag finalized is not known"));
             }
-            BlockId::Number(BlockNumberOrTag::Finalized) => answering.view.finalized,
+            BlockId::Number(BlockNumberOrTag::Finalized | BlockNumberOrTag::Safe) => answering.view.finalized,
             BlockId::Number(_) => return Err(refused(-32602, "tag not known")),
         };
         Ok(answering.view.at(number).map(|block| answering.head(block)))

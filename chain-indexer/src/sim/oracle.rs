@@ -3,11 +3,12 @@
 use super::chain::SimChain;
 use super::node::Sim;
 use crate::contracts::{anchor::ReceiptAnchor, escrow::Escrow, payouts::Payouts, settler::IntentSettler};
+use crate::gate::Wait;
 use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Log;
 use alloy::sol_types::SolEventInterface;
-use dvp_core::store::PgPool;
 use dvp_core::store::chain::{self as store, Cursor};
+use dvp_core::store::{PgPool, commands};
 use sqlx::{PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,8 +27,17 @@ struct Kept {
 /// A promise that was broken, for people.
 type Broken = String;
 
-/// Facts that were consumed, by id: where their event was.
-pub(super) type Consumed = BTreeMap<i64, (Option<B256>, Option<u64>)>;
+/// A block and a place in it.
+type Place = (B256, u64);
+
+/// What the workflow was handed.
+#[derive(Debug, Default)]
+pub(super) struct Consumed {
+    /// Facts by id: where their event was.
+    places: BTreeMap<i64, Place>,
+    /// The lock that the workflow believes in, by entity.
+    locks: HashMap<B256, Place>,
+}
 
 pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor>, Broken> {
     let mut conn = pool.acquire().await.map_err(|error| error.to_string())?;
@@ -194,32 +204,89 @@ const REPLACED: &str = "exists (
     where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
       and other.id > chain_fact.id and other.consumed_at is not null) as replaced";
 
-/// What the workflow does: takes facts that are open.
-pub(super) async fn consume(pool: &PgPool, chain_id: u64, consumed: &mut Consumed) -> Result<(), Broken> {
+/// What the workflow does: takes facts that are open, in turn. A lock is told to be lost before it, or another one, is
+/// told again; a fill is final, where it waits for that.
+pub(super) async fn consume(
+    pool: &PgPool,
+    sim: &Mutex<Sim>,
+    (chain_id, wait): (u64, Wait),
+    consumed: &mut Consumed,
+) -> Result<(), Broken> {
+    let mut conn = pool.acquire().await.map_err(|error| error.to_string())?;
+    let open = commands::list_open_facts(&mut conn, 0, 10_000).await.map_err(|error| error.to_string())?;
+    let ids: Vec<i64> = open.iter().map(|fact| fact.id).collect();
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-        "update chain_fact set consumed_at = now()
-         where chain_id = $1 and consumed_at is null and retracted_at is null
-         returning id, block_hash, log_index, {REPLACED}"
+        "select id, entity, kind, block_hash, block_number, log_index, {REPLACED}
+         from chain_fact where chain_id = $1 and id = any($2) order by turn"
     )))
     .bind(chain_id.cast_signed())
-    .fetch_all(pool)
+    .bind(&ids)
+    .fetch_all(&mut *conn)
     .await
     .map_err(|error| error.to_string())?;
+    commands::consume_facts(&mut conn, &ids).await.map_err(|error| error.to_string())?;
     for row in &rows {
-        let hash: Option<Vec<u8>> = row.get("block_hash");
-        let place = (hash.map(|hash| B256::from_slice(&hash)), row.get::<Option<i64>, _>("log_index"));
-        let place = (place.0, place.1.map(i64::cast_unsigned));
-        let (id, replaced): (i64, bool) = (row.get("id"), row.get("replaced"));
-        if consumed.iter().any(|(before, there)| *there == place && !(*before == id && replaced)) {
-            return Err(format!("a fact was given twice: {place:?}"));
+        let (id, kind): (i64, &str) = (row.get("id"), row.get("kind"));
+        let entity = B256::from_slice(row.get("entity"));
+        if kind == "lock_lost" {
+            if consumed.locks.remove(&entity).is_none() {
+                return Err(format!("the loss of a lock of {entity} is told that was not told"));
+            }
+            continue;
         }
-        consumed.insert(id, place);
+        let place = (B256::from_slice(row.get("block_hash")), row.get::<i64, _>("log_index").cast_unsigned());
+        if kind == "created" {
+            if let Some(before) = consumed.locks.insert(entity, place) {
+                return Err(format!(
+                    "a lock of {entity} is told at {place:?}, and none was lost at {before:?}"
+                ));
+            }
+        } else {
+            let replaced: bool = row.get("replaced");
+            if consumed.places.iter().any(|(before, there)| *there == place && !(*before == id && replaced)) {
+                return Err(format!("a fact was given twice: {place:?}"));
+            }
+        }
+        if kind == "filled" && wait == Wait::Finalized {
+            fill_is_final(&locked(sim).chain, place.0, row.get::<i64, _>("block_number").cast_unsigned())?;
+        }
+        consumed.places.insert(id, place);
     }
     Ok(())
 }
 
+fn fill_is_final(chain: &SimChain, block: B256, number: u64) -> Result<(), Broken> {
+    let now = chain.now();
+    let stands = now.at(number).is_some_and(|ours| ours.head.hash == block);
+    if chain.violated || stands && number <= now.finalized {
+        return Ok(());
+    }
+    Err(format!("a fill in block {number} was handed over, and the chain is final up to {}", now.finalized))
+}
+
+/// At the end: nothing waits at the gate that may pass.
+pub(super) async fn gates_are_lifted(pool: &PgPool, cursor: &Cursor, wait: Wait) -> Result<(), Broken> {
+    let waiting: Vec<i64> = sqlx::query_scalar(
+        "select block_number from chain_fact
+         where chain_id = $1 and gate is not null and consumed_at is null and retracted_at is null",
+    )
+    .bind(cursor.chain_id.cast_signed())
+    .fetch_all(pool)
+    .await
+    .map_err(|error| error.to_string())?;
+    let may_pass = |number: u64| match wait {
+        Wait::Depth(depth) => number + depth - 1 <= cursor.head_number,
+        // The simulated chain is safe where it is final.
+        Wait::Safe | Wait::Finalized => number <= cursor.final_number,
+    };
+    match waiting.into_iter().map(i64::cast_unsigned).find(|number| may_pass(*number)) {
+        Some(number) => Err(format!("a fill in block {number} still waits at the gate, at {cursor:?}")),
+        None => Ok(()),
+    }
+}
+
 /// At the end: every fact that stands is of a canonical event, every event that somebody waits for has its fact, and
-/// every consumed fact whose event is gone says so.
+/// every consumed fact whose event is gone says so; the workflow believes in the locks that stand.
 pub(super) async fn facts_are_final_or_retracted(
     pool: &PgPool,
     sim: &Mutex<Sim>,
@@ -229,9 +296,9 @@ pub(super) async fn facts_are_final_or_retracted(
 ) -> Result<(), Broken> {
     let due = due(&locked(sim).chain, cursor, ours)?;
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-        "select id, block_hash, log_index, retracted_at is not null as retracted, consumed_at is not null as consumed,
-                {REPLACED}
-         from chain_fact where chain_id = $1"
+        "select id, entity, kind, block_hash, log_index, retracted_at is not null as retracted,
+                consumed_at is not null as consumed, {REPLACED}
+         from chain_fact where chain_id = $1 and kind <> 'lock_lost'"
     )))
     .bind(cursor.chain_id.cast_signed())
     .fetch_all(pool)
@@ -239,6 +306,7 @@ pub(super) async fn facts_are_final_or_retracted(
     .map_err(|error| error.to_string())?;
     let mut standing = BTreeSet::new();
     let mut ids = BTreeSet::new();
+    let mut locks = HashMap::new();
     for row in &rows {
         let place = (B256::from_slice(row.get("block_hash")), row.get::<i64, _>("log_index").cast_unsigned());
         let retracted: bool = row.get("retracted");
@@ -248,9 +316,12 @@ pub(super) async fn facts_are_final_or_retracted(
         if !retracted && !standing.insert(place) {
             return Err(format!("two facts at {place:?}"));
         }
+        if !retracted && row.get::<&str, _>("kind") == "created" {
+            locks.insert(B256::from_slice(row.get("entity")), place);
+        }
         ids.insert(row.get::<i64, _>("id"));
         let (open, replaced): (bool, bool) = (!row.get::<bool, _>("consumed"), row.get("replaced"));
-        if open && !replaced && consumed.contains_key(&row.get::<i64, _>("id")) {
+        if open && !replaced && consumed.places.contains_key(&row.get::<i64, _>("id")) {
             return Err(format!("a consumed fact at {place:?} is open again"));
         }
     }
@@ -258,7 +329,13 @@ pub(super) async fn facts_are_final_or_retracted(
         let missing: Vec<_> = due.difference(&standing).take(3).collect();
         return Err(format!("facts not given: {missing:?}"));
     }
-    match consumed.keys().find(|id| !ids.contains(id)) {
+    if locks != consumed.locks {
+        return Err(format!(
+            "the workflow believes in the locks {:?}, and there are {locks:?}",
+            consumed.locks
+        ));
+    }
+    match consumed.places.keys().find(|id| !ids.contains(id)) {
         Some(id) => Err(format!("fact {id} was consumed and is gone without a word")),
         None => Ok(()),
     }

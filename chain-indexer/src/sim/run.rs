@@ -1,10 +1,11 @@
 //! One seed: a chain, its endpoints, an indexer that is disturbed in every way, and the questions at the end.
 
-use super::chain::{ENTITIES, SimChain};
+use super::chain::{ENTITIES, LOCKED_AMOUNT, LOCKED_TOKEN, SimChain};
 use super::node::{Sim, SimNode, Weaknesses};
 use super::oracle::{self, Consumed};
 use super::rng::Rng;
 use crate::config::ChainConfig;
+use crate::gate::{PayoutGate, Wait};
 use crate::indexer::{IndexError, Indexer, Step};
 use alloy::primitives::B256;
 use dvp_core::embedded::{EmbeddedError, TestDatabase};
@@ -42,13 +43,15 @@ const LEASE: Duration = Duration::from_secs(3_600);
 const ANCHORS: u64 = 24;
 /// Steps after the last change, within which the indexer must be at the head.
 const STEPS_TO_THE_HEAD: u32 = 3_000;
+/// Steps at the head, after which every fill that may pass the gate has.
+const STEPS_TO_THE_GATE: u32 = 20;
 
 /// A database for simulated chains, one after the other. Several of these may run at once.
 pub struct SimDatabase {
     /// The indexer's: one connection, so that the statement that shall fail can be chosen.
-    pool: PgPool,
+    pub(super) pool: PgPool,
     /// Ours.
-    admin: PgPool,
+    pub(super) admin: PgPool,
     name: String,
     _database: TestDatabase,
 }
@@ -100,7 +103,7 @@ impl SimDatabase {
         Ok(Self { pool, admin, name, _database: database })
     }
 
-    async fn fail_at(&self, statement: u64) -> Result<(), sqlx::Error> {
+    pub(super) async fn fail_at(&self, statement: u64) -> Result<(), sqlx::Error> {
         sqlx::query("select set_config('dvp_sim.fail_at', $1, false)")
             .bind(statement.to_string())
             .execute(&self.pool)
@@ -113,8 +116,9 @@ impl SimDatabase {
         let _cut = sqlx::query(cut).bind(&self.name).execute(&self.admin).await;
     }
 
-    async fn empty(&self) -> Result<(), sqlx::Error> {
-        let empty = "truncate chain_cursor, chain_block, chain_log, chain_fact, chain_command, lease cascade";
+    pub(super) async fn empty(&self) -> Result<(), sqlx::Error> {
+        let empty = "truncate chain_cursor, chain_block, chain_log, chain_fact, chain_command, signer_lane, nonce_slot,
+                     slot_command, tx_attempt, lease cascade";
         sqlx::query(empty).execute(&self.admin).await?;
         Ok(())
     }
@@ -142,6 +146,8 @@ struct Run<'a> {
     indexer: Indexer<SimNode>,
     lease: Lease,
     consumed: Consumed,
+    /// What fills wait for.
+    wait: Wait,
     /// What there are commands for.
     ours: HashSet<B256>,
     /// What there are none for, yet.
@@ -163,12 +169,15 @@ impl<'a> Run<'a> {
         let chain = SimChain::new(seed, chain_id, blocks);
         let endpoints = usize::try_from(rng.between(1, 3)).unwrap_or(1);
         let weaknesses = (0..endpoints).map(|_| Weaknesses::draw(&mut rng)).collect();
+        let wait =
+            *Rng::new(seed ^ 0x6a7e).pick(&[Wait::Depth(1), Wait::Depth(4), Wait::Safe, Wait::Finalized]);
         let config = ChainConfig {
             name: format!("sim {seed}"),
             confirmations: rng.between(1, 4),
             finality_margin: *rng.pick(&[0, 0, 3]),
             range_margin: 32,
             finality_depth: rng.chance(50).then_some(64),
+            payout_gate: PayoutGate::always(wait),
             poll_interval: Duration::ZERO,
             ..ChainConfig::development("http://simulated", chain.deployment.clone())
         };
@@ -186,7 +195,7 @@ impl<'a> Run<'a> {
         let lease = lease(database, chain_id).await?;
         let indexer = indexer(database, &config, &sim, endpoints)?;
         let violates = rng.chance(40);
-        let (consumed, outcome) = (Consumed::new(), Outcome::default());
+        let (consumed, outcome) = (Consumed::default(), Outcome::default());
         Ok(Self {
             database,
             rng,
@@ -196,6 +205,7 @@ impl<'a> Run<'a> {
             indexer,
             lease,
             consumed,
+            wait,
             ours,
             strangers,
             violates,
@@ -265,7 +275,7 @@ impl<'a> Run<'a> {
         self.outcome.disturbed += u32::from(what > 54);
         self.take(result)?;
         if self.rng.chance(300) {
-            oracle::consume(&self.database.admin, self.config.chain_id, &mut self.consumed).await?;
+            self.consume().await?;
         }
         if self.rng.chance(300) {
             self.questions(false).await?;
@@ -351,10 +361,24 @@ impl<'a> Run<'a> {
             let idle = matches!(result, Ok(Step::Idle));
             self.take(Some(result))?;
             if idle && self.cursor().await?.is_some_and(|cursor| cursor.head_hash == tip) {
-                return Ok(());
+                return self.reach_the_gate().await;
             }
         }
         Err(format!("not at the head after {STEPS_TO_THE_HEAD} steps; the last error: {last}"))
+    }
+
+    /// Endpoints that did not agree are asked again after some steps.
+    async fn reach_the_gate(&mut self) -> Result<(), String> {
+        for _ in 0..STEPS_TO_THE_GATE {
+            let result = self.indexer.step(&self.lease).await;
+            self.take(Some(result))?;
+        }
+        Ok(())
+    }
+
+    async fn consume(&mut self) -> Result<(), String> {
+        let about = (self.config.chain_id, self.wait);
+        oracle::consume(&self.database.admin, &self.sim, about, &mut self.consumed).await
     }
 
     async fn questions(&self, whole: bool) -> Result<(), String> {
@@ -365,9 +389,9 @@ impl<'a> Run<'a> {
     }
 
     async fn final_questions(&mut self) -> Result<(), String> {
-        let pool = &self.database.admin;
         let Some(cursor) = self.cursor().await? else { return Err("nothing was read".to_owned()) };
-        oracle::consume(pool, self.config.chain_id, &mut self.consumed).await?;
+        self.consume().await?;
+        let pool = &self.database.admin;
         if self.outcome.halted {
             self.questions(false).await?;
             let gone = oracle::final_is_gone(&self.sim().chain, &cursor);
@@ -376,6 +400,7 @@ impl<'a> Run<'a> {
         self.questions(true).await?;
         let (consumed, ours) = (&self.consumed, &self.ours);
         oracle::facts_are_final_or_retracted(pool, &self.sim, &cursor, consumed, ours).await?;
+        oracle::gates_are_lifted(pool, &cursor, self.wait).await?;
         oracle::commands_follow_events(pool, &cursor).await?;
         let sim = self.sim();
         let (calls, blocks, reorgs) = (sim.calls, sim.chain.now().tip().head.number, sim.chain.reorgs);
@@ -454,12 +479,14 @@ impl Entity {
     async fn insert_commands(&self, pool: &PgPool, chain_id: u64) -> Result<(), sqlx::Error> {
         sqlx::query(
             "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
-             select $1, $2, $2, $3, kind, '{}' from unnest($4::text[]) as kind",
+             select $1, $2, $2, $3, kind, case kind when 'create' then $5 else '{}' end
+             from unnest($4::text[]) as kind",
         )
         .bind(chain_id.cast_signed())
         .bind(&self.name)
         .bind(self.id.as_slice())
         .bind(self.kinds)
+        .bind(serde_json::json!({"token": LOCKED_TOKEN, "amount": LOCKED_AMOUNT.to_string()}))
         .execute(pool)
         .await?;
         Ok(())

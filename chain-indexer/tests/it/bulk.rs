@@ -177,6 +177,6 @@ async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
     assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0, "once");
     let again = store::emit_facts(&mut tx, 1, 0, 3).await.unwrap();
     assert_eq!((again.facts.len(), again.strangers), (0, 0), "nor any other way");
-    assert_eq!(store::complete_commands(&mut tx, 1).await.unwrap(), 1);
+    assert_eq!(store::complete_commands(&mut tx, 1, 0, 3).await.unwrap(), 1);
     tx.commit().await.unwrap();
 }

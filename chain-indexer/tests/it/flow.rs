@@ -3,13 +3,14 @@
 use crate::support::{Chain, FUNDS, Order, Running, Scene, key, raw};
 use alloy::primitives::{B256, TxKind, U256};
 use alloy::providers::Provider;
+use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::SolCall;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
 use dvp_chain_indexer::relayer::Relayer;
-use dvp_chain_indexer::{ChainPermitNonces, rpc};
-use dvp_core::chain::{ChainCommand, ChainFact, PermitNonces, TransferCommand};
+use dvp_chain_indexer::{ChainWallets, rpc};
+use dvp_core::chain::{ChainCommand, ChainFact, TransferCommand, WalletFacts, WalletKey, WalletReader};
 use serde_json::json;
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ async fn an_order_is_created_filled_settled_and_anchored() {
     chain.fact(hash, "anchored").await;
     chain.fact(order.id, "settled").await;
     let facts = chain.facts(order.id).await;
-    let created = ChainFact::Created { timelock: order.timelock, amount: "100".into() };
+    let created = chain.scene.created(&order);
     let filled = ChainFact::Filled { payout_ref: B256::repeat_byte(0x99).to_string() };
     assert_eq!(facts, [created, filled, ChainFact::Settled], "in this order, each once");
     assert_eq!(chain.scene.balance(chain.scene.solver.address()).await, 100);
@@ -59,6 +60,7 @@ async fn a_payout_in_tokens_is_made_once_and_told() {
             receiver: receiver.to_string(),
             token: chain.scene.token.to_string(),
             amount: amount.to_string(),
+            not_after: u64::MAX,
         }))
     };
     let mint = TestToken::mintCall { to: chain.scene.solver.address(), amount: U256::from(100) };
@@ -68,13 +70,12 @@ async fn a_payout_in_tokens_is_made_once_and_told() {
     chain.command("again", transfer(40)).await;
     chain.state("again", "transfer", "done").await;
     assert_eq!(chain.scene.balance(receiver).await, 40);
-    let told = ChainFact::Transferred { receiver: receiver.to_string(), amount: "40".into() };
-    assert_eq!(chain.facts(id).await, [told]);
+    assert_eq!(chain.facts(id).await, [transfer(40).goal().unwrap()]);
     running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_payout_that_the_solver_cannot_cover_fails_for_good() {
+async fn a_payout_that_the_solver_cannot_cover_waits_until_it_can() {
     let chain = Chain::new(Scene::new().await).await;
     let running = Running::start(&chain);
     let id = B256::repeat_byte(0x78);
@@ -84,12 +85,13 @@ async fn a_payout_that_the_solver_cannot_cover_fails_for_good() {
         receiver: key(0xbb).address().to_string(),
         token: chain.scene.token.to_string(),
         amount: "1".into(),
+        not_after: u64::MAX,
     };
     chain.command("one", ChainCommand::Transfer(Box::new(transfer))).await;
-    chain.state("one", "transfer", "failed").await;
-    let facts = chain.facts(id).await;
-    assert!(matches!(&facts[..], [ChainFact::CommandFailed { command, code, .. }]
-        if command == "transfer" && code == "insufficient_funds"));
+    chain.troubled("one", "transfer").await;
+    assert_eq!(chain.facts(id).await, [], "nothing is final");
+    chain.scene.fund_solver(1).await;
+    chain.state("one", "transfer", "done").await;
     running.stop().await;
 }
 
@@ -141,7 +143,8 @@ async fn many_orders_share_the_window_and_each_is_locked_once() {
         chain.fact(B256::repeat_byte(id), "created").await;
     }
     assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 4_000);
-    assert_eq!(chain.attempts().await.len(), 80);
+    let attempts = chain.attempts().await.len();
+    assert!(attempts < 40, "{attempts} transactions for 80 commands");
     running.stop().await;
 }
 
@@ -287,14 +290,18 @@ async fn bytes_that_were_signed_before_a_crash_are_the_ones_sent_after_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_transaction_that_is_not_mined_is_sent_again_for_an_eighth_more() {
-    let mut chain = Chain::new(Scene::new().await).await;
-    chain.config.bump_after = Duration::from_millis(300);
+async fn a_transaction_that_offers_too_little_is_sent_again_for_an_eighth_more_at_least() {
+    let chain = Chain::new(Scene::new().await).await;
     let provider = chain.scene.provider.clone();
+    let order = chain.scene.order(1).await;
     let _: serde_json::Value = raw(&provider, "evm_setAutomine", json!([false])).await;
     let running = Running::start(&chain);
-    let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
+    chain.until_attempts(1).await;
+    // The next blocks take more than it offers.
+    let dear = 10_000_000_000_u64;
+    let _: serde_json::Value = raw(&provider, "anvil_setNextBlockBaseFeePerGas", json!([dear])).await;
+    chain.mined(3).await;
     let attempts = chain.until_attempts(2).await;
     assert!(attempts[1].max_fee >= attempts[0].max_fee + attempts[0].max_fee / 8);
     assert!(attempts[1].priority_fee >= attempts[0].priority_fee + attempts[0].priority_fee / 8);
@@ -316,7 +323,7 @@ async fn old_blocks_are_read_in_ranges_and_give_the_same_facts() {
     let call = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
     chain.mined(200).await;
-    let cancel = IntentSettler::cancelCall { intentId: order.id };
+    let cancel = chain.scene.cancel_call(&order);
     scene.next_block_at(order.fill_deadline + 1_000).await;
     assert!(
         scene.send(&scene.admin, TxKind::Call(scene.deployment.settler), cancel.abi_encode()).await.status()
@@ -330,7 +337,7 @@ async fn old_blocks_are_read_in_ranges_and_give_the_same_facts() {
     }
     assert!(steps < 30, "{steps} steps for over 200 blocks");
     let facts = chain.facts(order.id).await;
-    let created = ChainFact::Created { timelock: order.timelock, amount: "100".into() };
+    let created = chain.scene.created(&order);
     assert_eq!(facts, [created, ChainFact::Cancelled]);
 }
 
@@ -383,20 +390,41 @@ async fn a_reader_without_the_lease_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn permit_nonces_are_read_from_the_chain_or_said_to_be_unavailable() {
+async fn wallets_are_read_from_the_chain_or_said_to_be_unavailable() {
     let scene = Scene::new().await;
     let order = scene.order(1).await;
-    let nonces = ChainPermitNonces::new(&scene.node.rpc_url(), scene.deployment.permit).unwrap();
-    let maker = scene.maker.address().to_string();
-    assert_eq!(nonces.permit_nonce(&maker).await.unwrap(), 0);
+    let rpc_url = scene.node.rpc_url();
+    let permit = scene.deployment.permit;
+    let wallets = ChainWallets::over([rpc_url.as_str()], permit).unwrap();
+    let wallet = |owner: &PrivateKeySigner| WalletKey {
+        owner: format!("{:#x}", owner.address()),
+        token: format!("{:#x}", scene.token),
+    };
+    let asked = [wallet(&scene.maker), wallet(&scene.admin)];
+    let before = wallets.read(&asked).await.unwrap();
+    assert_eq!(before.head, wallets.head().await.unwrap());
+    let funded = WalletFacts { nonce: 0, balance: u128::from(FUNDS), allowance: u128::MAX };
+    assert_eq!(
+        before.facts[0], funded,
+        "the maker has funds, and approved the permit contract without limit"
+    );
+    assert_eq!(before.facts[1].allowance, 0);
     let call = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
-    assert_eq!(nonces.permit_nonce(&maker).await.unwrap(), 1);
-    let rpc_url = scene.node.rpc_url();
-    let spare = ChainPermitNonces::over(["http://127.0.0.1:1", &rpc_url], scene.deployment.permit).unwrap();
+    let after = wallets.read(&asked).await.unwrap();
+    assert!(after.head.number > before.head.number);
+    let locked = WalletFacts { nonce: 1, balance: u128::from(FUNDS) - 100, ..funded };
+    assert_eq!(after.facts[0], locked);
+
+    let spare = ChainWallets::over(["http://127.0.0.1:1", &rpc_url], permit).unwrap();
     for _ in 0..2 {
-        assert_eq!(spare.permit_nonce(&maker).await.unwrap(), 1);
+        assert_eq!(spare.read(&asked).await.unwrap().facts[0], locked);
     }
-    let nowhere = ChainPermitNonces::new("http://127.0.0.1:1", key(1).address()).unwrap();
-    assert!(nowhere.permit_nonce(&maker).await.is_err());
+    let nowhere = ChainWallets::over(["http://127.0.0.1:1"], permit).unwrap();
+    assert!(nowhere.read(&asked).await.is_err());
+    assert!(nowhere.head().await.is_err());
+    let no_contract = ChainWallets::over([rpc_url.as_str()], key(1).address()).unwrap();
+    assert!(no_contract.read(&asked).await.is_err());
+    let no_address = WalletKey { owner: "0x12".to_owned(), token: String::new() };
+    assert!(wallets.read(&[no_address]).await.is_err());
 }

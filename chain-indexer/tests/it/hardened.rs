@@ -1,15 +1,11 @@
-//! What the contracts withstand: odd tokens, every call in every state, random sequences; and what calls cost.
+//! What the contracts withstand: tokens that do what tokens must not, and some do.
 
-use crate::support::{FUNDS, Order, Scene, raw};
-use alloy::primitives::{Address, B256, Bytes, TxKind, U256};
-use alloy::sol_types::{SolCall, SolInterface};
-use dvp_chain_indexer::contracts::{anchor::ReceiptAnchor, escrow, permit, settler, token};
-use escrow::Escrow;
-use permit::Permit;
-use serde_json::{Value, json};
-use settler::IntentSettler;
-use std::collections::BTreeMap;
-use std::fmt::Write;
+use crate::support::{FUNDS, Order, Scene, name};
+use alloy::primitives::{Address, B256, TxKind, U256};
+use alloy::sol_types::SolCall;
+use dvp_chain_indexer::contracts::escrow::Escrow;
+use dvp_chain_indexer::contracts::payouts::Payouts;
+use dvp_chain_indexer::contracts::settler::IntentSettler;
 
 alloy::sol!(
     #[derive(Debug)]
@@ -22,31 +18,13 @@ const SAYS_NOTHING: u8 = 1;
 const REFUSES: u8 = 2;
 const ONLY_SAYS_SO: u8 = 3;
 const REENTERS: u8 = 4;
+const PAUSED: u8 = 5;
+const KEEPS_A_FEE: u8 = 6;
+const TAKES_MORE: u8 = 7;
+const BURNS_GAS: u8 = 8;
+const REVERTS_WITH_MEGABYTES: u8 = 9;
 
-/// A moment after which all times of a test are the same in every run.
-const EPOCH: u64 = 4_000_000_000;
-
-/// What a revert is called; `ok` when there was none.
-fn name(revert: Option<Bytes>) -> String {
-    let Some(data) = revert else { return "ok".to_owned() };
-    let debug = IntentSettler::IntentSettlerErrors::abi_decode(&data)
-        .map(|error| format!("{error:?}"))
-        .or_else(|_| Escrow::EscrowErrors::abi_decode(&data).map(|error| format!("{error:?}")))
-        .or_else(|_| Permit::PermitErrors::abi_decode(&data).map(|error| format!("{error:?}")));
-    debug.map_or_else(
-        |_| format!("revert {data}"),
-        |text| text.split('(').next().unwrap_or_default().trim().to_owned(),
-    )
-}
-
-async fn at_epoch() -> Scene {
-    let scene = Scene::new().await;
-    scene.next_block_at(EPOCH).await;
-    let _: Value = raw(&scene.provider, "evm_mine", json!([])).await;
-    scene
-}
-
-/// An order in the odd token, which the maker holds and has approved.
+/// An order in the odd token (0 decimals), which the maker holds and has approved.
 async fn odd_order(scene: &Scene, id: u8) -> Order {
     let code = OddToken::BYTECODE.clone();
     let at = scene.send(&scene.admin, TxKind::Create, code).await.contract_address;
@@ -58,13 +36,34 @@ async fn odd_order(scene: &Scene, id: u8) -> Order {
     Order { token: at, ..scene.order(id).await }
 }
 
+/// The same, locked and filled, with another one like it.
+async fn two_filled(scene: &Scene, id: u8) -> [Order; 2] {
+    let first = odd_order(scene, id).await;
+    let second = Order { id: B256::repeat_byte(id + 1), nonce: first.nonce + U256::from(1), ..first.clone() };
+    for order in [&first, &second] {
+        let create = scene.create_call(order, scene.signed(order));
+        assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &create).await);
+        assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &scene.fill_call(order)).await);
+    }
+    [first, second]
+}
+
 async fn turn(scene: &Scene, token: Address, oddity: u8, target: Address, call: Vec<u8>) {
     let turn = OddToken::turnCall { to: oddity, target, call: call.into() };
     assert!(scene.succeeds(&scene.admin, token, &turn).await);
 }
 
+async fn freeze(scene: &Scene, token: Address, account: Address, to: bool) {
+    let freeze = OddToken::freezeCall { account, to };
+    assert!(scene.succeeds(&scene.admin, token, &freeze).await);
+}
+
 async fn held(scene: &Scene, token: Address, owner: Address) -> U256 {
     scene.view(token, OddToken::balanceOfCall { owner }).await
+}
+
+async fn owed(scene: &Scene, account: Address, token: Address) -> U256 {
+    scene.view(scene.deployment.escrow, Escrow::owedCall { account, token }).await
 }
 
 #[tokio::test]
@@ -73,9 +72,12 @@ async fn a_token_is_locked_only_if_it_moved() {
     let order = odd_order(&scene, 1).await;
     let create = scene.create_call(&order, scene.signed(&order));
     let (settler, relayer) = (scene.deployment.settler, scene.relayer.address());
-    for (oddity, outcome) in
-        [(REFUSES, "SafeERC20FailedOperation"), (ONLY_SAYS_SO, "AmountNotReceived"), (SAYS_NOTHING, "ok")]
-    {
+    for (oddity, outcome) in [
+        (REFUSES, "SafeERC20FailedOperation"),
+        (ONLY_SAYS_SO, "AmountNotReceived"),
+        (KEEPS_A_FEE, "AmountNotReceived"),
+        (SAYS_NOTHING, "ok"),
+    ] {
         turn(&scene, order.token, oddity, Address::ZERO, Vec::new()).await;
         assert_eq!(name(scene.revert_of(relayer, settler, &create).await), outcome);
     }
@@ -84,222 +86,148 @@ async fn a_token_is_locked_only_if_it_moved() {
 }
 
 #[tokio::test]
-async fn what_a_token_refuses_to_pay_out_stays_locked() {
+async fn what_a_token_refuses_to_pay_out_is_owed_to_its_payee_and_to_nobody_else() {
     let scene = Scene::new().await;
-    let order = odd_order(&scene, 1).await;
+    let (settler, at, solver) = (scene.deployment.settler, scene.deployment.escrow, scene.solver.address());
+    for oddity in [REFUSES, PAUSED, BURNS_GAS, REVERTS_WITH_MEGABYTES] {
+        let [order, other] = two_filled(&scene, oddity * 2).await;
+        turn(&scene, order.token, oddity, Address::ZERO, Vec::new()).await;
+        assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&order)).await, "{oddity}");
+        assert_eq!(owed(&scene, solver, order.token).await, U256::from(100));
+        let withdraw = Escrow::withdrawCall { account: solver, token: order.token };
+        assert!(scene.revert_of(scene.admin.address(), at, &withdraw).await.is_some(), "{oddity}");
+
+        turn(&scene, order.token, NONE, Address::ZERO, Vec::new()).await;
+        assert!(scene.succeeds(&scene.admin, at, &withdraw).await, "it is not lost");
+        assert!(!scene.succeeds(&scene.admin, at, &withdraw).await, "paid twice");
+        assert_eq!(held(&scene, order.token, solver).await, U256::from(100));
+        assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&other)).await);
+        assert_eq!(held(&scene, order.token, at).await, U256::ZERO);
+    }
+}
+
+#[tokio::test]
+async fn a_frozen_maker_keeps_no_order_from_ending() {
+    let scene = Scene::new().await;
     let (settler, at) = (scene.deployment.settler, scene.deployment.escrow);
+    let order = odd_order(&scene, 1).await;
     let create = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, settler, &create).await);
-    let release = Escrow::releaseCall { id: order.id, preimage: order.preimage };
-    turn(&scene, order.token, REFUSES, Address::ZERO, Vec::new()).await;
-    let refused = scene.revert_of(scene.admin.address(), at, &release).await;
-    assert_eq!(name(refused), "SafeERC20FailedOperation");
-    turn(&scene, order.token, NONE, Address::ZERO, Vec::new()).await;
-    assert!(scene.succeeds(&scene.admin, at, &release).await, "it is not lost");
+    let maker = scene.maker.address();
+    freeze(&scene, order.token, maker, true).await;
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.cancel_call(&order)).await);
+    assert_eq!(owed(&scene, maker, order.token).await, U256::from(100));
+    freeze(&scene, order.token, maker, false).await;
+    let withdraw = Escrow::withdrawCall { account: maker, token: order.token };
+    assert!(scene.succeeds(&scene.admin, at, &withdraw).await);
+    assert_eq!(held(&scene, order.token, maker).await, U256::from(1_000));
+}
+
+#[tokio::test]
+async fn a_caller_short_of_gas_cannot_turn_a_payment_into_a_debt() {
+    let scene = Scene::new().await;
+    let [order, _] = two_filled(&scene, 1).await;
+    let at = scene.deployment.escrow;
+    let release = scene.release_call(&order);
+    let mut refused = 0;
+    for gas in (60_000..=320_000).step_by(10_000) {
+        let by = scene.admin.address();
+        match scene.revert_with_gas(by, at, &release, gas).await {
+            Some(_) => refused += 1,
+            None => {
+                assert!(gas > 230_000, "{gas}");
+                let receipt = scene.send_with_gas(&scene.admin, at, &release, gas).await;
+                assert!(receipt.status());
+                assert_eq!(owed(&scene, scene.solver.address(), order.token).await, U256::ZERO, "{gas}");
+                break;
+            }
+        }
+    }
+    assert!(refused > 5, "{refused}");
     assert_eq!(held(&scene, order.token, scene.solver.address()).await, U256::from(100));
+}
+
+#[tokio::test]
+async fn a_token_that_takes_more_than_it_pays_does_not_take_it_from_other_orders() {
+    let scene = Scene::new().await;
+    let [order, other] = two_filled(&scene, 1).await;
+    let (at, anyone) = (scene.deployment.escrow, scene.admin.address());
+    for (oddity, outcome) in [(TAKES_MORE, "AmountNotPaid"), (ONLY_SAYS_SO, "AmountNotPaid")] {
+        turn(&scene, order.token, oddity, Address::ZERO, Vec::new()).await;
+        assert_eq!(name(scene.revert_of(anyone, at, &scene.release_call(&order)).await), outcome);
+    }
+    turn(&scene, order.token, NONE, Address::ZERO, Vec::new()).await;
+    for order in [&order, &other] {
+        assert!(scene.succeeds(&scene.admin, at, &scene.release_call(order)).await);
+    }
 }
 
 #[tokio::test]
 async fn a_token_that_calls_back_gets_nowhere() {
     let scene = Scene::new().await;
     let (settler, at) = (scene.deployment.settler, scene.deployment.escrow);
-    let order = odd_order(&scene, 1).await;
-    let mut second = Order { id: B256::repeat_byte(2), ..order.clone() };
-    let create = scene.create_call(&order, scene.signed(&order));
-    assert!(scene.succeeds(&scene.relayer, settler, &create).await);
-    second.nonce = scene.permit_nonce().await;
-    let create = scene.create_call(&second, scene.signed(&second));
-    assert!(scene.succeeds(&scene.relayer, settler, &create).await);
-
-    let release = |order: &Order| Escrow::releaseCall { id: order.id, preimage: order.preimage };
-    for back in [release(&order).abi_encode(), release(&second).abi_encode()] {
-        turn(&scene, order.token, REENTERS, at, back).await;
-        let _outcome = scene.revert_of(scene.admin.address(), at, &release(&order)).await;
+    let [order, second] = two_filled(&scene, 1).await;
+    let mut third = Order { id: B256::repeat_byte(3), ..order.clone() };
+    third.nonce = scene.permit_nonce().await;
+    let withdraw = Escrow::withdrawCall { account: scene.solver.address(), token: order.token };
+    let backs = [
+        (at, scene.release_call(&order).abi_encode()),
+        (at, scene.release_call(&second).abi_encode()),
+        (at, scene.refund_call(&second).abi_encode()),
+        (at, withdraw.abi_encode()),
+        (settler, scene.cancel_call(&second).abi_encode()),
+        (settler, scene.settle_call(&second).abi_encode()),
+    ];
+    // The token may call as a relayer, and still finds every door shut.
+    let role = scene.view(settler, IntentSettler::RELAYER_ROLECall {}).await;
+    let grant = IntentSettler::grantRoleCall { role, account: order.token };
+    assert!(scene.succeeds(&scene.admin, settler, &grant).await);
+    for (target, back) in backs {
+        turn(&scene, order.token, REENTERS, target, back).await;
+        let create = scene.create_call(&third, scene.signed(&third));
+        assert!(scene.succeeds(&scene.relayer, settler, &create).await);
+        assert!(scene.succeeds(&scene.relayer, settler, &scene.cancel_call(&third)).await);
+        third.id = alloy::primitives::keccak256(third.id);
+        third.nonce += U256::from(1);
     }
-    assert!(scene.succeeds(&scene.admin, at, &release(&order)).await);
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&order)).await);
     assert!(!scene.view(order.token, OddToken::reenteredCall {}).await, "a call got through");
     assert_eq!(held(&scene, order.token, at).await, U256::from(100), "the second is still there");
     assert_eq!(held(&scene, order.token, scene.solver.address()).await, U256::from(100));
 }
 
-/// Every call of the two contracts that moves funds, as the one who may make it.
-async fn calls(scene: &Scene, order: &Order) -> [(&'static str, String); 6] {
-    let (settler, at) = (scene.deployment.settler, scene.deployment.escrow);
-    let (relayer, anyone) = (scene.relayer.address(), scene.admin.address());
-    let (id, preimage) = (order.id, order.preimage);
-    let mut fresh = order.clone();
-    fresh.nonce = scene.permit_nonce().await;
-    fresh.permit_deadline = order.timelock + 10_000;
-    let create = scene.create_call(&fresh, scene.signed(&fresh));
-    let fill = IntentSettler::fillCall { intentId: id, payoutRef: id };
-    let settle = IntentSettler::settleCall { intentId: id, preimage };
-    let cancel = IntentSettler::cancelCall { intentId: id };
-    [
-        ("create", name(scene.revert_of(relayer, settler, &create).await)),
-        ("fill", name(scene.revert_of(relayer, settler, &fill).await)),
-        ("settle", name(scene.revert_of(relayer, settler, &settle).await)),
-        ("cancel", name(scene.revert_of(anyone, settler, &cancel).await)),
-        ("release", name(scene.revert_of(anyone, at, &Escrow::releaseCall { id, preimage }).await)),
-        ("refund", name(scene.revert_of(anyone, at, &Escrow::refundCall { id }).await)),
-    ]
-}
-
-/// The transactions that lead from nothing to a state.
-async fn reach(scene: &Scene, order: &Order, state: &str) {
-    let settler = scene.deployment.settler;
-    let send = async |input: Vec<u8>| {
-        assert!(scene.send(&scene.relayer, TxKind::Call(settler), input).await.status(), "{state}");
-    };
-    let id = order.id;
-    if state != "none" {
-        send(scene.create_call(order, scene.signed(order)).abi_encode()).await;
-    }
-    if matches!(state, "filled" | "settled") {
-        send(IntentSettler::fillCall { intentId: id, payoutRef: id }.abi_encode()).await;
-    }
-    match state {
-        "settled" => {
-            send(IntentSettler::settleCall { intentId: id, preimage: order.preimage }.abi_encode()).await;
-        }
-        "cancelled" => {
-            scene.next_block_at(order.fill_deadline).await;
-            send(IntentSettler::cancelCall { intentId: id }.abi_encode()).await;
-        }
-        "created, released" => {
-            let release = Escrow::releaseCall { id, preimage: order.preimage };
-            assert!(scene.succeeds(&scene.admin, scene.deployment.escrow, &release).await);
-        }
-        _ => {}
-    }
-}
-
 #[tokio::test]
-async fn every_call_in_every_state_does_what_the_table_says() {
-    let scene = at_epoch().await;
-    let mut table = String::new();
-    for state in ["none", "created", "filled", "settled", "cancelled", "created, released"] {
-        let snapshot: String = raw(&scene.provider, "evm_snapshot", json!([])).await;
-        let order = scene.order(1).await;
-        reach(&scene, &order, state).await;
-        let times = [
-            ("in time", order.fill_deadline - 1),
-            ("from the fill deadline", order.fill_deadline + 1),
-            ("before the timelock", order.timelock - 1),
-            ("at the timelock", order.timelock),
-        ];
-        let now = scene.now().await;
-        for (when, time) in times.into_iter().filter(|(_, time)| *time > now) {
-            scene.next_block_at(time).await;
-            let _: Value = raw(&scene.provider, "evm_mine", json!([])).await;
-            for (call, outcome) in calls(&scene, &order).await {
-                writeln!(table, "{state:18} {when:23} {call:8} {outcome}").unwrap_or_default();
-            }
-        }
-        assert!(raw::<bool>(&scene.provider, "evm_revert", json!([snapshot])).await);
-    }
-    expect("contracts/states.txt", &table);
-}
-
-#[tokio::test]
-async fn whatever_is_called_in_whatever_order_the_escrow_holds_what_is_open() {
-    let scene = at_epoch().await;
-    let (settler, at) = (scene.deployment.settler, scene.deployment.escrow);
-    let mut orders = Vec::new();
-    for id in 1..=4 {
-        orders.push(scene.order(id).await);
-    }
-    let mut seed = 0x5eed_u64;
-    let mut choose = |count: u64| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (seed >> 33) % count
+async fn a_payout_of_an_odd_token_is_made_whole_or_not_at_all() {
+    let scene = Scene::new().await;
+    let order = odd_order(&scene, 1).await;
+    let (at, payer) = (scene.deployment.payouts, scene.solver.address());
+    let mint = OddToken::mintCall { to: payer, value: U256::from(1_000) };
+    assert!(scene.succeeds(&scene.admin, order.token, &mint).await);
+    let approve = OddToken::approveCall { spender: at, value: U256::MAX };
+    assert!(scene.succeeds(&scene.solver, order.token, &approve).await);
+    scene.set_cap(order.token, 1_000).await;
+    let pay = Payouts::payCall {
+        payment: Payouts::Payment { token: order.token, ..scene.payment(1, 10) },
+        authorization: Default::default(),
     };
-    let mut ends: BTreeMap<B256, u8> = BTreeMap::new();
-    let mut passed = 0;
-    for _ in 0..120 {
-        let order = &mut orders[usize::try_from(choose(4)).unwrap_or_default()];
-        let (id, preimage) = (order.id, order.preimage);
-        if choose(6) == 0 {
-            let time = scene.now().await + 1 + choose(250);
-            scene.next_block_at(time).await;
-        }
-        order.nonce = scene.permit_nonce().await;
-        let (from, to, input) = match choose(7) {
-            0 | 1 => (&scene.relayer, settler, scene.create_call(order, scene.signed(order)).abi_encode()),
-            2 => (
-                &scene.relayer,
-                settler,
-                IntentSettler::fillCall { intentId: id, payoutRef: id }.abi_encode(),
-            ),
-            3 => (&scene.relayer, settler, IntentSettler::settleCall { intentId: id, preimage }.abi_encode()),
-            4 => (&scene.admin, settler, IntentSettler::cancelCall { intentId: id }.abi_encode()),
-            5 => (&scene.admin, at, Escrow::releaseCall { id, preimage }.abi_encode()),
-            _ => (&scene.admin, at, Escrow::refundCall { id }.abi_encode()),
-        };
-        passed += u32::from(scene.send(from, TxKind::Call(to), input).await.status());
-        let mut open = 0;
-        let mut paid = 0;
-        for order in &orders {
-            let slot = scene.view(at, Escrow::slotsCall { id: order.id }).await;
-            open += if slot.state == 1 { 100 } else { 0 };
-            paid += if slot.state == 2 { 100 } else { 0 };
-            let end = ends.entry(order.id).or_insert(slot.state);
-            assert!(*end == slot.state || *end < 2, "released or refunded, it became the other");
-            *end = slot.state;
-        }
-        assert_eq!(scene.balance(at).await, open);
-        assert_eq!(scene.balance(scene.solver.address()).await, paid);
-        assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - open - paid);
+    let by = scene.relayer.address();
+    for (oddity, outcome) in [
+        (REFUSES, "SafeERC20FailedOperation"),
+        (ONLY_SAYS_SO, "AmountNotReceived"),
+        (KEEPS_A_FEE, "AmountNotReceived"),
+        (PAUSED, "revert"),
+        (SAYS_NOTHING, "ok"),
+    ] {
+        turn(&scene, order.token, oddity, Address::ZERO, Vec::new()).await;
+        let found = name(scene.revert_of(by, at, &pay).await);
+        assert!(found.starts_with(outcome), "{oddity}: {found}");
     }
-    assert!(passed > 8, "hardly anything happened: {passed}");
-}
-
-#[tokio::test]
-async fn calls_cost_what_the_snapshot_says() {
-    let scene = at_epoch().await;
-    let (settler, at, anchor) = (scene.deployment.settler, scene.deployment.escrow, scene.deployment.anchor);
-    let mut gas = BTreeMap::new();
-    let mut cost = async |what: &'static str, by_relayer: bool, to: Address, input: Vec<u8>| {
-        let from = if by_relayer { &scene.relayer } else { &scene.admin };
-        let receipt = scene.send(from, TxKind::Call(to), input).await;
-        assert!(receipt.status(), "{what}");
-        gas.insert(what, receipt.gas_used);
-    };
-    let mut orders = Vec::new();
-    for (id, what) in (1_u8..).zip(["create, first of a wallet", "create", "create, third"]) {
-        let order = Order {
-            permit_deadline: EPOCH + 90_000,
-            fill_deadline: EPOCH + 10_000,
-            timelock: EPOCH + 20_000,
-            ..scene.order(id).await
-        };
-        cost(what, true, settler, scene.create_call(&order, scene.signed(&order)).abi_encode()).await;
-        orders.push(order);
-    }
-    let id = orders[0].id;
-    cost("fill", true, settler, IntentSettler::fillCall { intentId: id, payoutRef: id }.abi_encode()).await;
-    let preimage = orders[0].preimage;
-    cost("settle", true, settler, IntentSettler::settleCall { intentId: id, preimage }.abi_encode()).await;
-    let (id, preimage) = (orders[1].id, orders[1].preimage);
-    cost("release", false, at, Escrow::releaseCall { id, preimage }.abi_encode()).await;
-    let hash = B256::repeat_byte(0x5e);
-    cost("anchor", true, anchor, ReceiptAnchor::anchorCall { contentHash: hash }.abi_encode()).await;
-    cost("anchor, again", true, anchor, ReceiptAnchor::anchorCall { contentHash: hash }.abi_encode()).await;
-    scene.next_block_at(EPOCH + 10_000).await;
-    let id = orders[2].id;
-    cost("cancel", false, settler, IntentSettler::cancelCall { intentId: id }.abi_encode()).await;
-    let spender = scene.deployment.permit;
-    let approve = token::TestToken::approveCall { spender, value: U256::MAX };
-    cost("approve", false, scene.token, approve.abi_encode()).await;
-    let snapshot = serde_json::to_string_pretty(&gas).unwrap_or_default();
-    expect("contracts/gas.json", &format!("{snapshot}\n"));
-}
-
-/// Compares with a committed file, or writes it when `UPDATE_EXPECT` is set.
-fn expect(path: &str, actual: &str) {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
-    if std::env::var_os("UPDATE_EXPECT").is_some() {
-        std::fs::write(&path, actual).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    }
-    let committed = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(committed, actual, "{} differs; UPDATE_EXPECT=1 rewrites it", path.display());
+    turn(&scene, order.token, REENTERS, at, pay.abi_encode()).await;
+    let role = scene.view(at, Payouts::RELAYER_ROLECall {}).await;
+    let grant = Payouts::grantRoleCall { role, account: order.token };
+    assert!(scene.succeeds(&scene.admin, at, &grant).await);
+    assert!(scene.succeeds(&scene.relayer, at, &pay).await);
+    assert!(!scene.view(order.token, OddToken::reenteredCall {}).await, "a call got through");
+    assert_eq!(held(&scene, order.token, scene.maker.address()).await, U256::from(1_010));
+    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS, "the other token is where it was");
 }

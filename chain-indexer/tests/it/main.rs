@@ -1,11 +1,20 @@
 //! The chain side against a real node and a real database.
 
+mod administration;
+mod batches;
 mod bulk;
+mod commands;
 mod contracts;
+mod delivery;
+mod endpoints;
 mod flow;
 mod followed;
+mod gas;
 mod hardened;
 mod lanes;
 mod prices;
+mod relaying;
+mod sequences;
 mod sim;
+mod states;
 mod support;

@@ -14,8 +14,7 @@ use dvp_domain::money::Minor;
 async fn market(scene: &Scene) -> (deploy::MarketContracts, MarketPlan) {
     let plan = DeployPlan {
         tokens: vec![TokenSpec { symbol: "WETH".into(), name: "Wrapped Ether".into(), decimals: 18 }],
-        solvers: Vec::new(),
-        relayers: Vec::new(),
+        ..DeployPlan::default()
     };
     let url = scene.node.rpc_url();
     let deployed = deploy::deploy(&url, &scene.admin, &plan, Some(scene.deployment.clone())).await.unwrap();

@@ -1,8 +1,8 @@
-//! The indexer over simulated chains; `drill chain-sim` runs many more seeds.
+//! The indexer over simulated chains, and the relayer over simulated nodes; `drill chain-sim` runs many more seeds.
 
 #![expect(clippy::unwrap_used, reason = "a test without a database has failed")]
 
-use dvp_chain_indexer::sim::{Outcome, SimDatabase, run_seed};
+use dvp_chain_indexer::sim::{Outcome, RelayOutcome, SimDatabase, run_relay_seed, run_seed};
 
 async fn run(from: u64, count: u64) -> Vec<Outcome> {
     let database = SimDatabase::create().await.unwrap();
@@ -32,4 +32,18 @@ async fn seeds_that_broke_a_promise_keep_it() {
     for seed in [1_518, 5_855] {
         run(seed, 1).await;
     }
+}
+
+#[tokio::test]
+async fn whatever_the_node_does_every_command_takes_effect_once_and_no_nonce_is_stuck() {
+    let database = SimDatabase::create().await.unwrap();
+    let mut sum = RelayOutcome::default();
+    for seed in 1..=15 {
+        match run_relay_seed(&database, seed).await {
+            Ok(outcome) => sum.add(&outcome),
+            Err(broken) => panic!("seed {seed}: {broken}"),
+        }
+    }
+    assert!(sum.reorgs > 0 && sum.errors > 0 && sum.disturbed > 0, "nothing went wrong: {sum:?}");
+    assert!(sum.commands > sum.transactions / 2, "nothing was batched: {sum:?}");
 }

@@ -3,25 +3,29 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
 use alloy::eips::BlockId;
+use alloy::primitives::aliases::U112;
 use alloy::primitives::{Address, B256, Bytes, TxKind, U256};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::types::TransactionReceipt;
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
-use alloy::sol_types::{SolCall, SolStruct, eip712_domain};
+use alloy::sol_types::{SolCall, SolConstructor, SolInterface, SolStruct, eip712_domain};
 use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
+use dvp_chain_indexer::contracts::escrow::{self, Escrow};
+use dvp_chain_indexer::contracts::payouts::Payouts;
+use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
 use dvp_chain_indexer::contracts::{permit, settler, token};
-use dvp_chain_indexer::deploy::{self, DeployPlan, Deployment, TokenGrant, TokenSpec};
-use dvp_chain_indexer::rpc;
+use dvp_chain_indexer::deploy::{self, CapSpec, DeployPlan, Deployment, TokenGrant, TokenSpec};
 use dvp_chain_indexer::signing::{self, Fees, Unsigned};
-use dvp_core::chain::{ChainCommand, CreateCommand, PermitArgs};
+use dvp_chain_indexer::{orders, rpc};
+use dvp_core::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, OutputArgs, PermitArgs};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
 mod chain;
 
-pub(crate) use chain::{Chain, Running};
+pub(crate) use chain::{Chain, Running, swap_command};
 
 alloy::sol! {
     /// What a wallet signs.
@@ -32,11 +36,21 @@ alloy::sol! {
         uint256 nonce;
         uint256 deadline;
     }
+
+    /// What two operators sign.
+    struct ReturnFunds {
+        bytes32 intentId;
+        uint256 deadline;
+    }
 }
 
 /// What the maker of a scene holds of the token at first.
 pub(crate) const FUNDS: u64 = 1_000_000_000;
-const GAS: u64 = 1_000_000;
+/// Enough for a batch; what is not used is not paid.
+const GAS: u64 = 25_000_000;
+/// Keys of accounts that the contracts know.
+pub(crate) const OPERATORS: [u8; 2] = [0xb1, 0xb2];
+pub(crate) const PAUSER: u8 = 0xb3;
 
 pub(crate) fn key(byte: u8) -> PrivateKeySigner {
     PrivateKeySigner::from_bytes(&B256::repeat_byte(byte)).unwrap()
@@ -89,6 +103,10 @@ impl Scene {
             tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
             solvers: vec![solver.address()],
             relayers: vec![relayer.address(), other_relayer.address()],
+            operators: OPERATORS.map(|byte| key(byte).address()).into(),
+            pausers: vec![key(PAUSER).address()],
+            caps: vec![CapSpec { payer: solver.address(), token: "USDC".into(), per_day: U112::from(FUNDS) }],
+            ..DeployPlan::default()
         };
         let deployment = deploy::deploy(&url, &admin, &plan, None).await.unwrap();
         let token = deployment.tokens[0].address;
@@ -114,7 +132,11 @@ impl Scene {
     }
 
     pub(crate) async fn permit_nonce(&self) -> U256 {
-        self.view(self.deployment.permit, permit::Permit::noncesCall { owner: self.maker.address() }).await
+        self.permit_nonce_of(self.maker.address()).await
+    }
+
+    pub(crate) async fn permit_nonce_of(&self, owner: Address) -> U256 {
+        self.view(self.deployment.permit, permit::Permit::noncesCall { owner }).await
     }
 
     /// Sends and waits; the receipt says whether it reverted.
@@ -124,10 +146,30 @@ impl Scene {
         to: TxKind,
         input: impl Into<Bytes>,
     ) -> TransactionReceipt {
+        self.send_limited(from, to, input.into(), GAS).await
+    }
+
+    pub(crate) async fn send_with_gas<C: SolCall>(
+        &self,
+        from: &PrivateKeySigner,
+        to: Address,
+        call: &C,
+        gas: u64,
+    ) -> TransactionReceipt {
+        self.send_limited(from, TxKind::Call(to), call.abi_encode().into(), gas).await
+    }
+
+    async fn send_limited(
+        &self,
+        from: &PrivateKeySigner,
+        to: TxKind,
+        input: Bytes,
+        gas_limit: u64,
+    ) -> TransactionReceipt {
         let nonce = rpc::mined_nonce(&self.provider, from.address(), BlockId::latest()).await.unwrap();
         let chain_id = self.deployment.chain_id;
         let fees = Fees::for_base_fee(rpc::head(&self.provider).await.unwrap().base_fee);
-        let tx = Unsigned { chain_id, nonce, to, input: input.into(), gas_limit: GAS, fees };
+        let tx = Unsigned { chain_id, nonce, to, input, gas_limit, fees };
         let signed = signing::sign(from, tx).unwrap();
         let _pending = self.provider.send_raw_transaction(&signed.raw).await.unwrap();
         let provider = &self.provider;
@@ -144,11 +186,33 @@ impl Scene {
 
     /// The revert data of a call at the latest block, `None` if it would succeed.
     pub(crate) async fn revert_of<C: SolCall>(&self, from: Address, to: Address, call: &C) -> Option<Bytes> {
+        self.revert_with_gas(from, to, call, GAS).await
+    }
+
+    pub(crate) async fn revert_with_gas<C: SolCall>(
+        &self,
+        from: Address,
+        to: Address,
+        call: &C,
+        gas: u64,
+    ) -> Option<Bytes> {
         let input = call.abi_encode().into();
-        match rpc::simulate(&self.provider, from, to, input, GAS, BlockId::latest()).await.unwrap() {
-            rpc::Simulated::Succeeds => None,
-            rpc::Simulated::Reverts { data, .. } => Some(data),
+        match rpc::simulate(&self.provider, from, to, input, gas, BlockId::latest()).await {
+            Ok(rpc::Simulated::Succeeds(_)) => None,
+            Ok(rpc::Simulated::Reverts { data, .. }) => Some(data),
+            // Anvil's word for a call that used all its gas.
+            Err(error) if error.to_string().contains("out of gas") => Some(Bytes::new()),
+            Err(error) => panic!("{error}"),
         }
+    }
+
+    pub(crate) async fn set_cap(&self, token: Address, per_day: u64) {
+        let cap = Payouts::setCapCall { payer: self.solver.address(), token, perDay: U112::from(per_day) };
+        assert!(self.succeeds(&self.admin, self.deployment.payouts, &cap).await);
+    }
+
+    pub(crate) async fn mine(&self) {
+        let _: serde_json::Value = raw(&self.provider, "evm_mine", json!([])).await;
     }
 
     pub(crate) async fn next_block_at(&self, timestamp: u64) {
@@ -160,15 +224,23 @@ impl Scene {
         let now = self.now().await;
         Order {
             id: B256::repeat_byte(id),
+            maker: self.maker.clone(),
             token: self.token,
             amount: U256::from(100),
             permitted: U256::from(100),
             nonce: self.permit_nonce().await,
             permit_deadline: now + 3600,
+            lock_by: now + 300,
             fill_deadline: now + 600,
             timelock: now + 1200,
             preimage: B256::repeat_byte(id ^ 0xff),
+            output: None,
         }
+    }
+
+    /// So much of the scene's token for a receiver.
+    pub(crate) fn output(&self, receiver: Address, amount: u64) -> Orders::Output {
+        Orders::Output { token: self.token, receiver, amount: U256::from(amount), agreed: TERMS }
     }
 
     pub(crate) fn sign(&self, by: &PrivateKeySigner, order: &Order, spender: Address) -> Vec<u8> {
@@ -190,33 +262,163 @@ impl Scene {
 
     /// The maker's own signature for the escrow.
     pub(crate) fn signed(&self, order: &Order) -> Vec<u8> {
-        self.sign(&self.maker, order, self.deployment.escrow)
+        self.sign(&order.maker, order, self.deployment.escrow)
     }
 
-    pub(crate) fn create_call(
+    pub(crate) fn create_call(&self, order: &Order, signature: Vec<u8>) -> IntentSettler::createCall {
+        IntentSettler::createCall { params: self.create_params(order, signature) }
+    }
+
+    pub(crate) fn create_params(&self, order: &Order, signature: Vec<u8>) -> IntentSettler::CreateParams {
+        IntentSettler::CreateParams {
+            intentId: order.id,
+            order: self.terms(order),
+            lockBy: order.lock_by,
+            permit: permit_input(order, signature),
+        }
+    }
+
+    /// What the maker's input is swapped for: as much of the same token, to the receiver.
+    pub(crate) fn swap_params(&self, order: &Order, output: Orders::Output) -> IntentSettler::SwapParams {
+        IntentSettler::SwapParams {
+            intentId: order.id,
+            maker: order.maker.address(),
+            solver: self.solver.address(),
+            token: order.token,
+            amount: order.amount,
+            lockBy: order.lock_by,
+            output,
+            permit: permit_input(order, self.signed(order)),
+        }
+    }
+
+    /// The terms that go with every call about the order.
+    pub(crate) fn terms(&self, order: &Order) -> Orders::Order {
+        Orders::Order {
+            maker: order.maker.address(),
+            solver: self.solver.address(),
+            token: order.token,
+            amount: order.amount,
+            fillDeadline: order.fill_deadline,
+            timelock: order.timelock,
+            hashlock: if order.output.is_some() { B256::ZERO } else { order.hashlock() },
+            terms: order.output.as_ref().map_or(TERMS, orders::binding),
+        }
+    }
+
+    /// The same as the escrow's own calls take them.
+    pub(crate) fn escrow_terms(&self, order: &Order) -> escrow::Orders::Order {
+        let Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms } =
+            self.terms(order);
+        escrow::Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms }
+    }
+
+    pub(crate) fn fill_call(&self, order: &Order) -> IntentSettler::fillCall {
+        IntentSettler::fillCall { intentId: order.id, order: self.terms(order), payoutRef: order.id }
+    }
+
+    pub(crate) fn settle_call(&self, order: &Order) -> IntentSettler::settleCall {
+        IntentSettler::settleCall { intentId: order.id, order: self.terms(order), preimage: order.preimage }
+    }
+
+    pub(crate) fn cancel_call(&self, order: &Order) -> IntentSettler::cancelCall {
+        IntentSettler::cancelCall { intentId: order.id, order: self.terms(order) }
+    }
+
+    pub(crate) fn release_call(&self, order: &Order) -> Escrow::releaseCall {
+        Escrow::releaseCall { id: order.id, order: self.escrow_terms(order), preimage: order.preimage }
+    }
+
+    pub(crate) fn refund_call(&self, order: &Order) -> Escrow::refundCall {
+        Escrow::refundCall { id: order.id, order: self.escrow_terms(order) }
+    }
+
+    /// A payment to the maker by the solver.
+    pub(crate) fn payment(&self, id: u8, amount: u64) -> Payouts::Payment {
+        Payouts::Payment {
+            id: B256::repeat_byte(id),
+            payer: self.solver.address(),
+            receiver: self.maker.address(),
+            token: self.token,
+            amount: U256::from(amount),
+            notAfter: u64::MAX,
+        }
+    }
+
+    /// Signed by these two, in the order of their addresses.
+    pub(crate) fn return_call(
         &self,
         order: &Order,
-        signature: Vec<u8>,
-    ) -> settler::IntentSettler::createCall {
-        settler::IntentSettler::createCall {
-            params: settler::IntentSettler::CreateParams {
-                intentId: order.id,
-                maker: self.maker.address(),
-                solver: self.solver.address(),
-                token: order.token,
-                amountIn: order.amount,
-                fillDeadline: order.fill_deadline,
-                timelock: order.timelock,
-                hashlock: order.hashlock(),
-                terms: B256::repeat_byte(0x7e),
-                permit: settler::Escrow::PermitInput {
-                    amount: order.permitted,
-                    nonce: order.nonce,
-                    deadline: U256::from(order.permit_deadline),
-                    signature: signature.into(),
-                },
-            },
+        by: [u8; 2],
+        deadline: u64,
+    ) -> IntentSettler::returnFilledCall {
+        let domain = eip712_domain! {
+            name: "IntentSettler",
+            version: "1",
+            chain_id: self.deployment.chain_id,
+            verifying_contract: self.deployment.settler,
+        };
+        let message = ReturnFunds { intentId: order.id, deadline: U256::from(deadline) };
+        let hash = message.eip712_signing_hash(&domain);
+        let mut signers = by.map(key);
+        signers.sort_by_key(PrivateKeySigner::address);
+        let [first, second] = signers.map(|signer| signer.sign_hash_sync(&hash).unwrap().as_bytes().to_vec());
+        IntentSettler::returnFilledCall {
+            intentId: order.id,
+            order: self.terms(order),
+            deadline: U256::from(deadline),
+            first: first.into(),
+            second: second.into(),
         }
+    }
+
+    pub(crate) async fn mint(&self, token: Address, to: Address, amount: u64) {
+        let mint = token::TestToken::mintCall { to, amount: U256::from(amount) };
+        assert!(self.succeeds(&self.admin, token, &mint).await);
+    }
+
+    /// Gives the solver tokens to pay with.
+    pub(crate) async fn fund_solver(&self, amount: u64) {
+        self.mint(self.token, self.solver.address(), amount).await;
+    }
+
+    /// Another token, which the solver holds and may pay with.
+    pub(crate) async fn second_token(&self, amount: u64) -> Address {
+        let args = token::TestToken::constructorCall {
+            name_: "Wrapped Ether".into(),
+            symbol_: "WETH".into(),
+            decimals_: 18,
+        };
+        let code = [token::TestToken::BYTECODE.as_ref(), &args.abi_encode()].concat();
+        let at = self.send(&self.admin, TxKind::Create, code).await.contract_address.unwrap();
+        self.mint(at, self.solver.address(), amount).await;
+        let approve = token::TestToken::approveCall { spender: self.deployment.payouts, value: U256::MAX };
+        assert!(self.succeeds(&self.solver, at, &approve).await);
+        self.set_cap(at, amount).await;
+        at
+    }
+
+    /// A wallet with funds, which has approved the permit contract.
+    pub(crate) async fn wallet(&self, seed: B256, amount: u64) -> PrivateKeySigner {
+        let wallet = PrivateKeySigner::from_bytes(&seed).unwrap();
+        let balance = U256::from(10).pow(U256::from(20));
+        let _: () = raw(&self.provider, "anvil_setBalance", json!([wallet.address(), balance])).await;
+        self.mint(self.token, wallet.address(), amount).await;
+        let approve = token::TestToken::approveCall { spender: self.deployment.permit, value: U256::MAX };
+        assert!(self.succeeds(&wallet, self.token, &approve).await);
+        wallet
+    }
+}
+
+/// The digest of the agreed terms of every test order.
+pub(crate) const TERMS: B256 = B256::repeat_byte(0x7e);
+
+fn permit_input(order: &Order, signature: Vec<u8>) -> settler::Escrow::PermitInput {
+    settler::Escrow::PermitInput {
+        amount: order.permitted,
+        nonce: order.nonce,
+        deadline: U256::from(order.permit_deadline),
+        signature: signature.into(),
     }
 }
 
@@ -225,14 +427,20 @@ impl Scene {
     pub(crate) fn create_command(&self, order: &Order) -> ChainCommand {
         ChainCommand::Create(Box::new(CreateCommand {
             entity: order.id.to_string(),
-            maker: self.maker.address().to_string(),
+            maker: order.maker.address().to_string(),
             solver: self.solver.address().to_string(),
             token: order.token.to_string(),
             amount: order.amount.to_string(),
+            lock_by: order.lock_by,
             fill_deadline: order.fill_deadline,
             timelock: order.timelock,
             hashlock: order.hashlock().to_string(),
-            terms: B256::repeat_byte(0x7e).to_string(),
+            terms: TERMS.to_string(),
+            output: order.output.as_ref().map(|output| OutputArgs {
+                token: output.token.to_string(),
+                receiver: output.receiver.to_string(),
+                amount: output.amount.to_string(),
+            }),
             permit: PermitArgs {
                 amount: order.amount.max(order.permitted).to_string(),
                 nonce: order.nonce.to_string(),
@@ -243,18 +451,39 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// What the engine is told of the order's lock.
+    pub(crate) fn created(&self, order: &Order) -> ChainFact {
+        let Orders::Order { maker, solver, token, amount, fillDeadline, timelock, hashlock, terms } =
+            self.terms(order);
+        let lock = LockTerms {
+            maker: maker.to_string(),
+            solver: solver.to_string(),
+            token: token.to_string(),
+            fill_deadline: fillDeadline,
+            hashlock: hashlock.to_string(),
+            terms: terms.to_string(),
+        };
+        ChainFact::Created { timelock, amount: amount.to_string(), lock: Box::new(lock) }
+    }
+}
+
 /// The terms of one test order.
 #[derive(Clone)]
 pub(crate) struct Order {
     pub(crate) id: B256,
+    pub(crate) maker: PrivateKeySigner,
     pub(crate) token: Address,
     pub(crate) amount: U256,
     pub(crate) permitted: U256,
     pub(crate) nonce: U256,
     pub(crate) permit_deadline: u64,
+    pub(crate) lock_by: u64,
     pub(crate) fill_deadline: u64,
     pub(crate) timelock: u64,
     pub(crate) preimage: B256,
+    /// What is delivered on the same chain instead of a preimage.
+    pub(crate) output: Option<Orders::Output>,
 }
 
 impl Order {
@@ -281,4 +510,38 @@ pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Opt
         assert!(Instant::now() < deadline, "not in 30 s: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// What a revert is called; `ok` when there was none.
+pub(crate) fn name(revert: Option<Bytes>) -> String {
+    let Some(data) = revert else { return "ok".to_owned() };
+    let debug = IntentSettler::IntentSettlerErrors::abi_decode(&data)
+        .map(|error| format!("{error:?}"))
+        .or_else(|_| Escrow::EscrowErrors::abi_decode(&data).map(|error| format!("{error:?}")))
+        .or_else(|_| Payouts::PayoutsErrors::abi_decode(&data).map(|error| format!("{error:?}")))
+        .or_else(|_| permit::Permit::PermitErrors::abi_decode(&data).map(|error| format!("{error:?}")));
+    debug.map_or_else(
+        |_| format!("revert {data}"),
+        |text| text.split('(').next().unwrap_or_default().trim().to_owned(),
+    )
+}
+
+/// A moment after which all times of a test are the same in every run.
+pub(crate) const EPOCH: u64 = 4_000_000_000;
+
+pub(crate) async fn at_epoch() -> Scene {
+    let scene = Scene::new().await;
+    scene.next_block_at(EPOCH).await;
+    scene.mine().await;
+    scene
+}
+
+/// Compares with a committed file, or writes it when `UPDATE_EXPECT` is set.
+pub(crate) fn expect(path: &str, actual: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, actual).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(committed, actual, "{} differs; UPDATE_EXPECT=1 rewrites it", path.display());
 }

@@ -3,6 +3,7 @@
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
+use crate::money::Minor;
 use crate::pricing::FeeSchedule;
 
 /// How an asset exists in the world.
@@ -71,6 +72,8 @@ pub struct Pair {
     pub reference_price: Option<Decimal>,
     /// What is charged, whoever fills.
     pub fees: FeeSchedule,
+    /// The smallest order, in the base's minor units: below it the transactions cost more than it brings.
+    pub min_input: Minor,
 }
 
 /// Every asset and pair the service knows.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::beneficiary::Beneficiary;
 use crate::money::Minor;
-use crate::settlement::{Failure, Leg, LegDone, Lock, Stage, State, Terms};
+use crate::settlement::{Failure, Leg, LegDone, Stage, State, Terms};
 use crate::time::Timestamp;
 
 /// The schema version of event payloads.
@@ -278,7 +278,9 @@ fn offramp(terms: &Terms, state: &State, _kind: EventType) -> Option<SnapshotOff
         }
         State::Converting { leg, .. } => (leg_status(leg), None),
         State::ConversionFailed { .. } => (PhaseState::Failed, None),
+        State::Committing { offramp, .. } => (PhaseState::Completed, Some(offramp)),
         State::Paying { offramp, .. }
+        | State::Owing { offramp, .. }
         | State::Releasing { offramp, .. }
         | State::Completed { offramp, .. }
         | State::PayoutFailed { offramp, .. } => {
@@ -302,7 +304,9 @@ fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayou
     let (status, reference, confirmed) = match state {
         // One step both completes the conversion and starts the payout: the first event shows the moment between.
         State::Paying { .. } if matches!(kind, EventType::OfframpCompleted) => return None,
-        State::Paying { leg, .. } => (leg_status(leg), leg.provider_reference.clone(), None),
+        State::Paying { leg, .. } | State::Owing { leg, .. } => {
+            (leg_status(leg), leg.provider_reference.clone(), None)
+        }
         State::Releasing { payout, .. } => {
             (PhaseState::InProgress, Some(payout.provider_reference.clone()), None)
         }
@@ -314,6 +318,7 @@ fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayou
         State::Accepted
         | State::Locking
         | State::Converting { .. }
+        | State::Committing { .. }
         | State::ConversionFailed { .. }
         | State::Cancelled
         | State::Expired
@@ -334,9 +339,13 @@ fn funds(state: &State) -> FundsState {
         State::Accepted | State::Locking | State::Cancelled | State::Expired | State::Failed { .. } => {
             FundsLocation::NoneMoved
         }
-        State::Completed { .. } => FundsLocation::Released,
+        State::Completed { .. }
+        | State::Owing { settle_tx: Some(_), .. }
+        | State::PayoutFailed { debt_returned: Some(_), .. } => FundsLocation::Released,
         State::Converting { .. }
+        | State::Committing { .. }
         | State::Paying { .. }
+        | State::Owing { .. }
         | State::Releasing { .. }
         | State::ConversionFailed { .. }
         | State::PayoutFailed { .. } => {
@@ -347,41 +356,10 @@ fn funds(state: &State) -> FundsState {
             }
         }
     };
-    let held = state.lock().filter(|lock| matches!(location, FundsLocation::Locked) && !lock.refunded);
+    let held = state.lock().filter(|lock| matches!(location, FundsLocation::Locked) && lock.holds());
     FundsState {
         location,
         lock_tx_hash: held.map(|lock| lock.tx_hash.clone()),
         timelock_expires_at: held.map(|lock| lock.timelock_expires_at.iso8601()),
-    }
-}
-
-impl State {
-    /// The lock, once it exists.
-    pub const fn lock(&self) -> Option<&Lock> {
-        match self {
-            Self::Releasing { lock, .. } => Some(lock),
-            Self::Converting { lock, .. }
-            | Self::Paying { lock, .. }
-            | Self::Completed { lock, .. }
-            | Self::ConversionFailed { lock, .. }
-            | Self::PayoutFailed { lock, .. } => lock.as_ref(),
-            Self::Accepted | Self::Locking | Self::Cancelled | Self::Expired | Self::Failed { .. } => None,
-        }
-    }
-
-    pub const fn failure(&self) -> Option<&Failure> {
-        match self {
-            Self::ConversionFailed { failure, .. }
-            | Self::PayoutFailed { failure, .. }
-            | Self::Failed { failure } => Some(failure),
-            Self::Accepted
-            | Self::Locking
-            | Self::Converting { .. }
-            | Self::Paying { .. }
-            | Self::Releasing { .. }
-            | Self::Completed { .. }
-            | Self::Cancelled
-            | Self::Expired => None,
-        }
     }
 }

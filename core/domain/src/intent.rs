@@ -112,36 +112,6 @@ pub struct IntentRequest {
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
 }
 
-/// Why a permit can be seen to be malformed without asking anyone: the contract's three cases, the spender, the
-/// deadline and the signature's form. Whose signature it is, and the nonce, are checked by whoever can.
-pub fn permit_defect(request: &IntentRequest, escrow: &str, now: Timestamp) -> Option<&'static str> {
-    let permit = request.permit.as_ref()?;
-    let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
-    if request.input_asset.address.as_ref().is_some_and(|address| !same(address, &permit.token)) {
-        return Some("permit.token differs from inputAsset.address");
-    }
-    if !is_signature(&permit.signature) {
-        return Some("permit.signature is not a 65-byte hex value");
-    }
-    if let Bounds::ExactInput { input, .. } = request.bounds
-        && permit.amount_minor < input
-    {
-        return Some("permit.amountMinor is below the amount to be locked");
-    }
-    if !same(&permit.spender, escrow) {
-        return Some("permit.spender is not the escrow");
-    }
-    if permit.deadline <= now.unix_secs() {
-        return Some("permit.deadline has passed");
-    }
-    None
-}
-
-fn is_signature(text: &str) -> bool {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    digits.len() == 130 && digits.bytes().all(|b| b.is_ascii_hexdigit())
-}
-
 impl IntentRequest {
     /// The wallet a token output goes to: the recipient, or else the user. `None` when that is no address.
     pub fn delivery_wallet(&self) -> Option<&str> {

@@ -15,6 +15,11 @@
 //!           house               -> the network            fees the service bears
 //! return    clearing            -> provider available; partner reserved -> available   (a payout that failed)
 //! refund    escrow              -> the user's wallet      input
+//! lock_lost the same: a reorganization took the lock back
+//! owe       clearing            -> debt                   output           (settled before the payout's final word)
+//! pay_debt  like pay, from the debt
+//! release_debt  debt            -> provider available     output           (not paid, and the funds went back)
+//! return_debt   the same; provider owed and fees -> the user's wallet     input (not paid, and operators gave it back)
 //! ```
 
 use crate::decision::{InputFunding, Slice};
@@ -63,7 +68,7 @@ impl Owner {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Account {
     Balance(Owner, Part),
-    /// Fractions of a minor unit that a provider owes for the floors it gained by.
+    /// What a provider owes: fractions of a minor unit for the floors it gained by, and inputs that were given back.
     Owed(String),
     /// A wallet or bank outside the service.
     External(String),
@@ -71,6 +76,8 @@ pub enum Account {
     Escrow,
     /// Output handed over by providers, on its way to recipients.
     Clearing,
+    /// Output of an execution that was settled before its payout's final word: it is paid, or the input given back.
+    Debt(String),
     /// Fees earned.
     Fees,
     /// What floors cut off.
@@ -89,6 +96,7 @@ impl Account {
             Self::External(who) => ("external", who.clone(), "total"),
             Self::Escrow => ("escrow", String::new(), "total"),
             Self::Clearing => ("clearing", String::new(), "total"),
+            Self::Debt(execution) => ("debt", execution.clone(), "total"),
             Self::Fees => ("fees", String::new(), "total"),
             Self::Residual => ("residual", String::new(), "total"),
             Self::House => ("house", String::new(), "total"),
@@ -141,6 +149,11 @@ pub enum Reason {
     Settle,
     Return,
     Refund,
+    LockLost,
+    Owe,
+    PayDebt,
+    ReleaseDebt,
+    ReturnDebt,
 }
 
 impl Reason {
@@ -155,6 +168,11 @@ impl Reason {
             Self::Settle => "settle",
             Self::Return => "return",
             Self::Refund => "refund",
+            Self::LockLost => "lock_lost",
+            Self::Owe => "owe",
+            Self::PayDebt => "pay_debt",
+            Self::ReleaseDebt => "release_debt",
+            Self::ReturnDebt => "return_debt",
         }
     }
 }
@@ -187,6 +205,7 @@ impl Posting {
                 | Account::External(_)
                 | Account::Escrow
                 | Account::Clearing
+                | Account::Debt(_)
                 | Account::Fees
                 | Account::Residual
                 | Account::House => None,
@@ -264,16 +283,59 @@ pub fn returned(terms: &Terms) -> Posting {
 
 /// The recipient has the output; fees taken from it are earned; what the floor cut off is accounted for.
 pub fn paid(terms: &Terms) -> Posting {
+    paid_from(terms, Reason::Pay, &Account::Clearing)
+}
+
+fn paid_from(terms: &Terms, reason: Reason, held: &Account) -> Posting {
     let (asset, priced) = (&terms.output.asset, &terms.plan.priced);
-    let mut posting = Posting::new(Reason::Pay);
+    let mut posting = Posting::new(reason);
     let recipient = Account::External(terms.reference.to_string());
-    posting.add(asset, Account::Clearing, recipient, priced.output);
+    posting.add(asset, held.clone(), recipient, priced.output);
     let earned = priced.gross_output.checked_sub(priced.output).unwrap_or_default();
-    posting.add(asset, Account::Clearing, Account::Fees, earned);
+    posting.add(asset, held.clone(), Account::Fees, earned);
     for slice in &terms.plan.slices {
         let residual = Precise { minor: Minor::ZERO, e18: slice.residual_e18 };
         posting.add(asset, Account::Owed(slice.provider_id.clone()), Account::Residual, residual);
     }
+    posting
+}
+
+fn debt(terms: &Terms) -> Account {
+    Account::Debt(terms.reference.to_string())
+}
+
+/// The funds are released before the payout's final word: until then the output is owed.
+pub fn owed(terms: &Terms) -> Posting {
+    let mut posting = Posting::new(Reason::Owe);
+    posting.add(&terms.output.asset, Account::Clearing, debt(terms), terms.plan.priced.gross_output);
+    posting
+}
+
+/// What was owed is paid.
+pub fn debt_paid(terms: &Terms) -> Posting {
+    paid_from(terms, Reason::PayDebt, &debt(terms))
+}
+
+/// Nothing is owed any more: the output was not paid, and the funds went back.
+pub fn debt_released(terms: &Terms) -> Posting {
+    let mut posting = Posting::new(Reason::ReleaseDebt);
+    for slice in &terms.plan.slices {
+        posting.add(&terms.output.asset, debt(terms), provider(slice, Part::Available), slice.output);
+    }
+    posting
+}
+
+/// The output was not paid, and the input was given back from the service's funds: the providers, who have been
+/// given it, owe it.
+pub fn debt_returned(terms: &Terms) -> Posting {
+    let mut posting = Posting { reason: Reason::ReturnDebt, ..debt_released(terms) };
+    let (asset, wallet) = (&terms.input.asset, user(&terms.request));
+    let mut fee = terms.plan.priced.input;
+    for slice in &terms.plan.slices {
+        fee = fee.checked_sub(slice.input).unwrap_or_default();
+        posting.add(asset, Account::Owed(slice.provider_id.clone()), wallet.clone(), slice.input);
+    }
+    posting.add(asset, Account::Fees, wallet, fee);
     posting
 }
 
@@ -307,6 +369,11 @@ fn settled_from(terms: &Terms, held: &Account) -> Posting {
 /// The escrow gave the funds back.
 pub fn refunded(terms: &Terms) -> Posting {
     locked(terms).backwards(Reason::Refund)
+}
+
+/// A reorganization took the lock back, and with it the funds out of the escrow.
+pub fn lock_lost(terms: &Terms) -> Posting {
+    locked(terms).backwards(Reason::LockLost)
 }
 
 fn user(request: &IntentRequest) -> Account {

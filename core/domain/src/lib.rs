@@ -4,12 +4,13 @@
 //! Time and ids come in as arguments, so every rule can be tested by giving it values.
 //!
 //! Reading order: [`money`] and [`asset`] say what is exchanged; [`pricing`], [`liquidity`] and [`quote`] at what price;
-//! [`intent`] what a caller may ask; [`decision`] whether it is accepted; [`settlement`] what happens then;
-//! [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again;
+//! [`text`] which text can be stored; [`intent`] what a caller may ask; [`decision`] whether it is accepted; [`settlement`] what happens then;
+//! [`windows`] and [`calendar`] until when; [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again;
 //! [`reconcile`] whether the chain tells the same.
 
 pub mod asset;
 pub mod beneficiary;
+pub mod calendar;
 pub mod canonical;
 pub mod decision;
 pub mod envelope;
@@ -19,6 +20,7 @@ pub mod intent;
 pub mod ledger;
 pub mod liquidity;
 pub mod money;
+pub mod permit;
 pub mod pricing;
 pub mod quote;
 pub mod receipt;
@@ -26,5 +28,7 @@ pub mod reconcile;
 pub mod sample;
 pub mod settlement;
 pub mod status;
+pub mod text;
 pub mod time;
 pub mod webhook;
+pub mod windows;

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use crate::asset::{Asset, Pair};
 use crate::intent::ActorType;
 use crate::money::{Minor, Ratio};
-use crate::pricing::{Charges, FeeSchedule, all_in_rate};
+use crate::pricing::{Charges, all_in_rate};
 use crate::time::Timestamp;
 use curve::Pool;
 
@@ -346,8 +346,8 @@ impl<'a> Market<'a> {
 
     /// A pair's fees, when the service deals in it.
     pub fn charges<'b>(&self, ask: &Ask<'b>) -> Option<Charges<'b>> {
-        let fees: FeeSchedule = self.listed(ask)?.fees;
-        Some(Charges { fees, input: ask.input, output: ask.output })
+        let Pair { fees, min_input, .. } = self.listed(ask)?;
+        Some(Charges { fees: *fees, min_input: *min_input, input: ask.input, output: ask.output })
     }
 
     /// The reference price of a pair, unless it is stale.

@@ -53,10 +53,11 @@ pub struct FeeSchedule {
     pub network_fee_minor: Minor,
 }
 
-/// A pair's fees with its assets.
+/// A pair's fees and its smallest order, with its assets.
 #[derive(Debug, Clone, Copy)]
 pub struct Charges<'a> {
     pub fees: FeeSchedule,
+    pub min_input: Minor,
     pub input: &'a Asset,
     pub output: &'a Asset,
 }

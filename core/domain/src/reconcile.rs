@@ -24,6 +24,8 @@ pub enum BreakKind {
     ExecutionWithoutLock,
     /// The chain moved another amount than was agreed.
     AmountMismatch,
+    /// A lock, a fill or a payment under the order's id has other terms than its command asked for.
+    TermsMismatch,
     /// The beneficiary was paid, and the funds that pay for it were not released to us.
     PaidNotSettled,
     /// Funds were released, and nobody was paid.
@@ -47,10 +49,11 @@ pub enum BreakKind {
 }
 
 impl BreakKind {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::LockWithoutExecution,
         Self::ExecutionWithoutLock,
         Self::AmountMismatch,
+        Self::TermsMismatch,
         Self::PaidNotSettled,
         Self::SettledNotPaid,
         Self::AnchorMissing,
@@ -69,6 +72,7 @@ impl BreakKind {
             Self::LockWithoutExecution => "lock_without_execution",
             Self::ExecutionWithoutLock => "execution_without_lock",
             Self::AmountMismatch => "amount_mismatch",
+            Self::TermsMismatch => "terms_mismatch",
             Self::PaidNotSettled => "paid_not_settled",
             Self::SettledNotPaid => "settled_not_paid",
             Self::AnchorMissing => "anchor_missing",
@@ -97,7 +101,9 @@ pub enum Action {
     Cancel,
     /// `Escrow.refund`: open to anyone, gives the funds back.
     Refund,
-    /// See why the relayer has not filled and settled, before the timelock.
+    /// `IntentSettler.returnFilled`: two operators give committed funds back before the timelock.
+    Return,
+    /// See why the relayer has not settled, before the timelock.
     Settle,
     /// See why the relayer has not anchored.
     Anchor,
@@ -113,6 +119,7 @@ impl Action {
             Self::Page => "page",
             Self::Cancel => "cancel",
             Self::Refund => "refund",
+            Self::Return => "return",
             Self::Settle => "settle",
             Self::Anchor => "anchor",
             Self::Resolve => "resolve",
@@ -200,6 +207,15 @@ pub struct Kept {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contracts {
     pub state: OnChain,
+    /// The lock, when the terms that its events told hash to what the escrow has committed to.
+    pub lock: Option<Held>,
+    /// The events told terms, and the escrow has committed to others.
+    pub terms_differ: bool,
+}
+
+/// The terms of a lock, proven by the escrow's commitment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
     pub amount: Minor,
     /// The escrow's token, lowercase hex.
     pub token: String,
@@ -235,6 +251,8 @@ pub struct Booked {
     pub receipt: Option<Receipted>,
     /// A chain command that can never succeed, by its kind.
     pub failed_command: Option<String>,
+    /// Where an event differs from the command that asked for it.
+    pub differing_fact: Option<String>,
 }
 
 /// One id and all that is told of it.
@@ -373,6 +391,9 @@ fn index(found: &mut Found<'_>) {
     if contracts.state != kept {
         let detail = format!("the events say {kept:?}, the contracts {:?}", contracts.state);
         found.add(BreakKind::IndexMismatch, Action::Rescan, detail);
+    } else if contracts.terms_differ {
+        let detail = "the events tell other terms of the lock than the escrow has committed to";
+        found.add(BreakKind::IndexMismatch, Action::Rescan, detail);
     }
 }
 
@@ -392,11 +413,11 @@ fn strangers(found: &mut Found<'_>, moment: &Moment) {
 /// How open funds can go back by now, if they can.
 fn give_back(subject: &Subject, moment: &Moment) -> Option<Action> {
     let open = subject.kept.now.escrow == EscrowState::Locked;
-    let contracts = subject.contracts.as_ref().filter(|_| open)?;
+    let held = subject.contracts.as_ref().filter(|_| open)?.lock.as_ref()?;
     let (now, settler) = (moment.chain_secs(), subject.kept.now.settler);
-    if now >= contracts.timelock {
+    if now >= held.timelock {
         Some(Action::Refund)
-    } else if settler == SettlerState::Created && now >= contracts.fill_deadline {
+    } else if settler == SettlerState::Created && now >= held.fill_deadline {
         Some(Action::Cancel)
     } else {
         None

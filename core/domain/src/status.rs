@@ -82,7 +82,9 @@ fn aggregate(state: &State) -> ExecutionStatus {
         State::Accepted
         | State::Locking
         | State::Converting { .. }
+        | State::Committing { .. }
         | State::Paying { .. }
+        | State::Owing { .. }
         | State::Releasing { .. } => ExecutionStatus::InProgress,
         State::Completed { .. } => ExecutionStatus::Completed,
         State::ConversionFailed { .. }
@@ -110,7 +112,7 @@ fn provider_reference(state: &State) -> Option<String> {
         State::Releasing { payout, .. } | State::Completed { payout, .. } => {
             Some(payout.provider_reference.clone())
         }
-        State::Paying { leg, .. } => leg.provider_reference.clone(),
+        State::Paying { leg, .. } | State::Owing { leg, .. } => leg.provider_reference.clone(),
         State::Converting { leg, .. } => leg.provider_reference.clone(),
         _ => None,
     }

@@ -11,6 +11,7 @@
 //! Not compiled into a server that has its own database: the module is behind the feature `embedded`.
 
 pub mod account;
+pub mod black_hole;
 pub mod child;
 pub mod npm;
 pub mod orphan;
@@ -22,7 +23,7 @@ mod cluster;
 mod error;
 
 pub use error::EmbeddedError;
-pub use postgres::{Options, Postgres};
+pub use postgres::{Options, Postgres, ServerTls};
 pub use test_database::TestDatabase;
 
 /// So many random bytes as lowercase hex: names and passwords that nobody can guess.

@@ -31,11 +31,22 @@ pub struct Options {
     pub durable: bool,
     /// Where the programs come from.
     pub finder: Finder,
+    /// Over TCP nothing but TLS is taken then.
+    pub tls: Option<ServerTls>,
+}
+
+/// What a server with TLS needs, in PEM.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    pub certificate: String,
+    pub key: String,
+    /// Clients show a certificate of this authority for their own user name.
+    pub client_ca: Option<String>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { durable: true, finder: Finder::machine() }
+        Self { durable: true, finder: Finder::machine(), tls: None }
     }
 }
 
@@ -64,6 +75,8 @@ pub(super) struct Running {
     pub(super) durable: bool,
     /// The socket goes here instead of into a directory of its own, and this goes when the server ends.
     pub(super) throw_away: Option<PathBuf>,
+    /// Settings of the server beside the usual ones.
+    pub(super) settings: Vec<String>,
 }
 
 impl Postgres {
@@ -74,9 +87,17 @@ impl Postgres {
     /// PostgreSQL to run, and what its files or its log say.
     pub async fn start(dir: &Path, options: Options) -> Result<Self, EmbeddedError> {
         let dir = dir.to_owned();
-        let running = Running { durable: options.durable, throw_away: None };
-        let prepared = tokio::task::spawn_blocking(move || prepare(&dir, &options)).await??;
-        Self::run(prepared, running).await
+        let durable = options.durable;
+        let prepare = move || {
+            let prepared = prepare(&dir, &options)?;
+            let settings = match &options.tls {
+                Some(tls) => tls.write(&prepared.cluster, prepared.run_as.as_ref())?,
+                None => Vec::new(),
+            };
+            Ok::<_, EmbeddedError>((prepared, settings))
+        };
+        let (prepared, settings) = tokio::task::spawn_blocking(prepare).await??;
+        Self::run(prepared, Running { durable, throw_away: None, settings }).await
     }
 
     /// Starts a cluster that exists and is thrown away afterwards.
@@ -87,7 +108,7 @@ impl Postgres {
     ) -> Result<Self, EmbeddedError> {
         let lock = cluster::lock(&root)?;
         let cluster = Cluster { root: root.join("postgres") };
-        let running = Running { durable: false, throw_away: Some(root) };
+        let running = Running { durable: false, throw_away: Some(root), settings: Vec::new() };
         Self::run(Prepared { cluster, programs, run_as, lock }, running).await
     }
 
@@ -197,6 +218,36 @@ impl Postgres {
     }
 }
 
+impl ServerTls {
+    /// Writes the files where the server finds them, and returns the settings that name them.
+    fn write(&self, cluster: &Cluster, run_as: Option<&Account>) -> Result<Vec<String>, EmbeddedError> {
+        let dir = cluster.root.join("tls");
+        let _ = fs::remove_dir_all(&dir);
+        cluster::make_dir(&dir, 0o755)?;
+        let write = |name: &str, text: &str| {
+            let path = dir.join(name);
+            cluster::write_durably(&path, text.as_bytes(), 0o600)?;
+            run_as.map_or(Ok(()), |account| account.give(&path))?;
+            Ok::<_, EmbeddedError>(path.display().to_string())
+        };
+        let client = if self.client_ca.is_some() { " clientcert=verify-full" } else { "" };
+        let access = format!(
+            "local all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256{client}\n\
+             hostnossl all all all reject\n"
+        );
+        let mut settings = vec![
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={}", write("server.crt", &self.certificate)?),
+            format!("ssl_key_file={}", write("server.key", &self.key)?),
+            format!("hba_file={}", write("pg_hba.conf", &access)?),
+        ];
+        if let Some(authority) = &self.client_ca {
+            settings.push(format!("ssl_ca_file={}", write("clients.crt", authority)?));
+        }
+        Ok(settings)
+    }
+}
+
 /// Whether a start failed only because somebody was faster to use the port.
 pub(super) fn port_was_taken(error: &EmbeddedError) -> bool {
     matches!(error, EmbeddedError::Exited { log_tail, .. } if log_tail.contains("could not bind"))
@@ -267,6 +318,7 @@ fn launch(
         launch.stop_signal = StopSignal::Quit;
         settings.extend(["wal_level=minimal", "max_wal_senders=0", "autovacuum=off"].map(str::to_owned));
     }
+    settings.extend_from_slice(&running.settings);
     for setting in settings {
         launch.args.extend(["-c".into(), setting.into()]);
     }

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use chrono::Utc;
 use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_domain::windows::PayoutTime;
 use sha2::{Digest as _, Sha256};
 use sqlx::PgPool;
 use tokio::sync::watch;
@@ -46,6 +47,7 @@ use crate::store::bank::{self as store, BankFile, BankPayment, NewBankPayment};
 
 /// The name on paths and receipts.
 pub const PROVIDER: &str = "iso20022-bank";
+pub const PAYOUT_TIME: PayoutTime = PayoutTime::BusinessDays;
 /// How often the bank's folder is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 

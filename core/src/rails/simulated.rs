@@ -17,12 +17,15 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_domain::windows::PayoutTime;
 use sqlx::PgPool;
 
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
 /// The name on paths and receipts.
 pub const PROVIDER: &str = "simulated-bank";
+/// A payout that is known to have happened is found within seconds.
+pub const PAYOUT_TIME: PayoutTime = PayoutTime::Elapsed(60);
 /// How many calls find the provider of …0005 down.
 const CALLS_DOWN: i32 = 2;
 

@@ -16,8 +16,9 @@ use super::effects::NewEffect;
 use super::events::NewEvent;
 use super::executions::bytes32;
 use super::idempotency::{self, RETENTION_HOURS, Record};
-use super::intents::{IntentRow, PermitKey, tenants};
+use super::intents::{IntentRow, tenants};
 use super::ledger::{self, NewPosting};
+use super::permits::PermitHold;
 
 /// The rows to add. An accepted execution begins at version 1.
 #[derive(Default)]
@@ -27,8 +28,7 @@ pub struct Additions<'a> {
     /// Terms, state, and the sequence of the last event.
     pub executions: &'a [(Terms, State, i64)],
     pub chain_id: i64,
-    /// Nonces held, and for which execution.
-    pub permits: &'a [(PermitKey, String)],
+    pub permits: &'a [PermitHold],
     pub effects: &'a [NewEffect],
     /// Records of requests that have none that is live; [`StoreError::Stale`] when one has.
     pub records: &'a [Record],
@@ -67,33 +67,34 @@ executions as ( \
                 $24::text[], $25::text[], $26::int8[], $27::timestamptz[]) as u (r, p, l, i, c, e, t, n, s, q, a) \
     returning 1), \
 permits as ( \
-    insert into permit_use (chain_id, owner, nonce, reference) \
-    select $28, o, n::numeric, r from unnest($29::text[], $30::text[], $31::text[]) as u (o, n, r) returning 1), \
+    insert into permit_use (chain_id, owner, nonce, token, amount, reference) \
+    select $28, o, n::numeric, t, a::numeric, r \
+    from unnest($29::text[], $30::text[], $31::text[], $32::text[], $33::text[]) as u (o, n, t, a, r) returning 1), \
 effects as ( \
     insert into effect (reference, kind, run_at) \
-    select * from unnest($32::text[], $33::text[], $34::timestamptz[]) returning 1), \
+    select * from unnest($34::text[], $35::text[], $36::timestamptz[]) returning 1), \
 recorded as ( \
     insert into idempotency as i (partner_id, livemode, method, path, key, fingerprint, status, body) \
-    select * from unnest($35::text[], $36::bool[], $37::text[], $38::text[], $39::uuid[], $40::bytea[], $41::int[], \
-                         $42::text[]) \
+    select * from unnest($37::text[], $38::bool[], $39::text[], $40::text[], $41::uuid[], $42::bytea[], $43::int[], \
+                         $44::text[]) \
     on conflict on constraint idempotency_pkey do update \
     set fingerprint = excluded.fingerprint, status = excluded.status, body = excluded.body, accepted_at = now() \
-    where i.accepted_at <= now() - make_interval(hours => $43) returning 1), \
+    where i.accepted_at <= now() - make_interval(hours => $45) returning 1), \
 written as ( \
     select (select count(*) from posted) + (select count(*) from intents) + (select count(*) from executions) \
          + (select count(*) from permits) + (select count(*) from effects) as others, \
            (select count(*) from recorded) as records), \
 bumped as ( \
-    update feed_counter c set position = c.position + cardinality($44::text[]) from written \
-    where cardinality($44::text[]) > 0 and written.others + written.records >= 0 \
-    returning c.position - cardinality($44::text[]) as base, pg_notify('dvp_feed', '')), \
+    update feed_counter c set position = c.position + cardinality($46::text[]) from written \
+    where cardinality($46::text[]) > 0 and written.others + written.records >= 0 \
+    returning c.position - cardinality($46::text[]) as base, pg_notify('dvp_feed', '')), \
 appended as ( \
     insert into event (position, event_id, partner_id, livemode, reference, intent_id, client_reference, sequence, \
                        type, occurred_at, observed_at, object) \
     select bumped.base + u.n, u.id, u.partner, u.livemode, u.reference, u.intent, u.client, u.seq, u.type, \
            u.occurred, u.observed, u.object::json \
-    from bumped, unnest($44::text[], $45::text[], $46::bool[], $47::text[], $48::text[], $49::text[], $50::int8[], \
-                        $51::text[], $52::timestamptz[], $53::timestamptz[], $54::text[]) with ordinality \
+    from bumped, unnest($46::text[], $47::text[], $48::bool[], $49::text[], $50::text[], $51::text[], $52::int8[], \
+                        $53::text[], $54::timestamptz[], $55::timestamptz[], $56::text[]) with ordinality \
          as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)) \
 select written.records from written";
 
@@ -178,11 +179,13 @@ fn bind_executions<'q>(
         .bind(column(rows, |row| row.0.accepted_at.to_utc())))
 }
 
-fn bind_permits<'q>(statement: Statement<'q>, held: &'q [(PermitKey, String)]) -> Statement<'q> {
+fn bind_permits<'q>(statement: Statement<'q>, held: &'q [PermitHold]) -> Statement<'q> {
     statement
-        .bind(column(held, |row| row.0.owner.as_str()))
-        .bind(column(held, |row| row.0.nonce.as_str()))
-        .bind(column(held, |row| row.1.as_str()))
+        .bind(column(held, |hold| hold.owner.as_str()))
+        .bind(column(held, |hold| hold.nonce.to_string()))
+        .bind(column(held, |hold| hold.token.as_str()))
+        .bind(column(held, |hold| hold.amount.to_string()))
+        .bind(column(held, |hold| hold.reference.as_str()))
 }
 
 fn bind_records<'q>(statement: Statement<'q>, records: &'q [Record]) -> Statement<'q> {

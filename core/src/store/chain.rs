@@ -4,21 +4,29 @@
 
 mod bulk;
 mod facts;
+mod gate;
 mod index;
 mod relay;
 mod status;
 
 pub use facts::{Emitted, Told, emit_facts, emit_late_facts, insert_fact, retract_refunds_of_cancels};
+pub use gate::{
+    Gate, Heights, KeptEvent, NewFill, PassableFill, WaitingFills, count_waiting_fills, lift_gates,
+    list_block_events, list_new_fills, list_passable_fills, reset_gates, set_gates,
+};
 pub use index::{
     BlockRow, Cursor, HaltReason, Halted, LogRow, commit_without_waiting, find_cursor, find_known_hash,
     find_last_block, halt, insert_cursor, known_hashes_below, last_seqs, prune_blocks, record_blocks, resume,
     unwind_to,
 };
 pub use relay::{
-    AttemptRow, CommandRow, LaneRow, NewAttempt, SlotRow, claim_command, complete_commands, count_in_flight,
-    defer_command, fail_command, finalize_slots, insert_attempt, insert_filler_slot, insert_slot,
-    list_attempts, list_lanes, list_ready_commands, list_unsettled_slots, lowest_waiting, mark_broadcast,
-    mark_foreign, mark_mined, mark_unmined, note_balance, note_send_error, reserve_nonce,
+    AttemptRow, CommandFilter, CommandRow, CommandView, LaneRow, Load, NewAttempt, NewSlot, Retried, Share,
+    SlotRow, WaitingRow, abandon_slots, complete_commands, complete_late_commands, count_waiting,
+    defer_commands, fail_command, finalize_slots, find_load, find_share, insert_attempt, insert_slot,
+    judge_slots, list_attempts, list_commands, list_lanes, list_live_commands, list_ready_commands,
+    list_retired, list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast, mark_foreign,
+    mark_mined, mark_unmined, note_balance, note_send_error, remake_slot, reserve_nonce, retry_command,
+    trouble_command,
 };
 
 pub use status::{Backfill, Standing, StatusRow, list_statuses, report_status};

@@ -1,8 +1,9 @@
 //! What committed steps still have to do: due work, claimed under a lease with a fence.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
-use sqlx::types::Json;
 
 use super::StoreError;
 use crate::operations::Verdict;
@@ -50,11 +51,20 @@ pub struct Claimed {
     /// That call is so fresh that it may still be on its way.
     pub in_flight: bool,
     pub attempts: i32,
+    /// Attempts in a row whose step could not be written.
+    pub unwritten: u32,
     pub fence: i64,
     /// When the rail was first called, or is about to be: by the database's clock.
     pub called_at: DateTime<Utc>,
     /// What an operator knows of it.
     pub verdict: Option<Verdict>,
+    /// Why the row cannot be read; such an effect must not be carried out.
+    pub unreadable: Option<String>,
+}
+
+fn verdict(text: Option<&str>) -> Result<Option<Verdict>, StoreError> {
+    let corrupt = |error| StoreError::corrupt("effect", format_args!("verdict: {error}"));
+    text.map(serde_json::from_str).transpose().map_err(corrupt)
 }
 
 /// How a claim ends.
@@ -86,7 +96,7 @@ pub async fn claim(
     in_flight_secs: i32,
     limit: i64,
 ) -> Result<Vec<Claimed>, StoreError> {
-    type Row = (i64, String, String, bool, bool, i32, i64, DateTime<Utc>, Option<Json<Verdict>>);
+    type Row = (i64, String, String, bool, bool, i32, i32, i64, DateTime<Utc>, Option<String>);
     let rows: Vec<Row> = sqlx::query_as(
         "with due as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
                       from effect \
@@ -96,8 +106,8 @@ pub async fn claim(
                 attempts = e.attempts + 1, called = true, \
                 called_at = case when due.called then e.called_at else now() end \
          from due where e.id = due.id \
-         returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.fence, coalesce(e.called_at, now()), \
-                   e.verdict",
+         returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.unwritten, e.fence, \
+                   coalesce(e.called_at, now()), e.verdict::text",
     )
     .bind(limit)
     .bind(lease_secs)
@@ -105,10 +115,25 @@ pub async fn claim(
     .fetch_all(conn)
     .await?;
     rows.into_iter()
-        .map(|(id, reference, kind, called_before, fresh, attempts, fence, called_at, verdict)| {
-            let (kind, in_flight) = (EffectKind::parse(&kind)?, called_before && fresh);
-            let verdict = verdict.map(|verdict| verdict.0);
-            Ok(Claimed { id, reference, kind, called_before, in_flight, attempts, fence, called_at, verdict })
+        .map(|(id, reference, kind, called_before, fresh, attempts, unwritten, fence, called_at, said)| {
+            // One row that cannot be read must not keep the others from being carried out.
+            let (verdict, unreadable) = match verdict(said.as_deref()) {
+                Ok(verdict) => (verdict, None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            Ok(Claimed {
+                id,
+                reference,
+                kind: EffectKind::parse(&kind)?,
+                called_before,
+                in_flight: called_before && fresh,
+                attempts,
+                unwritten: u32::try_from(unwritten).unwrap_or(0),
+                fence,
+                called_at,
+                verdict,
+                unreadable,
+            })
         })
         .collect()
 }
@@ -130,6 +155,25 @@ pub async fn mark_called(
     Ok(marked.map(|row| row.0))
 }
 
+/// Makes a verdict due where nothing is, and wakes the workers.
+pub async fn insert_verdict(
+    conn: &mut PgConnection,
+    reference: &str,
+    kind: EffectKind,
+    verdict: &serde_json::Value,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into effect (reference, kind, run_at, called, verdict) values ($1, $2, now(), true, $3)",
+    )
+    .bind(reference)
+    .bind(kind.as_str())
+    .bind(verdict)
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query("select pg_notify('dvp_feed', '')").execute(conn).await?;
+    Ok(())
+}
+
 /// Ends claims whose fence still holds.
 pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), StoreError> {
     for EndedEffect { id, fence, end } in ended {
@@ -143,7 +187,7 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
             }
             EffectEnd::Again { at, called, heard } => {
                 sqlx::query(
-                    "update effect set run_at = $3, called = $4, heard = $5, lease_until = null \
+                    "update effect set run_at = $3, called = $4, heard = $5, lease_until = null, unwritten = 0 \
                      where id = $1 and fence = $2",
                 )
                 .bind(id)
@@ -157,6 +201,38 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
         }
     }
     Ok(())
+}
+
+/// Gives a claim back whose step could not be written, and says why. It stays called if it was.
+pub async fn put_off(
+    conn: &mut PgConnection,
+    id: i64,
+    fence: i64,
+    wait: Duration,
+    why: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update effect set run_at = now() + make_interval(secs => $3), lease_until = null, \
+                unwritten = unwritten + 1, heard = $4 \
+         where id = $1 and fence = $2",
+    )
+    .bind(id)
+    .bind(fence)
+    .bind(wait.as_secs_f64())
+    .bind(why)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// How many effects and how many facts wait because they could not be written.
+pub async fn count_unwritten(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
+    let counts = sqlx::query_as(
+        "select (select count(*) from effect where unwritten > 0), \
+                (select count(*) from chain_fact \
+                 where unwritten > 0 and consumed_at is null and retracted_at is null)",
+    );
+    Ok(counts.fetch_one(conn).await?)
 }
 
 /// Drops the timers of settlements that left the accepted point.

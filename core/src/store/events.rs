@@ -153,22 +153,42 @@ pub async fn find_for_tenant(
     row.map(Row::into_event).transpose()
 }
 
-/// A page of one partner's executions' events for a follower inside the service.
+/// A page of the events of one partner's executions in one environment, for a follower inside the service.
 pub async fn list_after(
     conn: &mut PgConnection,
     partner_id: &str,
+    livemode: bool,
     after: i64,
     limit: i64,
 ) -> Result<Vec<StoredEvent>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(
-        "select * from event where partner_id = $1 and position > $2 order by position limit $3",
+        "select * from event where partner_id = $1 and livemode = $2 and position > $3 order by position limit $4",
     )
     .bind(partner_id)
+    .bind(livemode)
     .bind(after)
     .bind(limit)
     .fetch_all(conn)
     .await?;
     rows.into_iter().map(Row::into_event).collect()
+}
+
+/// Whose event is at which position, ascending from `after` on: what a follower routes events by.
+pub async fn list_positions(
+    conn: &mut PgConnection,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<(i64, String, bool)>, StoreError> {
+    let rows = sqlx::query_as(
+        "select position, partner_id, livemode from event where position > $1 order by position limit $2",
+    );
+    Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
+}
+
+/// The newest position of the feed.
+pub async fn load_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
+    let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
+    Ok(row.0)
 }
 
 /// The feed's epoch: cursors of another epoch are refused.

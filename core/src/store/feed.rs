@@ -5,6 +5,7 @@ use sqlx::{PgConnection, PgTransaction};
 
 use super::StoreError;
 use super::events::{RETENTION_DAYS, Row, StoredEvent};
+use super::intents::Tenant;
 
 /// An event and an endpoint that subscribes to it.
 #[derive(Debug, Clone)]
@@ -33,6 +34,22 @@ impl RoutedRow {
 pub async fn load_last_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
     let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
     Ok(row.0)
+}
+
+/// Whose events follow a position, and the newest position among them; `after` when there is none.
+pub async fn list_tenants_after(
+    conn: &mut PgConnection,
+    after: i64,
+) -> Result<(Vec<Tenant>, i64), StoreError> {
+    let rows: Vec<(String, bool, i64)> = sqlx::query_as(
+        "select partner_id, livemode, max(position) from event where position > $1 group by partner_id, livemode",
+    )
+    .bind(after)
+    .fetch_all(conn)
+    .await?;
+    let newest = rows.iter().map(|row| row.2).max().unwrap_or(after);
+    let tenants = rows.into_iter().map(|(partner_id, livemode, _)| Tenant { partner_id, livemode });
+    Ok((tenants.collect(), newest))
 }
 
 /// How far the feed was turned into deliveries. Locks the duty until the transaction ends; `None`: somebody else

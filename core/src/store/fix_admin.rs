@@ -2,7 +2,8 @@
 
 use sqlx::PgConnection;
 
-use super::StoreError;
+use super::{StoreError, fix};
+use crate::fix::FixReset;
 
 /// A session as it is listed.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
@@ -77,17 +78,71 @@ pub async fn is_held(conn: &mut PgConnection, lease: &str) -> Result<bool, Store
     Ok(row.0)
 }
 
-/// Begins both numbers at 1 again and forgets the messages kept for resends. Orders and their ClOrdIDs stay. Returns
-/// whether a disabled session was there.
-pub async fn reset(conn: &mut PgConnection, session_id: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "with stopped as (update fix_session set next_in = 1, next_out = 1 \
-                          where session_id = $1 and not enabled returning session_id), \
-              forgotten as (delete from fix_outbound where session_id in (select session_id from stopped)) \
-         select from stopped",
+/// What an operator sets a session's numbers to.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNumbers {
+    pub next_in: u64,
+    pub next_out: u64,
+    /// Stored messages are forgotten, but for those that the peer may not have seen: they get the numbers from
+    /// `next_out` on.
+    pub with_reset: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renumbered {
+    Done {
+        next_out: i64,
+        kept: u64,
+    },
+    /// A number would stand for two messages: `next_out` is this.
+    TooLow {
+        next_out: i64,
+    },
+}
+
+/// Sets the numbers of a session that no process owns. The caller holds its lease.
+pub async fn renumber(
+    tx: &mut PgConnection,
+    session_id: &str,
+    numbers: NewNumbers,
+    stale_types: &[String],
+) -> Result<Renumbered, StoreError> {
+    let (before, seen_out, written_out): (i64, i64, i64) = sqlx::query_as(
+        "select next_out, seen_out, written_out from fix_session where session_id = $1 for update",
     )
     .bind(session_id)
-    .fetch_optional(conn)
+    .fetch_one(&mut *tx)
     .await?;
-    Ok(done.is_some())
+    let bigint = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let mut next_out = bigint(numbers.next_out);
+    let mut kept = 0;
+    if numbers.with_reset {
+        let seen_out = u64::try_from(seen_out.min(before - 1)).unwrap_or(0);
+        kept = fix::count_kept(tx, session_id, seen_out, stale_types).await?;
+        let reset = FixReset {
+            seen_out,
+            written_out: u64::try_from(written_out).unwrap_or(0),
+            first_kept: numbers.next_out,
+            kept,
+            stale_types: stale_types.to_vec(),
+        };
+        fix::move_kept(tx, session_id, &reset).await?;
+        next_out = next_out.saturating_add(bigint(kept));
+    } else if next_out < before {
+        return Ok(Renumbered::TooLow { next_out: before });
+    }
+    sqlx::query(
+        "update fix_session \
+         set next_in = $2, next_out = $3, seen_out = case when $4 then 0 else seen_out end, \
+             written_out = case when $4 then 0 else written_out end \
+         where session_id = $1",
+    )
+    .bind(session_id)
+    .bind(bigint(numbers.next_in))
+    .bind(next_out)
+    .bind(numbers.with_reset)
+    .execute(&mut *tx)
+    .await?;
+    Ok(Renumbered::Done { next_out, kept })
 }

@@ -68,6 +68,27 @@ impl OpenRow {
     }
 }
 
+/// The latest event about an execution.
+#[derive(Debug, Clone)]
+pub struct Latest {
+    pub kind: EventType,
+    pub sequence: i64,
+    /// The Intent snapshot after the event.
+    pub object: serde_json::Value,
+}
+
+/// What was told last about an execution, however long ago: events that have left the feed are kept.
+pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Option<Latest>, StoreError> {
+    let row: Option<(String, i64, serde_json::Value)> = sqlx::query_as(
+        "select type, sequence, object from event_record where reference = $1 order by sequence desc limit 1",
+    )
+    .bind(reference)
+    .fetch_optional(conn)
+    .await?;
+    row.map(|(kind, sequence, object)| Ok(Latest { kind: super::events::kind(&kind)?, sequence, object }))
+        .transpose()
+}
+
 /// References of a session's orders that are accepted and not locking yet, the oldest first.
 pub async fn list_resting(
     conn: &mut PgConnection,
@@ -107,7 +128,8 @@ pub async fn list_copied(
     // One snapshot: an order is never missing that an event of the page is about.
     let mut tx = conn.begin().await?;
     sqlx::query("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
-    let events = super::events::list_after(&mut tx, &session.partner_id, after, limit).await?;
+    let events =
+        super::events::list_after(&mut tx, &session.partner_id, session.livemode, after, limit).await?;
     let ids: Vec<&str> = events.iter().map(|stored| stored.event.intent_id.as_str()).collect();
     let rows: Vec<OrderRow> = sqlx::query_as(
         "select o.cl_ord_id, o.reference, o.intent_id, o.details from fix_session s \
@@ -124,7 +146,6 @@ pub async fn list_copied(
     let position = events.last().map_or(after, |last| last.position);
     let events = events
         .into_iter()
-        .filter(|stored| stored.event.tenant.livemode == session.livemode)
         .map(|stored| {
             let order = orders.get(&stored.event.intent_id).cloned();
             (stored, order)

@@ -29,6 +29,10 @@ pub struct FixSessionSettings {
     pub next_expected_msg_seq_num: bool,
     /// How far SendingTime(52) may be from our clock, in seconds.
     pub max_latency_secs: i32,
+    /// How old TransactTime(60) of an order may be, in seconds.
+    pub order_age_secs: Option<i32>,
+    /// How old TransactTime(60) and OrigSendingTime(122) of an order may be that was possibly sent before, in seconds.
+    pub repeated_order_age_secs: Option<i32>,
     /// When there is a session, in the words of the FIX engine's schedules.
     pub schedule: Option<String>,
     /// The session gets copies of the reports of all the partner's orders, and takes none.
@@ -53,6 +57,8 @@ impl Default for FixSessionSettings {
             last_msg_seq_num_processed: false,
             next_expected_msg_seq_num: false,
             max_latency_secs: 120,
+            order_age_secs: None,
+            repeated_order_age_secs: Some(120),
             schedule: None,
             drop_copy: false,
             cancel_on_disconnect_secs: None,
@@ -60,23 +66,23 @@ impl Default for FixSessionSettings {
     }
 }
 
+pub(super) const COLUMNS: &str = "allowed_sources::text[] as allowed_sources, client_cert_sha256, client_cert_names, \
+    logon_secret, logon_window_secs, soft_messages_per_sec, hard_messages_per_sec, admin_messages_per_sec, \
+    resend_request_chunk, last_msg_seq_num_processed, next_expected_msg_seq_num, max_latency_secs, schedule, \
+    drop_copy, cancel_on_disconnect_secs, order_age_secs, repeated_order_age_secs";
+
 /// The settings of a session, `None` when there is no such session.
 pub async fn find_settings(
     conn: &mut PgConnection,
     session_id: &str,
 ) -> Result<Option<FixSessionSettings>, StoreError> {
-    let settings = sqlx::query_as(
-        "select allowed_sources::text[] as allowed_sources, client_cert_sha256, client_cert_names, logon_secret, \
-                logon_window_secs, soft_messages_per_sec, hard_messages_per_sec, admin_messages_per_sec, \
-                resend_request_chunk, last_msg_seq_num_processed, next_expected_msg_seq_num, max_latency_secs, \
-                schedule, drop_copy, cancel_on_disconnect_secs \
-         from fix_session where session_id = $1",
-    );
-    Ok(settings.bind(session_id).fetch_optional(conn).await?)
+    // The columns are a constant of this module.
+    let statement = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));
+    Ok(sqlx::query_as(statement).bind(session_id).fetch_optional(conn).await?)
 }
 
-/// Replaces the settings of a session. Who may log on holds from its next connection on, the terms of the session from
-/// when a gateway takes it next.
+/// Replaces the settings of a session. Who may log on holds from its next connection on, the terms of the session as
+/// soon as nobody is connected.
 pub async fn update_settings(
     conn: &mut PgConnection,
     session_id: &str,
@@ -88,7 +94,8 @@ pub async fn update_settings(
              logon_secret = $5, logon_window_secs = $6, soft_messages_per_sec = $7, hard_messages_per_sec = $8, \
              admin_messages_per_sec = $9, resend_request_chunk = $10, last_msg_seq_num_processed = $11, \
              next_expected_msg_seq_num = $12, max_latency_secs = $13, schedule = $14, \
-             drop_copy = $15, cancel_on_disconnect_secs = $16 \
+             drop_copy = $15, cancel_on_disconnect_secs = $16, order_age_secs = $17, \
+             repeated_order_age_secs = $18 \
          where session_id = $1",
     )
     .bind(session_id)
@@ -107,6 +114,8 @@ pub async fn update_settings(
     .bind(settings.schedule.as_deref())
     .bind(settings.drop_copy)
     .bind(settings.cancel_on_disconnect_secs)
+    .bind(settings.order_age_secs)
+    .bind(settings.repeated_order_age_secs)
     .execute(conn)
     .await?;
     if done.rows_affected() == 1 {

@@ -9,6 +9,29 @@ pub async fn server_version(conn: &mut PgConnection) -> Result<String, StoreErro
     Ok(row.0)
 }
 
+/// How a connection is protected, for people.
+pub async fn protection(conn: &mut PgConnection) -> Result<String, StoreError> {
+    let of_this = "select inet_server_addr() is null, s.ssl, s.version, s.cipher, s.client_dn
+        from pg_stat_ssl s
+        where s.pid = pg_backend_pid()";
+    let (by_socket, encrypted, version, cipher, client): (
+        bool,
+        bool,
+        Option<String>,
+        Option<String>,
+        Option<String>,
+    ) = sqlx::query_as(of_this).fetch_one(conn).await?;
+    if by_socket {
+        return Ok("by a unix socket".to_owned());
+    }
+    if !encrypted {
+        return Ok("on this machine, not encrypted".to_owned());
+    }
+    let (version, cipher) = (version.unwrap_or_default(), cipher.unwrap_or_default());
+    let client = client.map_or_else(String::new, |name| format!(", with our certificate for {name}"));
+    Ok(format!("by {version} ({cipher}), host name and certificate verified{client}"))
+}
+
 /// How far the schema is from what this program needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {

@@ -1,4 +1,4 @@
-//! Decided submissions and the permit nonces that live ones hold.
+//! Decided submissions.
 
 use dvp_domain::intent::IntentRequest;
 use sqlx::PgConnection;
@@ -19,22 +19,6 @@ pub struct IntentRow<'a> {
     pub request: &'a IntentRequest,
     pub reference: Option<&'a str>,
     pub reason: Option<&'static str>,
-}
-
-/// A nonce of an owner's permit.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PermitKey {
-    /// Lowercase address.
-    pub owner: String,
-    pub nonce: String,
-}
-
-impl PermitKey {
-    /// The nonce an intent spends, if it has a permit.
-    pub fn of(request: &IntentRequest) -> Option<Self> {
-        let permit = request.permit.as_ref()?;
-        Some(Self { owner: request.user.to_lowercase(), nonce: permit.nonce.to_string() })
-    }
 }
 
 pub(super) fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>, Vec<bool>) {
@@ -98,46 +82,4 @@ pub async fn list_used_client_references(
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
-}
-
-/// Which of the nonces are held by live settlements.
-pub async fn list_held_permits(
-    conn: &mut PgConnection,
-    chain_id: i64,
-    asked: &[PermitKey],
-) -> Result<Vec<PermitKey>, StoreError> {
-    let (owners, nonces): (Vec<&str>, Vec<&str>) =
-        asked.iter().map(|key| (key.owner.as_str(), key.nonce.as_str())).unzip();
-    let rows: Vec<(String, String)> = sqlx::query_as(
-        "select o, n from unnest($2::text[], $3::text[]) as asked (o, n) \
-         where exists (select from permit_use where chain_id = $1 and owner = o and nonce = n::numeric offset 0)",
-    )
-    .bind(chain_id)
-    .bind(owners)
-    .bind(nonces)
-    .fetch_all(conn)
-    .await?;
-    Ok(rows.into_iter().map(|(owner, nonce)| PermitKey { owner, nonce }).collect())
-}
-
-/// Lets go of the nonces of settlements whose lock is decided. What another settlement holds by now is left alone.
-pub async fn delete_permits(
-    conn: &mut PgConnection,
-    chain_id: i64,
-    held: &[(PermitKey, String)],
-) -> Result<(), StoreError> {
-    let owners: Vec<&str> = held.iter().map(|(key, _)| key.owner.as_str()).collect();
-    let nonces: Vec<&str> = held.iter().map(|(key, _)| key.nonce.as_str()).collect();
-    let references: Vec<&str> = held.iter().map(|(_, reference)| reference.as_str()).collect();
-    sqlx::query(
-        "delete from permit_use p using unnest($2::text[], $3::text[], $4::text[]) as u (owner, nonce, reference) \
-         where p.chain_id = $1 and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
-    )
-    .bind(chain_id)
-    .bind(owners)
-    .bind(nonces)
-    .bind(references)
-    .execute(conn)
-    .await?;
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use uuid::Uuid;
 
 use super::StoreError;
@@ -19,7 +19,7 @@ pub struct Lease {
 impl Lease {
     /// Takes the duty if nobody holds it. `owner` identifies this process.
     pub async fn acquire(
-        pool: &PgPool,
+        db: impl PgExecutor<'_>,
         name: &str,
         owner: Uuid,
         ttl: Duration,
@@ -34,7 +34,7 @@ impl Lease {
         .bind(name)
         .bind(owner)
         .bind(ttl.as_secs_f64())
-        .fetch_optional(pool)
+        .fetch_optional(db)
         .await?;
         Ok(row.map(|(fence,)| Self { name: name.to_owned(), owner, fence, ttl }))
     }
@@ -70,14 +70,14 @@ impl Lease {
     }
 
     /// Gives the duty up, so that another process need not wait.
-    pub async fn release(&self, pool: &PgPool) -> Result<(), StoreError> {
+    pub async fn release(&self, db: impl PgExecutor<'_>) -> Result<(), StoreError> {
         sqlx::query(
             "update lease set expires_at = clock_timestamp() where name = $1 and owner = $2 and fence = $3",
         )
         .bind(&self.name)
         .bind(self.owner)
         .bind(self.fence)
-        .execute(pool)
+        .execute(db)
         .await?;
         Ok(())
     }

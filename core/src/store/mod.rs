@@ -8,12 +8,16 @@ pub mod balances;
 pub mod bank;
 pub mod chain;
 pub mod commands;
+pub mod database;
 pub mod effects;
 pub mod events;
 pub mod executions;
+pub mod fault;
 pub mod feed;
 pub mod fix;
 pub mod fix_admin;
+pub mod fix_commands;
+pub mod fix_parked;
 pub mod fix_reports;
 pub mod fix_settings;
 pub mod health;
@@ -24,17 +28,23 @@ pub mod ledger;
 pub mod legacy;
 pub mod levels;
 pub mod liquidity;
+pub mod nonces;
 pub mod operations;
 pub mod partners;
+pub mod permits;
 pub mod pool;
+pub mod pools;
 pub mod quotes;
 pub mod receipts;
 pub mod reconcile;
 pub mod reports;
+pub mod retention;
 pub mod webhook_deliveries;
 pub mod webhook_lanes;
 pub mod webhook_replays;
 pub mod webhooks;
+
+pub use self::fault::Fault;
 
 use sqlx::migrate::Migrator;
 pub use sqlx::postgres::PgListener;
@@ -63,6 +73,11 @@ pub enum StoreError {
 impl StoreError {
     pub(crate) fn corrupt(table: &'static str, reason: impl std::fmt::Display) -> Self {
         Self::Corrupt { table, reason: reason.to_string() }
+    }
+
+    /// Whether a row with the same key is there already.
+    pub fn is_unique_violation(&self) -> bool {
+        matches!(self, Self::Database(sqlx::Error::Database(error)) if error.is_unique_violation())
     }
 
     /// The name of the constraint the statement ran into.

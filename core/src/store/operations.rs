@@ -20,7 +20,7 @@ pub struct Listed {
     pub waits_for: Option<String>,
     pub attempts: Option<i32>,
     pub heard: Option<String>,
-    /// What the bank's files alarm about.
+    /// What the bank's files alarm about, or that its payout takes too long.
     pub alarm: Option<String>,
 }
 
@@ -38,7 +38,7 @@ pub struct Filter<'a> {
 pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Listed>, StoreError> {
     let rows = sqlx::query_as(
         "select e.reference, p.name as partner, e.intent_id, e.client_reference, e.state_name as state, \
-                e.accepted_at, e.terminal_at, f.attempts, f.heard, b.alarm, \
+                e.accepted_at, e.terminal_at, f.attempts, f.heard, coalesce(b.alarm, late.alarm) as alarm, \
                 coalesce(f.kind, (select string_agg(c.kind || ' on the chain', ', ' order by c.id) \
                                   from chain_command c where c.reference = e.reference \
                                     and c.state in ('pending', 'sent'))) as waits_for \
@@ -46,7 +46,12 @@ pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Li
               left join lateral (select kind, attempts, heard from effect \
                                  where reference = e.reference order by id desc limit 1) f on true \
               left join lateral (select alarm from bank_payment where execution = e.reference limit 1) b on true \
-         where ($1::int8 is null or b.alarm is not null \
+              left join lateral (select case \
+                      when e.state_name = 'owing' then 'settled without a final word of the payout: owed' \
+                      when (e.state #>> '{lock,deadlines,overdue_at}')::int8 <= extract(epoch from now()) * 1000 \
+                      then 'the payout has no final word, and its timelock comes near' end as alarm \
+                  where e.terminal_at is null and e.state_name in ('paying', 'owing')) late on true \
+         where ($1::int8 is null or b.alarm is not null or late.alarm is not null \
                 or (e.terminal_at is null and e.accepted_at < now() - make_interval(secs => $1::float8))) \
            and ($2::text is null or e.state_name = $2) \
            and ($3::timestamptz is null or (e.accepted_at, e.reference) > ($3, $4)) \
@@ -77,7 +82,9 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                          order by id), '[]') from chain_command where reference = $1), \
            'facts', (select coalesce(jsonb_agg(jsonb_build_object('kind', payload ->> 'kind', \
                          'block', block_number, 'txHash', '0x' || encode(tx_hash, 'hex'), \
-                         'observedAt', observed_at, 'consumedAt', consumed_at) order by id), '[]') from chain_fact \
+                         'observedAt', observed_at, 'consumedAt', consumed_at, 'retractedAt', retracted_at, \
+                         'differs', differs, 'waitsFor', gate || coalesce(' ' || gate_number, ''), \
+                         'retryAt', retry_at, 'heard', heard) order by turn), '[]') from chain_fact \
                      where entity in (select entity from chain_command where reference = $1)), \
            'ledger', (select coalesce(jsonb_agg(jsonb_build_object('step', step, 'line', line, 'reason', reason, \
                          'account', owner_kind || ':' || owner || ':' || part, 'asset', asset, \
@@ -95,6 +102,17 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
     .fetch_one(conn)
     .await?;
     Ok(row.0)
+}
+
+/// How many payouts of locked tokens have taken too long, and how many outputs are owed.
+pub async fn count_late_payouts(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
+    let counts = sqlx::query_as(
+        "select count(*) filter (where state_name = 'paying' and (state #>> '{lock,deadlines,overdue_at}')::int8 \
+                                                                 <= extract(epoch from now()) * 1000), \
+                count(*) filter (where state_name = 'owing') \
+         from execution where terminal_at is null and state_name in ('paying', 'owing')",
+    );
+    Ok(counts.fetch_one(conn).await?)
 }
 
 /// An operator's decision, to be kept for ever.
@@ -122,6 +140,28 @@ pub async fn insert_action(conn: &mut PgConnection, action: &NewAction<'_>) -> R
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Who else has proposed an action of an execution as it stands, within a day.
+pub async fn find_proposal(
+    conn: &mut PgConnection,
+    reference: &str,
+    proposed: &str,
+    operator: &str,
+    version: i64,
+) -> Result<Option<String>, StoreError> {
+    let found: Option<(String,)> = sqlx::query_as(
+        "select operator from operator_action \
+         where reference = $1 and action = $2 and lower(trim(operator)) <> lower(trim($3)) and version = $4 \
+           and at > now() - interval '1 day' order by id desc limit 1",
+    )
+    .bind(reference)
+    .bind(proposed)
+    .bind(operator)
+    .bind(version)
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.map(|row| row.0))
 }
 
 /// What is to be done with an execution's due work of a kind.

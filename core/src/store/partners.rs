@@ -48,6 +48,26 @@ pub async fn find_key(conn: &mut PgConnection, key_hash: &[u8; 32]) -> Result<Op
     }))
 }
 
+/// Hashes of the keys issued since a time, and when the newest of them was. `None`: of all keys.
+pub async fn list_key_hashes(
+    conn: &mut PgConnection,
+    since: Option<DateTime<Utc>>,
+) -> Result<Vec<([u8; 32], DateTime<Utc>)>, StoreError> {
+    let rows: Vec<(Vec<u8>, DateTime<Utc>)> = sqlx::query_as(
+        "select key_hash, created_at from api_key where created_at >= coalesce($1, '-infinity') \
+         and revoked_at is null",
+    )
+    .bind(since)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(hash, created_at)| {
+            let hash = hash.try_into().map_err(|_| StoreError::corrupt("api_key", "key_hash"))?;
+            Ok((hash, created_at))
+        })
+        .collect()
+}
+
 /// Creates a partner; one of that name stays as it is. Returns its id.
 pub async fn ensure_partner(
     conn: &mut PgConnection,

@@ -69,6 +69,26 @@ pub async fn insert_firm(conn: &mut PgConnection, quote: &NewFirmQuote) -> Resul
     Ok(())
 }
 
+/// What a tenant's firm quote has fixed.
+pub async fn find_firm(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    quote_id: &str,
+) -> Result<Option<FirmTerms>, StoreError> {
+    let row: Option<(Value,)> = sqlx::query_as(
+        "select terms from firm_quote where quote_id = $1 and partner_id = $2 and livemode = $3",
+    )
+    .bind(quote_id)
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .fetch_optional(conn)
+    .await?;
+    row.map(|(terms,)| {
+        serde_json::from_value(terms).map_err(|error| StoreError::corrupt("firm_quote", error))
+    })
+    .transpose()
+}
+
 /// Locks firm quotes in id order.
 pub async fn lock_firm(
     conn: &mut PgConnection,

@@ -114,7 +114,7 @@ pub async fn load_position_at(
 }
 
 /// Which executions a report is about: accepted from `from` on and before `until`, as known at `position`.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Range {
     pub tenant: Tenant,
     pub from: DateTime<Utc>,

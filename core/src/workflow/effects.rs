@@ -10,13 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_domain::canonical::sha256;
 use dvp_domain::settlement::leg::{Claim, First, Heard, Then, back_off_ms};
-use dvp_domain::settlement::{Happened, RailAnswer, State, Withheld};
+use dvp_domain::settlement::{Happened, LegDone, RailAnswer, State, Withheld};
+use dvp_domain::time::Timestamp;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{Instrument, error, info, info_span, warn};
 
+use super::putting_off::{Failed, PutOff};
 use super::step::{Taken, account, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::context::now;
@@ -100,19 +101,36 @@ async fn take_up_due(
     }
 }
 
-/// A failure leaves the claim to run out; it is taken up again then.
+/// A failure of the database leaves the claim to run out; it is taken up again then. What cannot be written is put off.
 async fn carry_out_logged(engine: Engine, rails: Rails, claim: Claimed) {
     let (id, kind) = (claim.id, claim.kind);
-    if let Err(error) = carry_out(&engine, &rails, claim).await {
-        warn!(%error, id, kind = kind.as_str(), "effect not carried out");
+    let put_off = match carry_out(&engine, &rails, &claim).await {
+        Ok(()) => return,
+        Err(Failed::Unwritable(why)) => put_off(&engine, &claim, &why).await,
+        Err(Failed::Later(error)) => Err(error),
+    };
+    if let Err(error) = put_off {
+        let secs = LEASE_SECS;
+        warn!(%error, id, kind = kind.as_str(), reference = claim.reference, secs, "effect not carried out; it is taken up again when its claim runs out");
     }
 }
 
-async fn carry_out(engine: &Engine, rails: &Rails, claim: Claimed) -> Result<(), EngineError> {
+async fn put_off(engine: &Engine, claim: &Claimed, why: &str) -> Result<(), EngineError> {
+    let attempts = claim.unwritten.saturating_add(1);
+    let off = PutOff { kind: "effect", id: claim.id, about: &claim.reference, attempts };
+    let wait = off.wait(why);
+    let mut conn = engine.pool.acquire().await?;
+    Ok(effects::put_off(&mut conn, claim.id, claim.fence, wait, why).await?)
+}
+
+async fn carry_out(engine: &Engine, rails: &Rails, claim: &Claimed) -> Result<(), Failed> {
+    if let Some(why) = &claim.unreadable {
+        return Err(Failed::Unwritable(why.clone()));
+    }
     loop {
         let mut conn = engine.pool.acquire().await?;
         let Some(execution) = executions::find_by_reference(&mut conn, &claim.reference).await? else {
-            return Err(EngineError::Corrupt(format!("effect {} has no execution", claim.id)));
+            return Err(Failed::Unwritable(format!("effect {} has no execution", claim.id)));
         };
         drop(conn);
         let span = info_span!(
@@ -123,7 +141,7 @@ async fn carry_out(engine: &Engine, rails: &Rails, claim: Claimed) -> Result<(),
         );
         let (rail, leg) = match claim.kind {
             EffectKind::Lock => {
-                let taken = start(engine, execution, &claim).instrument(span).await?;
+                let taken = start(engine, execution, claim).instrument(span).await?;
                 if taken != Taken::Stale {
                     return Ok(());
                 }
@@ -132,7 +150,7 @@ async fn carry_out(engine: &Engine, rails: &Rails, claim: Claimed) -> Result<(),
             EffectKind::Offramp => (rails.offramp.as_ref(), LegKind::Offramp),
             EffectKind::Payout => (rails.payout.as_ref(), LegKind::Payout),
         };
-        let call = Call { engine, rail, leg, claim: &claim };
+        let call = Call { engine, rail, leg, claim };
         if call.carry_out(execution).instrument(span).await? != Taken::Stale {
             return Ok(());
         }
@@ -140,14 +158,18 @@ async fn carry_out(engine: &Engine, rails: &Rails, claim: Claimed) -> Result<(),
 }
 
 /// The timer of an accepted order: its first step, or its end when the deadline has passed.
-async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<Taken, EngineError> {
+async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<Taken, Failed> {
     let deadline = execution.terms.request.deadline;
     let happened = match claim.verdict {
         Some(Verdict::Cancel) => Happened::CancelAsked,
         _ if now() < deadline => Happened::LockDue,
         _ => Happened::DeadlinePassed { at: deadline },
     };
-    take(engine, execution, happened, consumed(claim, EffectEnd::Done)).await
+    take(engine, execution, happened, consumed(claim, EffectEnd::Done), is_suspect(claim)).await
+}
+
+const fn is_suspect(claim: &Claimed) -> bool {
+    claim.unwritten > 0
 }
 
 fn consumed(claim: &Claimed, end: EffectEnd) -> Consumed {
@@ -163,7 +185,7 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn carry_out(&self, execution: Execution) -> Result<Taken, EngineError> {
+    async fn carry_out(&self, execution: Execution) -> Result<Taken, Failed> {
         if let Some(answer) = self.claim.verdict.as_ref().and_then(Verdict::answer)
             && execution.state.awaits(self.leg)
         {
@@ -174,11 +196,19 @@ impl Call<'_> {
             );
             return self.take_answer(execution, answer).await;
         }
+        if let Some(Verdict::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
+            let occurred_at = Timestamp::from(*occurred_at);
+            let done = LegDone { provider_reference: provider_reference.clone(), occurred_at };
+            let happened = Happened::DebtReturned { done, at: now() };
+            let consumed = consumed(self.claim, EffectEnd::Done);
+            return take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await;
+        }
         let known = Claim { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at);
         let mut heard = "";
         let then = match execution.state.first(self.leg, known, now()) {
             First::Nothing => return self.end(EffectEnd::Done).await,
+            First::Wait => Then::Later { called: false },
             First::Withhold(why) => Then::Withhold(why),
             First::Call => Then::Call,
             First::Ask => {
@@ -197,13 +227,14 @@ impl Call<'_> {
         };
         let then = match then {
             Then::Call => State::called(self.call(&request, &mut heard).await),
-            Then::Take(_) | Then::Withhold(_) | Then::Later { .. } => then,
+            Then::Take(_) | Then::Withhold(_) | Then::Settle | Then::Later { .. } => then,
         };
         match then {
             Then::Take(answer) => self.take_answer(execution, answer).await,
             Then::Withhold(why) => self.withhold(execution, why).await,
+            Then::Settle => self.settle(execution).await,
             Then::Later { called } => self.later(called, heard).await,
-            Then::Call => Err(EngineError::Corrupt("a call led to a call".into())),
+            Then::Call => Err(Failed::Unwritable("a call led to a call".into())),
         }
     }
 
@@ -225,13 +256,13 @@ impl Call<'_> {
         }
     }
 
-    async fn mark_called(&self) -> Result<Option<DateTime<Utc>>, EngineError> {
+    async fn mark_called(&self) -> Result<Option<DateTime<Utc>>, Failed> {
         let mut conn = self.engine.pool.acquire().await?;
         Ok(effects::mark_called(&mut conn, self.claim.id, self.claim.fence).await?)
     }
 
     /// The rail is down, or has not answered: the claim is given back until later.
-    async fn later(&self, called: bool, heard: &'static str) -> Result<Taken, EngineError> {
+    async fn later(&self, called: bool, heard: &'static str) -> Result<Taken, Failed> {
         let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
         let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
         // A rail that is asked costs it little, and somebody waits for its answer.
@@ -244,22 +275,34 @@ impl Call<'_> {
         RandomState::new().hash_one(self.claim.id)
     }
 
-    async fn end(&self, end: EffectEnd) -> Result<Taken, EngineError> {
+    async fn end(&self, end: EffectEnd) -> Result<Taken, Failed> {
         let mut conn = self.engine.pool.acquire().await?;
         effects::end(&mut conn, &[EndedEffect { id: self.claim.id, fence: self.claim.fence, end }]).await?;
         Ok(Taken::Ignored)
     }
 
     /// Decided by the settlement as it was read: when it moved meanwhile, it is decided again.
-    async fn withhold(&self, execution: Execution, why: Withheld) -> Result<Taken, EngineError> {
+    async fn withhold(&self, execution: Execution, why: Withheld) -> Result<Taken, Failed> {
         error!(?why, leg = self.leg.as_str(), "a leg does not begin any more");
         let happened = Happened::Withheld { why, at: now() };
-        take(self.engine, execution, happened, consumed(self.claim, EffectEnd::Done)).await
+        let consumed = consumed(self.claim, EffectEnd::Done);
+        take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await
+    }
+
+    /// The rail goes on being asked.
+    async fn settle(&self, execution: Execution) -> Result<Taken, Failed> {
+        error!(
+            "a payout has no final word and its timelock is near: the funds are released, and the output is a debt \
+             until it is paid or the input given back"
+        );
+        let end = EffectEnd::Again { at: in_ms(ASK_AGAIN_MS), called: true, heard: "settled without a word" };
+        let consumed = consumed(self.claim, end);
+        take(self.engine, execution, Happened::TimelockNear, consumed, is_suspect(self.claim)).await
     }
 
     /// Steps by what the rail answered. When the settlement moved meanwhile the answer is taken in again: the rail is
     /// not called again for it.
-    async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<Taken, EngineError> {
+    async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<Taken, Failed> {
         let end = match &answer {
             RailAnswer::InProgress { .. } => {
                 let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
@@ -281,14 +324,14 @@ impl Call<'_> {
         loop {
             let reference = execution.terms.reference.to_string();
             let consumed = consumed(self.claim, end.clone());
-            let taken = take(self.engine, execution, happened.clone(), consumed).await?;
+            let suspect = is_suspect(self.claim);
+            let taken = take(self.engine, execution, happened.clone(), consumed, suspect).await?;
             if taken != Taken::Stale {
                 return Ok(taken);
             }
             let mut conn = self.engine.pool.acquire().await?;
             let found = executions::find_by_reference(&mut conn, &reference).await?;
-            execution =
-                found.ok_or_else(|| EngineError::Corrupt(format!("execution {reference} is gone")))?;
+            execution = found.ok_or_else(|| Failed::Unwritable(format!("execution {reference} is gone")))?;
         }
     }
 }
@@ -325,7 +368,7 @@ fn rail_request(execution: &Execution, leg: LegKind, called_at: DateTime<Utc>) -
     };
     RailRequest {
         leg,
-        reference: hex::encode(sha256(&format!("{}:{}", terms.reference, leg.as_str()))),
+        reference: hex::encode(leg.reference(&terms.reference)),
         account: account(terms),
         beneficiary: terms.request.beneficiary.clone(),
         amount,

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use dvp_domain::settlement::{Finality, Happened, LegDone, Lock, RailAnswer};
 use dvp_domain::time::Timestamp;
 use futures_util::future::join_all;
+use metrics::counter;
 use tokio::sync::watch;
 use tracing::{Instrument, error, info_span, warn};
 
+use super::putting_off::{Failed, PutOff};
 use super::step::{Taken, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::chain::ChainFact;
+use crate::chain::expected::{Difference, difference, is_compared};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
 use crate::store::commands::{self, OpenFact};
@@ -46,40 +49,59 @@ async fn take_open(engine: &Engine) -> Result<(), EngineError> {
         let facts = commands::list_open_facts(&mut conn, after, PAGE).await?;
         drop(conn);
         let Some(last) = facts.last() else { return Ok(()) };
-        after = last.id;
+        after = last.turn;
         let mut by_entity: BTreeMap<Vec<u8>, Vec<OpenFact>> = BTreeMap::new();
         for fact in facts {
             by_entity.entry(fact.entity.clone()).or_default().push(fact);
         }
         let taken = join_all(by_entity.into_values().map(|facts| take_in_order(engine, facts))).await;
         // What cannot be taken in stays open and holds up nobody else's.
-        for error in taken.into_iter().filter_map(Result::err) {
-            warn!(%error, "a fact is not taken in; trying again");
+        let failed: Vec<EngineError> = taken.into_iter().filter_map(Result::err).collect();
+        let count = failed.len();
+        if let Some(first) = failed.into_iter().next() {
+            warn!(error = %first, entities = count, "facts about some entities are not taken in; trying again");
+            return Err(first);
         }
     }
 }
 
+/// A fact that cannot be written is put off, and the later ones about its entity wait for it.
 async fn take_in_order(engine: &Engine, facts: Vec<OpenFact>) -> Result<(), EngineError> {
     for fact in facts {
-        while take_one(engine, &fact).await? == Taken::Stale {}
+        loop {
+            match take_one(engine, &fact).await {
+                Ok(Taken::Stale) => {}
+                Ok(Taken::Stepped | Taken::Ignored) => break,
+                Err(Failed::Unwritable(why)) => return put_off(engine, &fact, &why).await,
+                Err(Failed::Later(error)) => return Err(error),
+            }
+        }
     }
     Ok(())
 }
 
-async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, EngineError> {
+async fn put_off(engine: &Engine, fact: &OpenFact, why: &str) -> Result<(), EngineError> {
+    let (about, attempts) = (hex::encode(&fact.entity), fact.unwritten.saturating_add(1));
+    let wait = PutOff { kind: "fact", id: fact.id, about: &about, attempts }.wait(why);
+    let mut conn = engine.pool.acquire().await?;
+    Ok(commands::put_off_fact(&mut conn, fact.id, wait, why).await?)
+}
+
+async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, Failed> {
+    let told = fact.fact.as_ref().map_err(|why| Failed::Unwritable(why.clone()))?;
     let mut conn = engine.pool.acquire().await?;
     let Some(execution) = executions::find_by_entity(&mut conn, &fact.entity).await? else {
         // Somebody else's use of the contracts, or a break: reconciliation says which. It is kept as seen.
-        error!(entity = %hex::encode(&fact.entity), ?fact.fact, "a fact about no execution of ours");
+        error!(entity = %hex::encode(&fact.entity), fact = ?told, "a fact about no execution of ours");
         commands::consume_facts(&mut conn, &[fact.id]).await?;
         return Ok(Taken::Ignored);
     };
-    let fill_deadline = match fact.fact {
-        ChainFact::Created { .. } => {
-            commands::find_fill_deadline(&mut conn, execution.terms.reference.as_str()).await?
-        }
-        _ => None,
-    };
+    // Asked after the version was read: what somebody else takes in from here on moves the version.
+    if !commands::is_fact_next(&mut conn, fact.id).await? {
+        return Ok(Taken::Ignored);
+    }
+    let asked =
+        if is_compared(told) { commands::list_asked(&mut conn, &fact.entity).await? } else { Vec::new() };
     drop(conn);
     let span = info_span!(
         "fact",
@@ -87,36 +109,60 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, EngineError
         reference = %execution.terms.reference,
         tx_hash = %fact.tx_hash,
     );
-    let happened = happened(engine, fact, fill_deadline);
+    if let Some(difference) = difference(told, &asked) {
+        return set_aside(engine, fact, &difference).instrument(span).await;
+    }
+    let happened = span.in_scope(|| happened(engine, fact, told));
     let consumed = Consumed { fact: Some(fact.id), effect: None };
     let version = execution.version;
-    let taken = take(engine, execution, happened, consumed).instrument(span).await?;
+    let is_suspect = fact.unwritten > 0;
+    let taken = take(engine, execution, happened, consumed, is_suspect).instrument(span).await?;
     if taken == Taken::Stale {
         warn!(version, "settlement moved while a fact was taken in; again");
     }
     Ok(taken)
 }
 
-/// `fill_deadline`: of a lock, in Unix seconds.
-fn happened(engine: &Engine, fact: &OpenFact, fill_deadline: Option<u64>) -> Happened {
+/// A fact that is not what the order asked for changes nothing and is kept.
+async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) -> Result<Taken, Failed> {
+    let mut conn = engine.pool.acquire().await?;
+    if commands::set_fact_aside(&mut conn, fact.id, &difference.to_string()).await? {
+        let Difference { field, asked, told } = difference;
+        counter!("dvp_workflow_differing_facts_total", "field" => *field).increment(1);
+        error!(
+            fact = fact.id,
+            field,
+            asked,
+            told,
+            "the chain tells of other terms than the order asked for; the fact is kept and the order does not move"
+        );
+    }
+    Ok(Taken::Ignored)
+}
+
+fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Happened {
     let at = fact.block_time.map_or_else(now, Timestamp::from);
-    match &fact.fact {
-        ChainFact::Created { timelock, .. } => {
+    match told {
+        ChainFact::LockLost => {
+            error!(
+                "a reorganization took back a lock that the order counts on; the order does not pay without it"
+            );
+            Happened::LockLost { at }
+        }
+        ChainFact::Created { timelock, lock, .. } => {
             let time = |secs: u64| {
                 Timestamp::from_millis(i64::try_from(secs).unwrap_or(i64::MAX).saturating_mul(1000))
             };
             let windows = engine.context.windows;
-            let lock = Lock {
-                tx_hash: fact.tx_hash.clone(),
-                timelock_expires_at: time(*timelock),
-                begin_before: fill_deadline.map(|deadline| time(windows.begin_before(deadline))),
-                refunded: false,
-            };
+            let deadlines = windows.deadlines(lock.fill_deadline, *timelock);
+            let lock = Lock::new(fact.tx_hash.clone(), time(*timelock), deadlines);
             Happened::Locked { lock, at }
         }
         ChainFact::Filled { .. } => Happened::Filled,
-        ChainFact::Settled => Happened::Settled { tx_hash: fact.tx_hash.clone() },
-        ChainFact::Cancelled | ChainFact::Refunded => Happened::Refunded,
+        ChainFact::Settled => Happened::Settled { tx_hash: fact.tx_hash.clone(), at },
+        ChainFact::Cancelled | ChainFact::Refunded => {
+            Happened::Refunded { tx_hash: fact.tx_hash.clone(), at }
+        }
         ChainFact::Transferred { .. } => Happened::Payout {
             answer: RailAnswer::Done(LegDone { provider_reference: fact.tx_hash.clone(), occurred_at: at }),
             at,
@@ -126,15 +172,21 @@ fn happened(engine: &Engine, fact: &OpenFact, fill_deadline: Option<u64>) -> Hap
             contract_address: engine.context.chain.anchor.clone(),
             chain_id: u64::try_from(fact.chain_id).unwrap_or_default(),
         }),
-        ChainFact::CommandFailed { command, code, message } if command == "transfer" => {
-            let (code, message) = (code.clone(), message.clone());
-            Happened::Payout { answer: RailAnswer::Failed { code, message, retryable: false }, at }
-        }
         ChainFact::CommandFailed { command, code, message } => {
-            if command != "create" {
-                error!(%command, %code, %message, "a command failed for good");
-            }
-            Happened::LockFailed { code: code.clone(), message: message.clone(), at }
+            failed(command, code.clone(), message.clone(), at)
+        }
+    }
+}
+
+/// A command can never succeed. What nobody can wait for any more changes nothing: it is an alarm.
+fn failed(command: &str, code: String, message: String, at: Timestamp) -> Happened {
+    match command {
+        "transfer" => Happened::Payout { answer: RailAnswer::Failed { code, message, retryable: false }, at },
+        "fill" => Happened::FillFailed { code, message, at },
+        "create" | "swap" => Happened::LockFailed { code, message, at },
+        _ => {
+            error!(command, %code, %message, "a chain command failed for good; reconciliation reports what is open");
+            Happened::LockFailed { code, message, at }
         }
     }
 }

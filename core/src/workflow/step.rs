@@ -3,9 +3,10 @@
 use dvp_domain::settlement::{Happened, Terms};
 use tracing::{debug, info};
 
-use crate::engine::{Engine, EngineError};
+use super::putting_off::Failed;
+use crate::engine::Engine;
 use crate::store::executions::Execution;
-use crate::writer::{Change, Consumed, Unit, Work, WriteError};
+use crate::writer::{Change, Consumed, Unit, WriteError};
 
 /// What became of something that happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,16 +18,20 @@ pub(super) enum Taken {
     Stale,
 }
 
-/// Steps a settlement by `happened` and consumes what led to it in the same transaction.
+/// Steps a settlement by `happened` and consumes what led to it in the same transaction. `is_suspect`: an earlier
+/// attempt failed because of what was to be written.
 pub(super) async fn take(
     engine: &Engine,
     execution: Execution,
     happened: Happened,
     consumed: Consumed,
-) -> Result<Taken, EngineError> {
+    is_suspect: bool,
+) -> Result<Taken, Failed> {
     let Execution { terms, state, version, last_sequence } = execution;
     let (from, event) = (state.name(), happened.name());
-    let step = match state.step(&terms, happened) {
+    let step = match state.clone().step(&terms, happened) {
+        // It was taken in before, by a commit that was not acknowledged: there is nothing left but to consume it.
+        Ok(step) if step.next == state && step.events.is_empty() && step.effects.is_empty() => None,
         Ok(step) => Some(step),
         Err(illegal) => {
             debug!(%illegal, "ignored");
@@ -35,7 +40,7 @@ pub(super) async fn take(
     };
     let to = step.as_ref().map(|step| step.next.name());
     let change = Change { terms, version, last_sequence, step, consumed };
-    match engine.writer.write_patiently(Unit::of(Work::Step(Box::new(change)))).await {
+    match engine.writer.write_patiently(Unit::of_settlement(change, is_suspect)).await {
         Ok(_) => {
             if let Some(to) = to {
                 info!(from, event, to, "settlement stepped");
@@ -43,7 +48,12 @@ pub(super) async fn take(
             Ok(if to.is_some() { Taken::Stepped } else { Taken::Ignored })
         }
         Err(WriteError::Stale { .. }) => Ok(Taken::Stale),
-        Err(error) => Err(error.into()),
+        Err(WriteError::Store(error)) => Err(Failed::Unwritable(error.to_string())),
+        // Who keeps a row locked would hold up every batch that it is in.
+        Err(WriteError::Slow(why)) => Err(Failed::Unwritable(why.to_string())),
+        Err(error @ (WriteError::Busy | WriteError::Stopped | WriteError::Unavailable(_))) => {
+            Err(Failed::Later(error.into()))
+        }
     }
 }
 

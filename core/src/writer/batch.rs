@@ -1,22 +1,25 @@
 //! One batch, one transaction. Locks are taken in one order (quotes, then balances by key), the feed's counter is
 //! bumped last.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
 use sqlx::{Connection as _, PgConnection};
 
 use super::rows::Rows;
+use super::sessions::{Numbers, session_ids};
 use super::submit::{self, Decided, Known};
 use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
-use super::{Place, WriteError, claims, plan};
+use super::{Place, WriteError, claims, figures, plan};
 use crate::context::{Context, now};
 use crate::fix::{FixPart, FixRows};
 use crate::store::balances::{self, BalanceKey};
 use crate::store::executions::StateChange;
 use crate::store::idempotency::Record;
-use crate::store::{StoreError, executions, fix, legacy, quotes};
+use crate::store::{Fault, StoreError, executions, fix, legacy, quotes};
 
 /// What is taken for granted about the units of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,38 +33,99 @@ pub(super) enum Trust {
 
 /// Whether the batch has run into something that was used before.
 pub(super) fn is_repeat(error: &StoreError) -> bool {
-    let keys = ["intent_pkey", "intent_client_reference_key", "permit_use_pkey"];
+    let keys = ["intent_pkey", "intent_client_reference_key", "permit_use_pkey", "fix_order_pkey"];
     matches!(error, StoreError::Stale { .. }) || error.constraint().is_some_and(|name| keys.contains(&name))
 }
 
-/// Writes the units and returns each one's outcome. An error means that nothing was written.
+/// Whether it may have: a request that was answered before may run into any key.
+pub(super) fn may_be_repeat(error: &StoreError) -> bool {
+    is_repeat(error) || error.is_unique_violation()
+}
+
+/// How long the statements of a transaction may take when they are to take less than the connection allows.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub lock: Duration,
+    pub statement: Duration,
+}
+
+/// How a batch is tried.
+pub(super) struct Attempt<'a> {
+    pub trust: Trust,
+    pub patience: Option<Patience>,
+    /// Set before COMMIT is sent: from then on an error may mean that everything was written.
+    pub commit_sent: &'a AtomicBool,
+}
+
+/// Writes the units and returns each one's outcome. An error means that nothing was written, unless COMMIT was sent
+/// and the connection lost. The second value says whether the connection is as it was before.
 pub(super) async fn commit(
     conn: &mut PgConnection,
     place: &Place,
     units: &[&Unit],
-    trust: Trust,
-) -> Result<Vec<Result<Done, WriteError>>, StoreError> {
-    let Place { context, statuses, .. } = place;
-    let now = now();
-    let mut tx = conn.begin().await?;
-    let mut outcomes = claims::decide(&mut tx, units, trust).await?;
-    let open = |outcomes: &[Option<Outcome>], n: usize| outcomes.get(n).is_some_and(Option::is_none);
-    let submissions: Vec<(usize, &Submission)> = units
-        .iter()
-        .enumerate()
-        .filter_map(|(n, unit)| match &unit.work {
-            Work::Submit(submission) if open(&outcomes, n) => Some((n, submission.as_ref())),
+    attempt: &Attempt<'_>,
+) -> Result<Vec<Result<Done, WriteError>>, (StoreError, bool)> {
+    let mut tx = conn.begin().await.map_err(|error| (error.into(), false))?;
+    match write(&mut tx, place, units, attempt).await {
+        Ok(written) => {
+            let Written { done, rows, moved, numbers } = written;
+            // Whoever can see the change must not be told the state before it: neither by the feed nor from memory.
+            let changing = place.statuses.changing(moved);
+            attempt.commit_sent.store(true, Ordering::Relaxed);
+            let began = Instant::now();
+            let committed = tx.commit().await;
+            drop(changing);
+            committed.map_err(|error| (error.into(), false))?;
+            figures::committed(began.elapsed());
+            numbers.remember(units);
+            let after = rows.balances.iter().map(|(key, balance)| (key, balance.available));
+            place.context.liquidity.balances().moved(after);
+            Ok(done)
+        }
+        Err(error) => {
+            let is_reusable = error.fault() != Fault::Unavailable && tx.rollback().await.is_ok();
+            Err((error, is_reusable))
+        }
+    }
+}
+
+/// What a transaction holds before it is committed.
+struct Written<'u> {
+    done: Vec<Result<Done, WriteError>>,
+    rows: Rows,
+    moved: HashSet<String>,
+    numbers: Numbers<'u>,
+}
+
+async fn write<'u>(
+    conn: &mut PgConnection,
+    place: &Place,
+    units: &[&'u Unit],
+    attempt: &Attempt<'_>,
+) -> Result<Written<'u>, StoreError> {
+    let (context, trust, now) = (place.context.as_ref(), attempt.trust, now());
+    if let Some(patience) = attempt.patience {
+        limit(conn, patience).await?;
+    }
+    let mut numbers = numbers(conn, units, trust).await?;
+    // A unit whose FIX part does not follow is left out whole.
+    let follow = numbers.clone().foresee(units);
+    let taken = || units.iter().zip(&follow).filter(|(_, follows)| **follows).map(|(unit, _)| *unit);
+    let mut outcomes = claims::decide(conn, units, trust).await?;
+    let undecided = units.iter().zip(&follow).zip(&outcomes);
+    let asked: Vec<&Submission> = undecided
+        .filter_map(|((unit, follows), outcome)| match &unit.work {
+            Work::Submit(submission) if *follows && outcome.is_none() => Some(submission.as_ref()),
             _ => None,
         })
         .collect();
-    let asked: Vec<&Submission> = submissions.iter().map(|(_, submission)| *submission).collect();
-    let mut known = submit::load(&mut tx, context, &asked, trust).await?;
+    let mut known = submit::load(conn, context, &asked, trust).await?;
     let mut rows = Rows { chain_id: context.chain.chain_id, ..Rows::default() };
-    let keys = balance_keys(&known, &asked, units);
+    let keys = balance_keys(&known, &asked, taken());
     if !keys.is_empty() {
-        rows.balances = balances::lock(&mut tx, &keys).await?;
+        rows.balances = balances::lock(conn, &keys).await?;
     }
-    let moved = change_executions(&mut tx, units).await?;
+    let moved = change_executions(conn, taken()).await?;
     let mut decided = Vec::new();
     let mut work = Gathering {
         context,
@@ -71,31 +135,64 @@ pub(super) async fn commit(
         stepped: HashSet::new(),
         now,
     };
-    for (n, unit) in units.iter().enumerate() {
-        if open(&outcomes, n)
-            && let Some(slot) = outcomes.get_mut(n)
+    for ((unit, was_to_follow), outcome) in units.iter().zip(&follow).zip(&mut outcomes) {
+        if let Some(part) = &unit.fix
+            && !numbers.follows(part)
         {
-            *slot = work.gather(&mut tx, unit, &moved).await?;
+            if *was_to_follow {
+                check_unmoved(unit, &moved)?;
+            }
+            *outcome = None;
+            continue;
+        }
+        if outcome.is_none() {
+            *outcome = work.gather(conn, unit, &moved).await?;
+        }
+        if let Some(part) = unit.fix.as_ref().filter(|_| outcome.is_some()) {
+            numbers.advance(part);
         }
     }
     let Finished { done, records, parts } = finish(units, outcomes);
-    submit::use_up(&mut tx, &known).await?;
+    submit::use_up(conn, &known).await?;
     if !parts.is_empty() {
-        fix::apply_parts(&mut tx, &parts).await?;
+        fix::apply_parts(conn, &parts).await?;
     }
-    rows.write(&mut tx, &submit::intent_rows(&decided), &records).await?;
-    // Whoever can see the change must not be told the state before it: neither by the feed nor from memory.
-    let changing = statuses.changing(moved);
-    let committed = tx.commit().await;
-    drop(changing);
-    committed?;
-    let after = rows.balances.iter().map(|(key, balance)| (key, balance.available));
-    context.liquidity.balances().moved(after);
-    Ok(done)
+    rows.write(conn, &submit::intent_rows(&decided), &records).await?;
+    Ok(Written { done, rows, moved, numbers })
+}
+
+async fn limit(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
+    let Patience { lock, statement } = patience;
+    sqlx::query("select set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)")
+        .bind(format!("{}ms", lock.as_millis()))
+        .bind(format!("{}ms", statement.as_millis()))
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// The numbers that the FIX parts have to follow.
+async fn numbers<'u>(
+    conn: &mut PgConnection,
+    units: &[&'u Unit],
+    trust: Trust,
+) -> Result<Numbers<'u>, StoreError> {
+    match trust {
+        Trust::New => Ok(Numbers::of_first_parts(units)),
+        Trust::Nothing => {
+            let ids = session_ids(units);
+            let loaded = if ids.is_empty() { HashMap::new() } else { fix::list_next_out(conn, &ids).await? };
+            Ok(Numbers::of_loaded(units, &loaded))
+        }
+    }
 }
 
 /// The balances the batch will touch, in the order they are locked.
-fn balance_keys(known: &Known, asked: &[&Submission], units: &[&Unit]) -> BTreeSet<BalanceKey> {
+fn balance_keys<'u>(
+    known: &Known,
+    asked: &[&Submission],
+    units: impl Iterator<Item = &'u Unit>,
+) -> BTreeSet<BalanceKey> {
     let mut keys = submit::balance_keys(known, asked);
     for unit in units {
         let Work::Step(change) = &unit.work else { continue };
@@ -111,10 +208,12 @@ fn balance_keys(known: &Known, asked: &[&Submission], units: &[&Unit]) -> BTreeS
 
 /// Moves the executions whose version still holds and returns their references. Of two steps of one execution in a
 /// batch only the first can hold.
-async fn change_executions(conn: &mut PgConnection, units: &[&Unit]) -> Result<HashSet<String>, StoreError> {
+async fn change_executions<'u>(
+    conn: &mut PgConnection,
+    units: impl Iterator<Item = &'u Unit>,
+) -> Result<HashSet<String>, StoreError> {
     let mut seen = HashSet::new();
     let changes: Vec<StateChange<'_>> = units
-        .iter()
         .filter_map(|unit| match &unit.work {
             Work::Step(change) => Some(change),
             _ => None,
@@ -135,6 +234,17 @@ async fn change_executions(conn: &mut PgConnection, units: &[&Unit]) -> Result<H
         return Ok(HashSet::new());
     }
     Ok(executions::update(conn, &changes).await?.into_iter().collect())
+}
+
+/// A unit that turns out not to follow, because a step of its session before it did not hold, must not have moved its
+/// own execution: then the batch is tried in smaller pieces.
+fn check_unmoved(unit: &Unit, moved: &HashSet<String>) -> Result<(), StoreError> {
+    match &unit.work {
+        Work::Step(change) if moved.contains(change.terms.reference.as_str()) => {
+            Err(StoreError::Stale { what: "the FIX session" })
+        }
+        _ => Ok(()),
+    }
 }
 
 struct Gathering<'b, 'u> {
@@ -203,7 +313,8 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
         Finished { done: Vec::with_capacity(units.len()), records: Vec::new(), parts: Vec::new() };
     for (unit, outcome) in units.iter().zip(outcomes) {
         let Some(outcome) = outcome else {
-            finished.done.push(Err(WriteError::Stale { what: "the execution" }));
+            let what = if matches!(unit.work, Work::Step(_)) { "the execution" } else { "the FIX session" };
+            finished.done.push(Err(WriteError::Stale { what }));
             continue;
         };
         let response = match (&outcome, &unit.idempotency) {
@@ -216,10 +327,13 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
                 Some(response)
             }
         };
+        let mut outbound = Vec::new();
         if let Some(part) = &unit.fix {
-            finished.parts.push((part, (part.render)(&outcome)));
+            let rows = (part.render)(&outcome);
+            outbound.clone_from(&rows.outbound);
+            finished.parts.push((part, rows));
         }
-        finished.done.push(Ok(Done { outcome, response }));
+        finished.done.push(Ok(Done { outcome, response, outbound }));
     }
     finished
 }

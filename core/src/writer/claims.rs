@@ -1,19 +1,60 @@
-//! Which units of a batch stand for work that was done, or is being done, before (contract section 8).
+//! Which units of a batch stand for work that was done, or is being done, before: by an idempotency key (contract
+//! section 8), or by a ClOrdID of a FIX session.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use sqlx::PgConnection;
 
 use super::batch::Trust;
-use super::unit::{Outcome, Unit};
-use crate::store::StoreError;
+use super::unit::{Outcome, Unit, Work};
 use crate::store::idempotency::{self, RecordId};
+use crate::store::{StoreError, fix};
+
+/// For each unit the outcome that what it claims already decides, if it does.
+pub(super) async fn decide(
+    conn: &mut PgConnection,
+    units: &[&Unit],
+    trust: Trust,
+) -> Result<Vec<Option<Outcome>>, StoreError> {
+    let mut decided = decide_keys(conn, units, trust).await?;
+    decide_cl_ord_ids(conn, units, trust, &mut decided).await?;
+    Ok(decided)
+}
+
+/// An order under a ClOrdID that its session has used, for an order or for a request about one, is a duplicate. A
+/// settlement's step was asked for by a request that was looked up before.
+async fn decide_cl_ord_ids(
+    conn: &mut PgConnection,
+    units: &[&Unit],
+    trust: Trust,
+    decided: &mut [Option<Outcome>],
+) -> Result<(), StoreError> {
+    let claim = |unit: &'_ Unit| -> Option<(String, String)> {
+        let part = unit.fix.as_ref()?;
+        Some((part.session_id.clone(), part.cl_ord_id.clone()?))
+    };
+    let claims: Vec<Option<(String, String)>> = units.iter().map(|unit| claim(unit)).collect();
+    let asked: Vec<(&str, &str)> =
+        claims.iter().flatten().map(|(session, id)| (session.as_str(), id.as_str())).collect();
+    let mut used: HashSet<(String, String)> = HashSet::new();
+    if trust == Trust::Nothing && !asked.is_empty() {
+        used.extend(fix::list_used_cl_ord_ids(conn, &asked).await?);
+    }
+    for ((unit, claim), decided) in units.iter().zip(claims).zip(decided) {
+        let Some(claim) = claim else { continue };
+        let is_order = matches!(unit.work, Work::Submit(_) | Work::Refuse(_) | Work::SessionOnly);
+        if !used.insert(claim) && is_order && decided.is_none() {
+            *decided = Some(Outcome::DuplicateIntent);
+        }
+    }
+    Ok(())
+}
 
 /// For each unit the outcome its idempotency key already decides, if it does.
 ///
 /// Whoever trusts that all is new looks only within the batch: a record that is there after all stops the batch.
 /// The same key twice in one batch: the later one finds the first under way.
-pub(super) async fn decide(
+async fn decide_keys(
     conn: &mut PgConnection,
     units: &[&Unit],
     trust: Trust,

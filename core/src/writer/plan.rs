@@ -4,14 +4,17 @@ use dvp_domain::asset::AssetKind;
 use dvp_domain::canonical::{canonical_sha256, hex32};
 use dvp_domain::event::{self, EventType};
 use dvp_domain::ids::EventId;
+use dvp_domain::intent::Permit;
 use dvp_domain::receipt;
+use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{Effect, Emitted, State, Step, Terms};
 use dvp_domain::time::Timestamp;
+use dvp_domain::windows::LockTimes;
 use serde_json::json;
 use uuid::Uuid;
 
 use super::rows::Rows;
-use crate::chain::{ChainCommand, CreateCommand, PermitArgs, TransferCommand};
+use crate::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
 use crate::context::Context;
 use crate::store::StoreError;
 use crate::store::effects::{EffectKind, NewEffect};
@@ -84,11 +87,27 @@ fn gather_effect(
         Effect::CreateOnChain => {
             rows.command(terms, terms.entity.clone(), create_command(context, terms, now)?)
         }
-        Effect::FillAndSettle => fill_and_settle(context, rows, terms, next),
+        Effect::SwapOnChain => {
+            rows.command(terms, terms.entity.clone(), swap_command(context, terms, now)?);
+        }
+        Effect::Fill => {
+            let payout_ref = hex32(&LegKind::Payout.reference(&terms.reference));
+            let fill = ChainCommand::Fill { entity: terms.entity.clone(), payout_ref };
+            rows.command(terms, terms.entity.clone(), fill);
+        }
+        Effect::Settle => {
+            let preimage = hex32(&context.vault.preimage(terms.reference.as_str()));
+            let settle = ChainCommand::Settle { entity: terms.entity.clone(), preimage };
+            rows.command(terms, terms.entity.clone(), settle);
+        }
+        Effect::GiveBack => {
+            let cancel = ChainCommand::Cancel { entity: terms.entity.clone() };
+            rows.command(terms, terms.entity.clone(), cancel);
+        }
         Effect::IssueReceipt => issue_receipt(rows, terms, next, now),
-        Effect::DropTimers => rows.drop_timers(terms),
+        Effect::DropTimers => rows.drop_timers(terms, next),
         Effect::TransferOnChain => {
-            rows.command(terms, terms.entity.clone(), transfer_command(context, terms)?);
+            rows.command(terms, terms.entity.clone(), transfer_command(context, terms, now)?);
         }
         Effect::Post(posting) => rows.post(&reference, version, posting)?,
     }
@@ -96,55 +115,87 @@ fn gather_effect(
 }
 
 fn create_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<ChainCommand, StoreError> {
-    let missing = || StoreError::corrupt("execution", "an on-chain input without a permit");
-    let permit = terms.request.permit.as_ref().ok_or_else(missing)?;
-    let signed_terms = json!({
-        "reference": terms.reference.as_str(),
-        "input": {"asset": terms.input.asset, "amountMinor": terms.input.amount},
-        "output": {"asset": terms.output.asset, "amountMinor": terms.output.amount},
-    });
+    let permit = permit(terms)?;
+    let LockTimes { lock_by, fill_deadline, timelock } = context.windows.of(terms, now);
     Ok(ChainCommand::Create(Box::new(CreateCommand {
         entity: terms.entity.clone(),
         maker: terms.request.user.clone(),
         solver: terms.plan.solver_wallet.clone(),
         token: permit.token.clone(),
         amount: terms.input.amount.to_string(),
-        fill_deadline: now.unix_secs().saturating_add(context.windows.fill_secs),
-        timelock: now.unix_secs().saturating_add(context.windows.timelock_secs),
+        lock_by,
+        fill_deadline,
+        timelock,
         hashlock: terms.hashlock.clone(),
-        terms: hex32(&canonical_sha256(&signed_terms)),
-        permit: PermitArgs {
-            amount: permit.amount_minor.to_string(),
-            nonce: permit.nonce.to_string(),
-            deadline: permit.deadline,
-            signature: permit.signature.clone(),
-        },
+        terms: agreed(terms),
+        output: None,
+        permit: permit_args(permit),
     })))
 }
 
-fn transfer_command(context: &Context, terms: &Terms) -> Result<ChainCommand, StoreError> {
+fn swap_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<ChainCommand, StoreError> {
+    let permit = permit(terms)?;
+    Ok(ChainCommand::Swap(Box::new(SwapCommand {
+        entity: terms.entity.clone(),
+        maker: terms.request.user.clone(),
+        solver: terms.plan.solver_wallet.clone(),
+        token: permit.token.clone(),
+        amount: terms.input.amount.to_string(),
+        lock_by: context.windows.of(terms, now).lock_by,
+        terms: agreed(terms),
+        output: output_token(context, terms)?,
+        permit: permit_args(permit),
+    })))
+}
+
+fn permit(terms: &Terms) -> Result<&Permit, StoreError> {
+    let missing = || StoreError::corrupt("execution", "an on-chain input without a permit");
+    terms.request.permit.as_ref().ok_or_else(missing)
+}
+
+fn permit_args(permit: &Permit) -> PermitArgs {
+    PermitArgs {
+        amount: permit.amount_minor.to_string(),
+        nonce: permit.nonce.to_string(),
+        deadline: permit.deadline,
+        signature: permit.signature.clone(),
+    }
+}
+
+/// The hash of what was agreed, which the chain keeps with the order.
+fn agreed(terms: &Terms) -> String {
+    hex32(&canonical_sha256(&json!({
+        "reference": terms.reference.as_str(),
+        "input": {"asset": terms.input.asset, "amountMinor": terms.input.amount},
+        "output": {"asset": terms.output.asset, "amountMinor": terms.output.amount},
+    })))
+}
+
+fn output_token(context: &Context, terms: &Terms) -> Result<OutputArgs, StoreError> {
     let Some(AssetKind::Erc20 { address, .. }) =
         context.registry.find(&terms.output.asset).map(|asset| &asset.kind)
     else {
         return Err(StoreError::corrupt("execution", "an on-chain output that is no token"));
     };
     let no_wallet = || StoreError::corrupt("execution", "an on-chain output to no wallet");
+    Ok(OutputArgs {
+        token: address.clone(),
+        receiver: terms.request.delivery_wallet().ok_or_else(no_wallet)?.to_owned(),
+        amount: terms.output.amount.to_string(),
+    })
+}
+
+fn transfer_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<ChainCommand, StoreError> {
+    let OutputArgs { token, receiver, amount } = output_token(context, terms)?;
     Ok(ChainCommand::Transfer(Box::new(TransferCommand {
         entity: terms.entity.clone(),
         payer: terms.plan.solver_wallet.clone(),
-        receiver: terms.request.delivery_wallet().ok_or_else(no_wallet)?.to_owned(),
-        token: address.clone(),
-        amount: terms.output.amount.to_string(),
+        receiver,
+        token,
+        amount,
+        // As long as a lock would wait for it.
+        not_after: now.unix_secs().saturating_add(context.windows.fill_secs),
     })))
-}
-
-fn fill_and_settle(context: &Context, rows: &mut Rows, terms: &Terms, next: &State) {
-    let State::Releasing { payout, .. } = next else { return };
-    let entity = || terms.entity.clone();
-    let payout_ref = hex32(&dvp_domain::canonical::sha256(&payout.provider_reference));
-    rows.command(terms, entity(), ChainCommand::Fill { entity: entity(), payout_ref });
-    let preimage = hex32(&context.vault.preimage(terms.reference.as_str()));
-    rows.command(terms, entity(), ChainCommand::Settle { entity: entity(), preimage });
 }
 
 fn issue_receipt(rows: &mut Rows, terms: &Terms, next: &State, now: Timestamp) {

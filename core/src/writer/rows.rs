@@ -16,22 +16,25 @@ use crate::store::commands::{self, NewCommand};
 use crate::store::effects::{self, EndedEffect, NewEffect};
 use crate::store::events::NewEvent;
 use crate::store::idempotency::Record;
-use crate::store::intents::{self, IntentRow, PermitKey};
+use crate::store::intents::IntentRow;
 use crate::store::ledger::NewPosting;
+use crate::store::permits::{self, PermitHold};
 use crate::store::{StoreError, receipts};
 
 /// Everything a batch writes beside the decided intents and the changed executions themselves.
 #[derive(Default)]
 pub(super) struct Rows {
     pub accepted: Vec<(Terms, State, i64)>,
-    pub permits: Vec<(PermitKey, String)>,
+    pub permits: Vec<PermitHold>,
     pub events: Vec<NewEvent<String>>,
     pub effects: Vec<NewEffect>,
     pub ended: Vec<EndedEffect>,
     pub facts: Vec<i64>,
     pub timers_dropped: Vec<String>,
-    /// Nonces that are let go, and by which execution.
-    pub permits_dropped: Vec<(PermitKey, String)>,
+    /// What is let go of wallets, because the settlement ended without a lock.
+    pub permits_dropped: Vec<PermitHold>,
+    /// What the chain has taken from wallets.
+    pub permits_locked: Vec<PermitHold>,
     pub commands: Vec<NewCommand>,
     pub postings: Vec<NewPosting>,
     pub receipts: Vec<(String, Receipt, Timestamp)>,
@@ -40,12 +43,16 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The settlement has left the accepted point: nothing is due any more, and its nonce is decided on the chain.
-    pub(super) fn drop_timers(&mut self, terms: &Terms) {
-        let reference = terms.reference.to_string();
-        let key = PermitKey::of(&terms.request);
-        self.permits_dropped.extend(key.map(|key| (key, reference.clone())));
-        self.timers_dropped.push(reference);
+    /// The settlement has left the accepted point for `next`: nothing is due any more, and its permit was used, or never
+    /// will be.
+    pub(super) fn drop_timers(&mut self, terms: &Terms, next: &State) {
+        self.timers_dropped.push(terms.reference.to_string());
+        let Some(hold) = PermitHold::of(terms) else { return };
+        if matches!(next, State::Cancelled | State::Expired | State::Failed { .. }) {
+            self.permits_dropped.push(hold);
+        } else {
+            self.permits_locked.push(hold);
+        }
     }
 
     pub(super) fn command(&mut self, terms: &Terms, entity: String, command: ChainCommand) {
@@ -98,7 +105,10 @@ impl Rows {
             effects::delete_timers(conn, &references).await?;
         }
         if !self.permits_dropped.is_empty() {
-            intents::delete_permits(conn, self.chain_id, &self.permits_dropped).await?;
+            permits::delete(conn, self.chain_id, &self.permits_dropped).await?;
+        }
+        if !self.permits_locked.is_empty() {
+            permits::mark_locked(conn, self.chain_id, &self.permits_locked).await?;
         }
         effects::end(conn, &self.ended).await?;
         if !self.facts.is_empty() {

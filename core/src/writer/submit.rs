@@ -3,14 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use dvp_domain::asset::{Asset, AssetType};
 use dvp_domain::canonical::hex32;
 use dvp_domain::decision::{Decision, Plan, QuoteLookup, Reason, decide};
 use dvp_domain::ids::{PartnerId, Reference};
+use dvp_domain::intent::Bounds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::{Holdings, Market, Snapshot};
 use dvp_domain::money::Minor;
+use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{AssetAmount, Terms, accept};
 use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
@@ -19,20 +22,24 @@ use uuid::Uuid;
 use super::batch::Trust;
 use super::plan;
 use super::rows::Rows;
-use super::unit::{Accepted, Outcome, Submission};
+use super::unit::{Accepted, KnownWallet, Outcome, Submission};
+use crate::backlog;
 use crate::context::Context;
 use crate::store::StoreError;
 use crate::store::balances::{Balance, BalanceKey};
-use crate::store::intents::{self, IntentRow, PermitKey, Tenant};
+use crate::store::intents::{self, IntentRow, Tenant};
 use crate::store::levels;
+use crate::store::permits::{self, PermitHold};
 use crate::store::quotes::{self, FirmQuote};
+use crate::wallets::pending::Pending;
 
 /// What the submissions of a batch are checked against, locked for the rest of the transaction.
 #[derive(Default)]
 pub(super) struct Known {
     used_ids: HashSet<(Tenant, String)>,
     used_references: HashSet<(Tenant, String)>,
-    held_permits: HashSet<PermitKey>,
+    /// What is held of the wallets that pay, by owner.
+    pending: HashMap<String, Pending>,
     quotes: HashMap<String, FirmQuote>,
     /// What is left of the resting orders that may be taken from, and what this batch takes.
     levels: HashMap<i64, Minor>,
@@ -44,6 +51,26 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// Whether the permit of a submission bears a nonce that its wallet has used, or that a live order holds.
+    fn has_known_nonce(&self, submission: &Submission) -> bool {
+        let nonce = submission.request.permit.as_ref().map(|permit| permit.nonce.get());
+        nonce.zip(submission.wallet.as_ref()).is_some_and(|(nonce, wallet)| {
+            nonce < wallet.facts.nonce
+                || self.pending.get(&wallet.key.owner).is_some_and(|pending| pending.holds(nonce))
+        })
+    }
+
+    /// Whether the permit continues what its wallet has pending, and the wallet has `amount` beside it.
+    fn check_wallet(&mut self, submission: &Submission, amount: Option<Minor>) -> Result<(), PermitDefect> {
+        let (Some(permit), Some(wallet)) = (&submission.request.permit, &submission.wallet) else {
+            return Ok(());
+        };
+        let KnownWallet { key, facts } = wallet;
+        let pending = self.pending.entry(key.owner.clone()).or_default();
+        pending.check_nonce(facts, permit.nonce.get())?;
+        amount.map_or(Ok(()), |amount| pending.check_funds(facts, &key.token, amount.get()))
+    }
+
     /// The decision took no more than was left.
     fn take(&mut self, level: i64, amount: Minor) {
         let left = self.levels.get(&level).copied().unwrap_or_default();
@@ -64,7 +91,7 @@ pub(super) struct Decided<'a> {
 /// partners' own for what is not locked on the chain.
 pub(super) fn balance_keys(known: &Known, submissions: &[&Submission]) -> BTreeSet<BalanceKey> {
     let mut keys = BTreeSet::new();
-    for Submission { tenant, request } in submissions {
+    for Submission { tenant, request, .. } in submissions {
         let (input, output) = (&request.input_asset, &request.output_asset.symbol);
         let offering = known.snapshot.deliverers(&input.symbol, output).map(str::to_owned);
         keys.extend(offering.map(|provider| (Owner::Provider(provider), output.clone())));
@@ -120,8 +147,12 @@ pub(super) async fn load(
     if submissions.is_empty() {
         return Ok(known);
     }
-    if trust == Trust::Nothing {
-        look_for_repeats(conn, context, submissions, &mut known).await?;
+    known.pending = load_pending(conn, context, submissions).await?;
+    // The permit of a submission that came before is held or used by now: its answer is that it came before.
+    let may_be_repeat = |s: &&&Submission| trust == Trust::Nothing || known.has_known_nonce(s);
+    let repeated: Vec<&Submission> = submissions.iter().filter(may_be_repeat).copied().collect();
+    if !repeated.is_empty() {
+        look_for_repeats(conn, &repeated, &mut known).await?;
     }
     let quotes: Vec<&str> = submissions.iter().filter_map(|s| s.request.quote_id.as_deref()).collect();
     if !quotes.is_empty() {
@@ -138,10 +169,29 @@ pub(super) async fn load(
     Ok(known)
 }
 
+/// What is held of the wallets that pay for the submissions, from the lowest nonce on that one of them was said to have.
+async fn load_pending(
+    conn: &mut PgConnection,
+    context: &Context,
+    submissions: &[&Submission],
+) -> Result<HashMap<String, Pending>, StoreError> {
+    let mut wallets: BTreeMap<&str, u128> = BTreeMap::new();
+    for wallet in submissions.iter().filter_map(|s| s.wallet.as_ref()) {
+        let from = wallets.entry(&wallet.key.owner).or_insert(wallet.facts.nonce);
+        *from = wallet.facts.nonce.min(*from);
+    }
+    let mut pending: HashMap<String, Pending> = HashMap::new();
+    if !wallets.is_empty() {
+        for hold in permits::list_held(conn, context.chain.chain_id, &Vec::from_iter(wallets)).await? {
+            pending.entry(hold.owner.clone()).or_default().hold(&hold);
+        }
+    }
+    Ok(pending)
+}
+
 /// What of the submissions was used before. Whoever has not looked runs into a key, and looks then.
 async fn look_for_repeats(
     conn: &mut PgConnection,
-    context: &Context,
     submissions: &[&Submission],
     known: &mut Known,
 ) -> Result<(), StoreError> {
@@ -154,10 +204,6 @@ async fn look_for_repeats(
     if !client.is_empty() {
         known.used_references.extend(intents::list_used_client_references(conn, &client).await?);
     }
-    let permits: Vec<PermitKey> = submissions.iter().filter_map(|s| PermitKey::of(&s.request)).collect();
-    if !permits.is_empty() {
-        known.held_permits.extend(intents::list_held_permits(conn, context.chain.chain_id, &permits).await?);
-    }
     Ok(())
 }
 
@@ -169,7 +215,7 @@ pub(super) fn decide_one<'a>(
     submission: &'a Submission,
     now: Timestamp,
 ) -> Result<(Outcome, Option<Decided<'a>>), StoreError> {
-    let Submission { tenant, request } = submission;
+    let Submission { tenant, request, .. } = submission;
     if known.used_ids.contains(&(tenant.clone(), request.intent_id.clone())) {
         return Ok((Outcome::DuplicateIntent, None));
     }
@@ -177,16 +223,22 @@ pub(super) fn decide_one<'a>(
     if client_key.as_ref().is_some_and(|key| known.used_references.contains(key)) {
         return Ok((Outcome::DuplicateClientReference, None));
     }
-    let permit = PermitKey::of(request);
-    if permit.as_ref().is_some_and(|key| known.held_permits.contains(key)) {
-        return Ok((Outcome::InvalidPermit("permit.nonce is held by another live intent"), None));
-    }
-    let decision = match market_decision(context, known, rows, submission, now) {
-        Decision::PermitTooSmall => {
-            return Ok((Outcome::InvalidPermit("permit.amountMinor is below the amount to be locked"), None));
-        }
-        decided => decided,
+    let fixed_input = match request.bounds {
+        Bounds::ExactInput { input, .. } => Some(input),
+        Bounds::ExactOutput { .. } | Bounds::Range { .. } => None,
     };
+    if let Err(defect) = known.check_wallet(submission, fixed_input) {
+        return Ok((Outcome::InvalidPermit(defect), None));
+    }
+    let decision = in_time(context, submission, market_decision(context, known, rows, submission, now), now);
+    let refused = match &decision {
+        Decision::PermitTooSmall => Err(PermitDefect::Amount),
+        Decision::Accepted(plan) => known.check_wallet(submission, Some(plan.priced.input)),
+        Decision::Rejected(_) => Ok(()),
+    };
+    if let Err(defect) = refused {
+        return Ok((Outcome::InvalidPermit(defect), None));
+    }
     known.used_ids.insert((tenant.clone(), request.intent_id.clone()));
     let Decision::Accepted(plan) = decision else {
         let Decision::Rejected(reason) = decision else { unreachable!("a too small permit returned above") };
@@ -195,10 +247,23 @@ pub(super) fn decide_one<'a>(
     };
     known.used_references.extend(client_key);
     let accepted = gather_accepted(context, known, rows, submission, *plan, now)?;
-    rows.permits.extend(permit.clone().map(|key| (key, accepted.reference.clone())));
-    known.held_permits.extend(permit);
     let reference = Some(accepted.reference.clone());
     Ok((Outcome::Accepted(Box::new(accepted)), Some(Decided { submission, reference, reason: None })))
+}
+
+/// An order whose input cannot be locked before its lock-by is not accepted.
+fn in_time(context: &Context, submission: &Submission, decision: Decision, now: Timestamp) -> Decision {
+    let Decision::Accepted(plan) = &decision else { return decision };
+    let Submission { request, .. } = submission;
+    let (true, Some(permit)) = (plan.kind.locks_input(), &request.permit) else { return decision };
+    // The last second of the permit's deadline is good.
+    let lock_by = context.windows.lock_by(request, plan, now).min(permit.deadline);
+    let left = Duration::from_secs(lock_by.saturating_sub(now.unix_secs()));
+    if context.chain.backlog.admits(left) {
+        return decision;
+    }
+    backlog::count_refused();
+    Decision::Rejected(Reason::NoLiquidity)
 }
 
 fn market_decision(
@@ -248,6 +313,11 @@ fn gather_accepted(
         exact_output: request.bounds.computes_input(),
     };
     let terms = terms(context, submission, plan, reference, now)?;
+    if let Some(hold) = PermitHold::of(&terms) {
+        known.pending.entry(hold.owner.clone()).or_default().hold(&hold);
+        rows.permits.push(hold);
+        context.chain.backlog.accepted();
+    }
     let step = accept(&terms);
     let last = plan::gather(context, rows, &terms, &step, (1, 0), now)?;
     rows.accepted.push((terms, step.next, last));

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use dvp_domain::decision::{Plan, Reason};
 use dvp_domain::intent::IntentRequest;
+use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{Step, Terms};
 
-use crate::fix::FixPart;
+use super::lanes::{Door, Lane};
+use crate::chain::{WalletFacts, WalletKey};
+use crate::fix::{FixOutbound, FixPart};
 use crate::store::effects::EndedEffect;
 use crate::store::idempotency::{RecordId, StoredResponse};
 use crate::store::intents::Tenant;
@@ -15,14 +18,31 @@ use crate::store::quotes::{NewFirmQuote, QuoteContext};
 
 /// One piece of work, written whole or not at all.
 pub struct Unit {
+    pub lane: Lane,
     pub work: Work,
     pub idempotency: Option<IdempotencyPart>,
     pub fix: Option<FixPart>,
 }
 
 impl Unit {
-    pub const fn of(work: Work) -> Self {
-        Self { work, idempotency: None, fix: None }
+    /// A request over REST, with the key its answer is kept under.
+    pub fn of_request(work: Work, key: IdempotencyPart) -> Self {
+        let tenant = Tenant { partner_id: key.id.partner_id.clone(), livemode: key.id.livemode };
+        Self { lane: Lane { tenant, door: Door::Rest }, work, idempotency: Some(key), fix: None }
+    }
+
+    /// What a FIX session of a tenant wants, in the session's order.
+    pub fn of_session(tenant: Tenant, work: Work, fix: FixPart) -> Self {
+        let door = Door::Session(fix.session_id.clone());
+        Self { lane: Lane { tenant, door }, work, idempotency: None, fix: Some(fix) }
+    }
+
+    /// A step that the service itself takes. `is_suspect`: it could not be written before, so it is tried alone.
+    pub fn of_settlement(change: Change, is_suspect: bool) -> Self {
+        let door = if is_suspect { Door::Suspect } else { Door::Settlement };
+        let partner_id = change.terms.partner_id.to_string();
+        let tenant = Tenant { partner_id, livemode: change.terms.livemode };
+        Self { lane: Lane { tenant, door }, work: Work::Step(Box::new(change)), idempotency: None, fix: None }
     }
 }
 
@@ -43,10 +63,46 @@ pub enum Work {
     SessionOnly,
 }
 
+impl Work {
+    /// The label of figures and log lines.
+    pub(super) const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Submit(_) => "submission",
+            Self::Quote(_) => "quote",
+            Self::LegacyIntent(_) => "older order",
+            Self::FirmQuote(_) => "firm quote",
+            Self::Step(_) => "step",
+            Self::Refuse(_) => "refusal",
+            Self::SessionOnly => "session",
+        }
+    }
+
+    /// What it is about, for log lines: an intentId, a reference or a requestId.
+    pub(super) fn subject(&self) -> &str {
+        match self {
+            Self::Submit(submission) => &submission.request.intent_id,
+            Self::Quote(context) => &context.request_id,
+            Self::LegacyIntent(new) => &new.intent_id,
+            Self::FirmQuote(quote) => quote.terms.quote_id.as_str(),
+            Self::Step(change) => change.terms.reference.as_str(),
+            Self::Refuse(_) | Self::SessionOnly => "",
+        }
+    }
+}
+
 /// An intent to decide.
 pub struct Submission {
     pub tenant: Tenant,
     pub request: IntentRequest,
+    /// What is known of the wallet that pays, where one does.
+    pub wallet: Option<KnownWallet>,
+}
+
+/// A wallet that pays for an intent, and what the chain says of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownWallet {
+    pub key: WalletKey,
+    pub facts: WalletFacts,
 }
 
 /// A step of a settlement from a known version. Without a step only the consumed things are ended.
@@ -88,8 +144,8 @@ pub enum Outcome {
     DuplicateIntent,
     /// An accepted intent has this clientReference.
     DuplicateClientReference,
-    /// The permit is malformed in a way only the service can see.
-    InvalidPermit(&'static str),
+    /// The permit cannot authorize the intent.
+    InvalidPermit(PermitDefect),
     /// Quotes, steps and session changes.
     Written,
     /// The same request was answered before: this is that answer.
@@ -115,4 +171,6 @@ pub struct Done {
     pub outcome: Outcome,
     /// The answer that was stored, for a unit with an idempotency part.
     pub response: Option<StoredResponse>,
+    /// The FIX messages that were written, for a unit with a FIX part.
+    pub outbound: Vec<FixOutbound>,
 }

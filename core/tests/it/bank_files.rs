@@ -51,7 +51,7 @@ impl Place {
 
     async fn run(&self, suffix: &str, ends_as: &str) -> String {
         let reference = self.house.accept(inline(suffix)).await.reference;
-        let last = if ends_as == "completed" { "settle" } else { "create" };
+        let last = if ends_as == "completed" { "settle" } else { "fill" };
         self.house.play_until(&reference, |kind| kind == last).await;
         self.house.wait_for_state(&reference, ends_as).await;
         reference

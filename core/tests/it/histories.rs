@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use dvp_core::chain::ChainFact;
-use dvp_core::context::now;
+use dvp_core::chain::{ChainCommand, ChainFact};
 use dvp_core::store::effects;
 use dvp_core::writer::Outcome;
 use sqlx::Row as _;
+use sqlx::types::Json;
 
 use crate::house::{House, Wanted, order_for};
 
@@ -38,7 +38,7 @@ fn wanted(dice: &mut Dice) -> Wanted<'static> {
 }
 
 /// What the chain makes of a command, sometimes told twice; a failure of `create` and `transfer` is for good.
-async fn play(house: &House, dice: &mut Dice, kind: &str, entity: &[u8]) {
+async fn play(house: &House, dice: &mut Dice, kind: &str, entity: &[u8], command: &ChainCommand) {
     let failed = |code: &str| ChainFact::CommandFailed {
         command: kind.to_owned(),
         code: code.to_owned(),
@@ -47,13 +47,10 @@ async fn play(house: &House, dice: &mut Dice, kind: &str, entity: &[u8]) {
     let fails = dice.throw(6) == 0;
     let fact = match kind {
         "create" if fails => failed("lock_rejected"),
-        "create" => ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() },
         "transfer" if fails => failed("insufficient_funds"),
-        "transfer" => ChainFact::Transferred { receiver: String::new(), amount: "1".into() },
-        "fill" => ChainFact::Filled { payout_ref: String::new() },
-        "settle" => ChainFact::Settled,
-        "anchor" => ChainFact::Anchored,
-        other => panic!("unknown command {other}"),
+        "fill" if fails => failed("fill_rejected"),
+        "swap" if fails => failed("swap_rejected"),
+        _ => command.goal().unwrap(),
     };
     for _ in 0..=dice.throw(2) {
         house.fact(entity, &fact).await;
@@ -95,13 +92,14 @@ async fn live(house: &House, seed: u64) {
             effects::free_all_claims(&mut house.pool().acquire().await.unwrap()).await.unwrap();
             workers = house.mortal_workers();
         }
-        let commands = sqlx::query("select id, kind, entity from chain_command order by id")
+        let commands = sqlx::query("select id, kind, entity, payload from chain_command order by id")
             .fetch_all(house.pool())
             .await
             .unwrap();
         for command in commands {
             if played.insert(command.get::<i64, _>("id")) {
-                play(house, &mut dice, command.get("kind"), command.get("entity")).await;
+                let Json(payload): Json<ChainCommand> = command.get("payload");
+                play(house, &mut dice, command.get("kind"), command.get("entity"), &payload).await;
             }
         }
         let unseen = house.count("select count(*) from chain_fact where consumed_at is null").await;
@@ -152,7 +150,7 @@ async fn check(house: &House, seed: u64) {
             "select count(*) from (select e.terms #>> '{input,asset}' as asset, \
                     sum((e.terms #>> '{input,amount}')::numeric) as locked from execution e \
                     where e.state_name in ('payout_failed', 'conversion_failed') \
-                      and e.state ->> 'refunded' = 'false' and e.state -> 'lock' <> 'null'::jsonb group by 1) held \
+                      and e.state #>> '{lock,refunded}' = 'false' group by 1) held \
              full join (select asset, sum(amount) as posted from ledger_entry where owner_kind = 'escrow' \
                         group by asset having sum(amount) <> 0) books using (asset) \
              where coalesce(locked, 0) <> coalesce(posted, 0)",

@@ -6,18 +6,24 @@ use std::time::{Duration, Instant};
 use alloy::primitives::Address;
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
-use dvp_core::chain::{ChainFact, ChainUnavailable, PermitNonces};
+use dvp_core::chain::{
+    ChainAnswer, ChainCommand, ChainFact, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading,
+};
 use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::TestDatabase;
 use dvp_core::engine::{Engine, SubmitCommand};
+use dvp_core::fix::{FixChain, FixOrder, FixOutbound, FixPart, FixRows};
 use dvp_core::liquidity::Liquidity;
 use dvp_core::rails::Rail;
 use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::Vault;
+use dvp_core::store::fix::NewFixSession;
+use dvp_core::store::idempotency::{RecordId, StoredResponse};
 use dvp_core::store::intents::Tenant;
-use dvp_core::store::{balances, ledger, partners};
+use dvp_core::store::pools::Pools;
+use dvp_core::store::{balances, fix, ledger, partners};
 use dvp_core::workflow;
-use dvp_core::writer::{Accepted, Outcome, Writer};
+use dvp_core::writer::{Accepted, IdempotencyPart, Outcome, Writer, WriterLimits};
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::intent::{IntentRequest, Permit};
 use dvp_domain::ledger::Owner;
@@ -25,7 +31,11 @@ use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
 use sqlx::PgPool;
+use sqlx::postgres::PgConnectOptions;
+use sqlx::types::Json;
 use tokio::sync::watch;
+
+use crate::proxy::Proxy;
 
 pub(crate) const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
 pub(crate) const WETH: &str = "0x00000000000000000000000000000000000000bb";
@@ -33,15 +43,20 @@ pub(crate) const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
 const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
 const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
 
-/// Stands for the chain: every wallet's next nonce is zero.
-struct NoncesOfNewWallets;
+const HEAD: ChainHead = ChainHead { number: 1, hash: [1; 32] };
 
-impl PermitNonces for NoncesOfNewWallets {
-    fn permit_nonce<'a>(
-        &'a self,
-        _owner: &'a str,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>> {
-        Box::pin(async { Ok(0) })
+/// Stands for the chain: every wallet's next nonce is zero, and its funds suffice.
+struct RichNewWallets;
+
+impl WalletReader for RichNewWallets {
+    fn head(&self) -> ChainAnswer<'_, ChainHead> {
+        Box::pin(async { Ok(HEAD) })
+    }
+
+    fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
+        let facts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
+        let reading = WalletReading { head: HEAD, facts: vec![facts; wallets.len()] };
+        Box::pin(async { Ok(reading) })
     }
 }
 
@@ -65,6 +80,7 @@ pub(crate) fn registry() -> Registry {
         quote: quote.into(),
         reference_price: price.parse().ok(),
         fees,
+        min_input: Minor::new(if base == "USDC" { 1_000_000 } else { 0 }),
     };
     Registry {
         assets: vec![
@@ -102,7 +118,7 @@ fn context(liquidity: Liquidity) -> Context {
         registry: registry(),
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
-        windows: Windows { fill_secs: 3600, timelock_secs: 7200 },
+        windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
         vault: Vault::new([7; 32]),
         rest_millis: simulated::rest_millis,
     }
@@ -131,20 +147,45 @@ impl House {
         drop(conn);
         let context = Arc::new(context(liquidity(&pool)));
         let (writer, _) = Writer::start(pool.clone(), Arc::clone(&context));
-        let engine = Engine::new(pool, writer, context, Arc::new(NoncesOfNewWallets));
+        let engine = Engine::new(pool, writer, context, Arc::new(RichNewWallets));
         let tenant = Tenant { partner_id: id, livemode: false };
         Self { database, engine, tenant, stop: watch::Sender::new(false) }
     }
 
     /// Engines with a writer each, as other processes on the same database have them.
     pub(crate) fn engines(&self, count: usize) -> Vec<Engine> {
-        let engine = || {
-            let liquidity = Liquidity::configured(&registry(), [north(), south()]);
-            let context = Arc::new(context(liquidity));
-            let (writer, _) = Writer::start(self.pool().clone(), Arc::clone(&context));
-            Engine::new(self.pool().clone(), writer, context, Arc::new(NoncesOfNewWallets))
-        };
-        (0..count).map(|_| engine()).collect()
+        (0..count).map(|_| self.engine_over(Arc::new(RichNewWallets))).collect()
+    }
+
+    /// An engine of its own over a chain of the test's.
+    pub(crate) fn engine_over(&self, wallets: Arc<dyn WalletReader>) -> Engine {
+        let context = Arc::new(context(Liquidity::configured(&registry(), [north(), south()])));
+        let (writer, _) = Writer::start(self.pool().clone(), Arc::clone(&context));
+        Engine::new(self.pool().clone(), writer, context, wallets)
+    }
+
+    /// An engine whose parts have the connections of a process.
+    pub(crate) fn engine_in(&self, pools: &Pools) -> Engine {
+        let context = Arc::new(context(Liquidity::configured(&registry(), [north(), south()])));
+        let (writer, _) = Writer::start(pools.orders.clone(), Arc::clone(&context));
+        Engine::new(pools.clone(), writer, context, Arc::new(RichNewWallets))
+    }
+
+    /// An engine whose writer reaches the database through a proxy, and nothing else does.
+    pub(crate) async fn engine_behind_proxy(&self, limits: WriterLimits) -> (Engine, Proxy) {
+        let direct: PgConnectOptions = self.database.url().parse().unwrap();
+        let proxy = Proxy::before(direct).await;
+        let liquidity = Liquidity::configured(&registry(), [north(), south()]);
+        let context = Arc::new(context(liquidity));
+        let (writer, _) = Writer::start_with(proxy.pool(), Arc::clone(&context), limits);
+        (Engine::new(self.pool().clone(), writer, context, Arc::new(RichNewWallets)), proxy)
+    }
+
+    /// A second partner.
+    pub(crate) async fn other_tenant(&self) -> Tenant {
+        let mut conn = self.pool().acquire().await.unwrap();
+        let id = partners::ensure_partner(&mut conn, "ptn_globex", "globex", "enterprise", 1_000_000).await;
+        Tenant { partner_id: id.unwrap(), livemode: false }
     }
 
     pub(crate) async fn new() -> Self {
@@ -244,6 +285,23 @@ impl House {
         .unwrap();
     }
 
+    /// A command of an execution, once it is there, with its entity.
+    pub(crate) async fn command(&self, reference: &str, kind: &str) -> (Vec<u8>, ChainCommand) {
+        let (entity, Json(command)) = self
+            .wait_for(kind, || async {
+                sqlx::query_as::<_, (Vec<u8>, Json<ChainCommand>)>(
+                    "select entity, payload from chain_command where reference = $1 and kind = $2",
+                )
+                .bind(reference)
+                .bind(kind)
+                .fetch_optional(self.pool())
+                .await
+                .unwrap()
+            })
+            .await;
+        (entity, command)
+    }
+
     /// Plays the chain side for one execution: every command succeeds.
     pub(crate) async fn play_chain(&self, reference: &str) {
         self.play_until(reference, |kind| kind == "anchor").await;
@@ -253,10 +311,10 @@ impl House {
     pub(crate) async fn play_until(&self, reference: &str, last: impl Fn(&str) -> bool) {
         let mut done = 0;
         loop {
-            let (id, kind, entity) = self
+            let (id, kind, entity, command) = self
                 .wait_for("a command", || async {
-                    sqlx::query_as::<_, (i64, String, Vec<u8>)>(
-                        "select id, kind, entity from chain_command where reference = $1 and id > $2 order by id",
+                    sqlx::query_as::<_, (i64, String, Vec<u8>, Json<ChainCommand>)>(
+                        "select id, kind, entity, payload from chain_command where reference = $1 and id > $2 order by id",
                     )
                     .bind(reference)
                     .bind(done)
@@ -266,14 +324,7 @@ impl House {
                 })
                 .await;
             done = id;
-            let fact = match kind.as_str() {
-                "create" => ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() },
-                "fill" => ChainFact::Filled { payout_ref: String::new() },
-                "settle" => ChainFact::Settled,
-                "transfer" => ChainFact::Transferred { receiver: String::new(), amount: "1".into() },
-                "anchor" => ChainFact::Anchored,
-                other => panic!("unknown command {other}"),
-            };
+            let fact = command.goal().unwrap();
             self.fact(&entity, &fact).await;
             if last(&kind) {
                 return;
@@ -339,8 +390,12 @@ pub(crate) struct Wanted<'a> {
 
 /// A best-effort order of any kind, by a wallet of its own.
 pub(crate) fn order_for(wanted: &Wanted<'_>) -> IntentRequest {
+    order_by(&PrivateKeySigner::random(), 0, wanted)
+}
+
+/// A best-effort order of a wallet, with a permit of the nonce.
+pub(crate) fn order_by(wallet: &PrivateKeySigner, nonce: u128, wanted: &Wanted<'_>) -> IntentRequest {
     let (symbol, input) = wanted.input;
-    let wallet = PrivateKeySigner::random();
     let id = uuid::Uuid::new_v4().to_string();
     let asset = |symbol: &str| match symbol {
         "USD" | "EUR" => serde_json::json!({"type": "fiat", "symbol": symbol}),
@@ -348,11 +403,11 @@ pub(crate) fn order_for(wanted: &Wanted<'_>) -> IntentRequest {
     };
     let token = if symbol == "WETH" { WETH } else { TOKEN };
     let permit = serde_json::json!({
-        "token": token, "amountMinor": input.to_string(), "spender": ESCROW, "nonce": "0",
+        "token": token, "amountMinor": input.to_string(), "spender": ESCROW, "nonce": nonce.to_string(),
         "deadline": now().unix_secs() + 7200, "signature": "",
     });
     let prefunded = matches!(symbol, "USD" | "EUR");
-    let permit = (!prefunded).then(|| sign(&wallet, serde_json::from_value(permit).unwrap()));
+    let permit = (!prefunded).then(|| sign(wallet, serde_json::from_value(permit).unwrap()));
     serde_json::from_value(serde_json::json!({
         "intent_id": id, "client_reference": format!("ref-{id}"), "user": format!("{:#x}", wallet.address()),
         "input_asset": asset(symbol), "output_asset": asset(wanted.output),
@@ -381,4 +436,65 @@ pub(crate) fn sign(wallet: &PrivateKeySigner, permit: Permit) -> Permit {
     let domain = dvp_core::permit::PermitDomain::new("Permit", 31337, contract);
     let signature = wallet.sign_hash_sync(&domain.digest(&permit).unwrap().into()).unwrap();
     Permit { signature: format!("0x{}", hex::encode(signature.as_bytes())), ..permit }
+}
+
+/// A FIX session of a partner, with numbers that begin at 1. Returns its id.
+pub(crate) async fn fix_session(house: &House, tenant: &Tenant, client: &str) -> String {
+    let session = NewFixSession {
+        partner_id: tenant.partner_id.clone(),
+        livemode: tenant.livemode,
+        begin_string: "FIX.4.4".into(),
+        client_comp_id: client.into(),
+        service_comp_id: "DVP".into(),
+        default_appl_ver_id: None,
+        username: client.into(),
+        password_hash: [0; 32],
+    };
+    let mut conn = house.pool().acquire().await.unwrap();
+    fix::upsert_session(&mut conn, &session).await.unwrap();
+    session.session_id()
+}
+
+/// The part of a session's message that takes the session from one outbound number to the next and stores a report.
+pub(crate) fn part_of(session_id: &str, chain: &FixChain, before: u64, body: &[u8]) -> FixPart {
+    let report = FixOutbound { seq: before, msg_type: "8".into(), body: body.to_vec(), sending_time: 0 };
+    let rows = FixRows { outbound: vec![report], ..FixRows::default() };
+    FixPart {
+        session_id: session_id.to_owned(),
+        next_in: before + 1,
+        next_out_before: before,
+        next_out: before + 1,
+        seen_out: 0,
+        written_out: 0,
+        feed_position: None,
+        renumber: None,
+        cl_ord_id: None,
+        render: Arc::new(move |_| rows.clone()),
+        chain: chain.clone(),
+    }
+}
+
+/// A part whose rows the database refuses: text may not hold a NUL.
+pub(crate) fn unwritable_part_of(session_id: &str, chain: &FixChain, before: u64) -> FixPart {
+    let order = FixOrder {
+        cl_ord_id: "a\0b".into(),
+        reference: None,
+        intent_id: "i".into(),
+        details: serde_json::json!({}),
+    };
+    let rows = FixRows { orders: vec![order], ..FixRows::default() };
+    FixPart { render: Arc::new(move |_| rows.clone()), ..part_of(session_id, chain, before, b"") }
+}
+
+/// An idempotency key of a partner, whose answer is the outcome as text.
+pub(crate) fn key_of(tenant: &Tenant, uuid: uuid::Uuid, path: &str) -> IdempotencyPart {
+    let id = RecordId {
+        partner_id: tenant.partner_id.clone(),
+        livemode: tenant.livemode,
+        method: "POST".into(),
+        path: path.into(),
+        key: uuid,
+    };
+    let render = |outcome: &Outcome| StoredResponse { status: 202, body: format!("{outcome:?}") };
+    IdempotencyPart { id, fingerprint: [1; 32], render: Arc::new(render) }
 }

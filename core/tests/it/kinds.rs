@@ -91,7 +91,7 @@ async fn a_fill_that_several_providers_share_reserves_and_pays_each_its_part() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tokens_for_tokens_are_locked_converted_and_transferred() {
+async fn tokens_for_tokens_are_swapped_in_one_transaction() {
     let house = House::new().await;
     house.fund("north", "USDC", 10_000_000_000).await;
     house.work();
@@ -104,14 +104,18 @@ async fn tokens_for_tokens_are_locked_converted_and_transferred() {
     let straight =
         ["intent.accepted", "offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"];
     assert_eq!(house.events(&accepted.reference).await, straight);
-    assert_eq!(commands(&house).await, ["create", "transfer", "fill", "settle", "anchor"]);
-    let (payload,): (Value,) = sqlx::query_as("select payload from chain_command where kind = 'transfer'")
+    assert_eq!(commands(&house).await, ["swap", "anchor"]);
+    let (payload,): (Value,) = sqlx::query_as("select payload from chain_command where kind = 'swap'")
         .fetch_one(house.pool())
         .await
         .unwrap();
-    assert_eq!(payload["receiver"], user);
-    assert_eq!(payload["amount"], accepted.plan.priced.output.to_string());
-    assert_eq!(payload["payer"], accepted.plan.solver_wallet);
+    assert_eq!(
+        (&payload["maker"], &payload["amount"]),
+        (&Value::from(user.as_str()), &input.to_string().into())
+    );
+    assert_eq!(payload["output"]["receiver"], user);
+    assert_eq!(payload["output"]["amount"], accepted.plan.priced.output.to_string());
+    assert_eq!(payload["solver"], accepted.plan.solver_wallet);
     let receipt = receipt(&house, &accepted.reference).await;
     assert_eq!(receipt["payout"]["currency"], "USDC");
     assert_eq!(receipt["offramp"]["fromAsset"], "WETH");
@@ -209,17 +213,19 @@ async fn concurrent_orders_never_promise_more_than_the_partner_prefunded() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn funds_that_went_back_before_the_payout_was_confirmed_are_borne_by_the_house() {
+async fn a_swap_that_can_never_succeed_moves_nothing() {
     let house = House::new().await;
+    house.fund("north", "USDC", 10_000_000_000).await;
     house.work();
-    let reference = house.accept(crate::house::order("000123450001")).await.reference;
-    house.play_until(&reference, |kind| kind == "create").await;
-    house.wait_for_state(&reference, "paying").await;
-    house.fact(&entity(&house).await, &ChainFact::Cancelled).await;
-    house.wait_for_state(&reference, "completed").await;
-    assert_eq!(house.events(&reference).await.last().unwrap(), "payout.completed");
-    assert_eq!(house.account("escrow", "USDC").await, "0");
-    // The input, and the network fee that the house absorbs.
-    assert_eq!(house.account("house", "USDC").await, "-100030000");
+    let input = 1_000_000_000_000_000_000;
+    let request = order_for(&Wanted { input: ("WETH", input), output: "USDC", account: "" });
+    let reference = house.accept(request).await.reference;
+    house.wait_for_state(&reference, "locking").await;
+    let (command, code) = ("swap".to_owned(), "permit_expired".to_owned());
+    let failed = ChainFact::CommandFailed { command, code, message: "too late".into() };
+    house.fact(&entity(&house).await, &failed).await;
+    house.wait_for_state(&reference, "failed").await;
+    assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.failed"]);
+    assert_eq!(house.balance(&provider("north"), "USDC").await, (10_000_000_000, 0));
     house.check_books().await;
 }

@@ -1,7 +1,12 @@
 //! The core against a real PostgreSQL. Chain facts are rows, as the indexer would write them.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod acceptance;
+mod away;
 mod bank_files;
+mod commitment;
+mod compared;
+mod fix_parts;
 mod guard;
 mod histories;
 mod house;
@@ -10,8 +15,16 @@ mod ledger;
 mod liquidity;
 mod operations;
 mod pool;
+mod pools;
+mod proxy;
 mod races;
+mod retention;
 mod settling;
 mod statuses;
+mod tls;
+mod unavailable;
+mod unknown;
+mod unwritable;
+mod wallets;
 mod webhook_lanes;
 mod writing;

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::Utc;
-use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
+use dvp_core::chain::ChainFact;
+use dvp_core::operations::{Action, Decided, Resolution, ResolveError, resolve};
 use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_core::store::executions::RefType;
 use dvp_core::store::operations::{Filter, list, load_history};
 use dvp_domain::settlement::{LegDone, RailAnswer};
 
+use crate::guard::entity_of;
 use crate::house::{House, order};
 
 /// A rail that says nothing until it is told to, and counts its calls.
@@ -43,7 +45,7 @@ async fn stuck() -> (House, Arc<Silent>, String) {
     let offramp = SimulatedRails::new(house.pool().clone());
     house.work_with(Arc::new(offramp), rail.clone());
     let reference = house.accept(order("000123456789")).await.reference;
-    house.play_until(&reference, |kind| kind == "create").await;
+    house.play_until(&reference, |kind| kind == "fill").await;
     house.wait_for_state(&reference, "paying").await;
     let called = "select count(*) from effect where kind = 'payout' and heard = 'unconfirmed'";
     house.wait_for("the call", || async { (house.count(called).await == 1).then_some(()) }).await;
@@ -62,17 +64,22 @@ fn resolution<'a>(reference: &'a str, action: Action) -> Resolution<'a> {
 }
 
 /// Decides; while a worker has the claim, it waits.
-async fn decide(house: &House, reference: &str, action: Action) {
+async fn decide(house: &House, reference: &str, action: Action) -> Decided {
+    decide_by(house, "jo", reference, action).await
+}
+
+async fn decide_by(house: &House, operator: &str, reference: &str, action: Action) -> Decided {
     house
         .wait_for("the decision", || async {
             let mut conn = house.pool().acquire().await.unwrap();
-            match resolve(&mut conn, &resolution(reference, action.clone())).await {
-                Ok(_) => Some(()),
+            let resolution = Resolution { operator, ..resolution(reference, action.clone()) };
+            match resolve(&mut conn, &resolution).await {
+                Ok(decided) => Some(decided),
                 Err(ResolveError::InFlight) => None,
                 Err(other) => panic!("{other}"),
             }
         })
-        .await;
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,9 +130,15 @@ async fn a_payout_found_unpaid_is_called_again_or_fails() {
     let listed = list(&mut conn, &filter).await.unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].waits_for.as_deref(), Some("payout"));
-    let fail = Action::Fail { leg: LegKind::Payout, code: "never_paid".into() };
-    decide(&house, &reference, fail).await;
+    let fail = || Action::Fail { leg: LegKind::Payout, code: "never_paid".into() };
+    for (operator, is_proposal) in [("jo", true), (" Jo ", true), ("mika", false)] {
+        let decided = decide_by(&house, operator, &reference, fail()).await;
+        assert_eq!(decided, Decided { state: "paying", is_proposal }, "{operator}");
+    }
     house.wait_for_state(&reference, "payout_failed").await;
+    let history = load_history(&mut conn, &reference).await.unwrap();
+    let actions: Vec<_> = history["operators"].as_array().unwrap().iter().map(|row| &row["action"]).collect();
+    assert_eq!(actions, ["propose_fail", "propose_fail", "fail"]);
     assert_eq!(rail.calls.load(Ordering::Relaxed), 1);
     assert!(list(&mut conn, &filter).await.unwrap().is_empty());
     house.check_books().await;
@@ -152,4 +165,75 @@ async fn an_order_at_rest_is_cancelled_and_what_is_not_waited_for_is_not_decided
     assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.cancelled"]);
     let changed = sqlx::query("update operator_action set reason = 'x'").execute(house.pool()).await;
     assert!(changed.is_err(), "what operators did is never changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn committed_funds_of_a_failed_payout_go_back_by_two_operators_signatures() {
+    let (house, _, reference) = stuck().await;
+    long_ago(&house).await;
+    let signatures = [format!("0x{}", "11".repeat(65)), format!("0x{}", "22".repeat(65))];
+    let action = || Action::Return { deadline: 1_900_000_000, signatures: signatures.clone() };
+    let mut conn = house.pool().acquire().await.unwrap();
+    let refused = resolve(&mut conn, &resolution(&reference, action())).await;
+    assert!(matches!(refused, Err(ResolveError::NotWaiting { state: "paying", .. })), "{refused:?}");
+    for operator in ["jo", "mika"] {
+        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+        decide_by(&house, operator, &reference, fail).await;
+    }
+    house.wait_for_state(&reference, "payout_failed").await;
+    let decided = decide(&house, &reference, action()).await;
+    assert_eq!(decided, Decided { state: "payout_failed", is_proposal: false });
+    let asked = "select count(*) from chain_command where kind = 'return_filled' and chain_id = 31337 \
+                 and (payload ->> 'deadline')::int8 = 1900000000";
+    assert_eq!(house.count(asked).await, 1);
+    let under_way = resolve(&mut conn, &resolution(&reference, action())).await;
+    assert!(matches!(under_way, Err(ResolveError::InFlight)), "{under_way:?}");
+    // The signatures ran out before a block took them.
+    let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'return_filled'";
+    sqlx::query(failed).execute(house.pool()).await.unwrap();
+    let later = Action::Return { deadline: 1_900_000_600, signatures: signatures.clone() };
+    decide(&house, &reference, later).await;
+    let asked = "select count(*) from chain_command where kind = 'return_filled' and state = 'pending' \
+                 and (payload ->> 'deadline')::int8 = 1900000600";
+    assert_eq!(house.count(asked).await, 1);
+    house.fact(&entity_of(&house, &reference).await, &ChainFact::Cancelled).await;
+    let returned = "select count(*) from execution where state #>> '{lock,refund_tx}' like '0x%'";
+    house.wait_for("the return", || async { (house.count(returned).await == 1).then_some(()) }).await;
+    assert_eq!(house.account("escrow", "USDC").await, "0");
+    let again = resolve(&mut conn, &resolution(&reference, action())).await;
+    assert!(matches!(again, Err(ResolveError::NotWaiting { .. })), "{again:?}");
+    house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_debt_that_was_never_paid_ends_when_two_operators_have_given_its_input_back() {
+    let (house, _, reference) = stuck().await;
+    let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
+    sqlx::query(near).execute(house.pool()).await.unwrap();
+    house.wait_for_state(&reference, "owing").await;
+    house.play_until(&reference, |kind| kind == "settle").await;
+    let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
+    house.wait_for("the release", || async { (house.count(settled).await == 1).then_some(()) }).await;
+    let returned = || Action::ReturnDebt { provider_reference: "0xback".into(), at: Utc::now() };
+    let mut conn = house.pool().acquire().await.unwrap();
+    let early = resolve(&mut conn, &resolution(&reference, returned())).await;
+    assert!(matches!(early, Err(ResolveError::NotWaiting { state: "owing", .. })), "{early:?}");
+    long_ago(&house).await;
+    for operator in ["jo", "mika"] {
+        let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+        decide_by(&house, operator, &reference, fail).await;
+    }
+    let unpaid = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
+    house.wait_for("the verdict", || async { (house.count(unpaid).await == 1).then_some(()) }).await;
+    for (operator, is_proposal) in [("mika", true), ("jo", false)] {
+        let decided = decide_by(&house, operator, &reference, returned()).await;
+        assert_eq!(decided, Decided { state: "owing", is_proposal });
+    }
+    house.wait_for_state(&reference, "payout_failed").await;
+    assert_eq!(house.events(&reference).await.last().unwrap(), "payout.failed");
+    assert_eq!(house.account("debt", "USD").await, "0");
+    let owed = "select count(*) from ledger_entry where owner_kind = 'provider' and part = 'owed' \
+                and asset = 'USDC' and amount < 0";
+    assert_eq!(house.count(owed).await, 1);
+    house.check_books().await;
 }

@@ -72,10 +72,12 @@ async fn run(account: &str, state: &str) -> (House, String) {
     let house = House::new().await;
     house.work();
     let reference = house.accept(order(account)).await.reference;
-    house.play_until(&reference, |kind| kind == "create").await;
-    if state == "completed" {
-        house.play_until(&reference, |kind| kind == "settle").await;
-    }
+    let last = match state {
+        "conversion_failed" => "create",
+        "payout_failed" => "fill",
+        _ => "settle",
+    };
+    house.play_until(&reference, |kind| kind == last).await;
     house.wait_for_state(&reference, state).await;
     (house, reference)
 }
@@ -128,7 +130,7 @@ async fn a_call_cut_short_by_a_crash_is_asked_for_before_it_is_repeated() {
     // A process that claimed the lock, then the conversion, and died right after its call reached the rail.
     let mut conn = house.pool().acquire().await.unwrap();
     house.work();
-    house.play_until(&reference, |kind| kind == "create").await;
+    house.play_until(&reference, |kind| kind == "fill").await;
     house.wait_for_state(&reference, "releasing").await;
     let before = executed(&house, "payout").await;
     assert_eq!(before, (1, 1));
@@ -195,14 +197,31 @@ async fn a_lock_that_can_never_succeed_fails_the_intent_and_frees_the_promise() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn funds_are_asked_for_until_the_path_ends_and_stay_until_the_rail_must_have_paid() {
+    let house = House::new().await;
+    house.work();
+    let reference = house.accept(order("000123450006")).await.reference;
+    house.wait_for_state(&reference, "locking").await;
+    let times = "select lock_by::int8, fill_deadline::int8, timelock::int8, \
+                 floor((terms::jsonb #>> '{plan,path,expiresAt}')::int8 / 1000)::int8, \
+                 extract(epoch from command.created_at)::int8 \
+                 from execution, chain_command command, \
+                 jsonb_to_record(payload) as create_command (lock_by text, fill_deadline text, timelock text)";
+    let (lock_by, fill_deadline, timelock, path_ends, sent): (i64, i64, i64, i64, i64) =
+        sqlx::query_as(times).fetch_one(house.pool()).await.unwrap();
+    assert_eq!(lock_by, path_ends);
+    assert!((fill_deadline - sent - 3600).abs() <= 2, "{fill_deadline} {sent}");
+    assert_eq!(timelock - fill_deadline, 60 + 3600, "a minute of the simulated rail, and the margin");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_fact_delivered_twice_moves_its_settlement_once() {
     let house = House::new().await;
     house.work();
     let reference = house.accept(order("000123450006")).await.reference;
     house.wait_for_state(&reference, "locking").await;
-    let (entity,): (Vec<u8>,) =
-        sqlx::query_as("select entity from execution").fetch_one(house.pool()).await.unwrap();
-    let created = ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() };
+    let (entity, create) = house.command(&reference, "create").await;
+    let created = create.goal().unwrap();
     house.fact(&entity, &created).await;
     house.fact(&entity, &created).await;
     house
@@ -211,7 +230,7 @@ async fn a_fact_delivered_twice_moves_its_settlement_once() {
                 .then_some(())
         })
         .await;
-    house.wait_for_state(&reference, "releasing").await;
+    house.wait_for_state(&reference, "committing").await;
     let locks = "select count(*) from event where type = 'offramp.initiated'";
     assert_eq!(house.count(locks).await, 1);
 }

@@ -1,33 +1,21 @@
 //! The group-commit writer: whole or not at all, once, in order.
 
-use std::sync::Arc;
-
 use dvp_core::engine::{CancelOutcome, EngineError, SubmitCommand};
-use dvp_core::fix::{FixPart, FixRows};
-use dvp_core::store::idempotency::{RecordId, StoredResponse};
+use dvp_core::fix::FixChain;
 use dvp_core::store::intents::Tenant;
 use dvp_core::store::quotes::NewFirmQuote;
-use dvp_core::writer::{Done, IdempotencyPart, Outcome};
+use dvp_core::writer::{Done, IdempotencyPart, Outcome, WriterLimits};
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{ActorType, Bounds, IntentRequest, Side};
 use dvp_domain::money::Minor;
+use dvp_domain::permit::PermitDefect;
 use dvp_domain::quote::{AmountType, FirmRequest};
 
-use crate::house::{House, order, order_of};
+use crate::house::{House, key_of, order, order_of, part_of};
+use crate::proxy::Mode;
 
 fn key(house: &House, uuid: uuid::Uuid, body: &[u8; 32]) -> IdempotencyPart {
-    let id = RecordId {
-        partner_id: house.tenant.partner_id.clone(),
-        livemode: false,
-        method: "POST".into(),
-        path: "/v1/intents".into(),
-        key: uuid,
-    };
-    IdempotencyPart {
-        id,
-        fingerprint: *body,
-        render: Arc::new(|outcome| StoredResponse { status: 202, body: format!("{outcome:?}") }),
-    }
+    IdempotencyPart { fingerprint: *body, ..key_of(&house.tenant, uuid, "/v1/intents") }
 }
 
 async fn submit_with(house: &House, request: IntentRequest, part: IdempotencyPart) -> Done {
@@ -35,28 +23,29 @@ async fn submit_with(house: &House, request: IntentRequest, part: IdempotencyPar
     house.engine.submit(command).await.unwrap()
 }
 
-/// More than the queue and a batch in hand take together.
+/// More than a tenant's share of the queue and a batch in hand take together.
 const TOO_MANY: usize = 6_000;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_queue_refuses_at_once_and_loses_nothing_that_it_took() {
+async fn a_tenants_full_share_refuses_it_at_once_and_loses_nothing_and_others_have_room() {
     let house = House::new().await;
-    let mut blocker = house.pool().begin().await.unwrap();
-    sqlx::query("lock table idempotency in access exclusive mode").execute(&mut *blocker).await.unwrap();
-    let sent: Vec<_> = (0..TOO_MANY)
-        .map(|_| {
-            let (engine, part) = (house.engine.clone(), key(&house, uuid::Uuid::new_v4(), &[1; 32]));
-            tokio::spawn(async move { engine.keep_refusal(part).await })
-        })
-        .collect();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let other = house.other_tenant().await;
+    let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;
+    proxy.set(Mode::Hang);
+    let refusal = |tenant: &Tenant| {
+        let (engine, part) = (engine.clone(), key_of(tenant, uuid::Uuid::new_v4(), "/v1/intents"));
+        tokio::spawn(async move { engine.keep_refusal(part).await })
+    };
+    let sent: Vec<_> = (0..TOO_MANY).map(|_| refusal(&house.tenant)).collect();
     // Nothing can be written, so whoever has an answer was refused.
-    while !sent.iter().any(tokio::task::JoinHandle::is_finished) {
-        assert!(std::time::Instant::now() < deadline, "everything waits");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    let refused_one = || async { sent.iter().any(tokio::task::JoinHandle::is_finished).then_some(()) };
+    house.wait_for("a refusal", refused_one).await;
+    let of_other: Vec<_> = (0..100).map(|_| refusal(&other)).collect();
+    proxy.set(Mode::Pass);
+    for one in of_other {
+        one.await.unwrap().unwrap();
     }
-    blocker.rollback().await.unwrap();
-    let (mut written, mut refused) = (0, 0);
+    let (mut written, mut refused) = (100, 0);
     for one in sent {
         match one.await.unwrap() {
             Ok(_) => written += 1,
@@ -64,7 +53,7 @@ async fn a_full_queue_refuses_at_once_and_loses_nothing_that_it_took() {
             Err(other) => panic!("{other}"),
         }
     }
-    assert!(refused > 0 && written > 0);
+    assert!(refused > 0 && written > 100);
     assert_eq!(house.count("select count(*) from idempotency").await, written);
 }
 
@@ -117,13 +106,13 @@ async fn a_permit_is_refused_when_it_is_not_the_users_or_backs_another_order() {
     let mut stolen = order("000123456789");
     stolen.permit = first.permit.clone();
     let refused = |outcome: Outcome| match outcome {
-        Outcome::InvalidPermit(problem) => problem,
+        Outcome::InvalidPermit(defect) => defect,
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(house.submit(stolen).await), "permit.signature does not recover to user");
+    assert_eq!(refused(house.submit(stolen).await), PermitDefect::Signer);
     house.accept(first.clone()).await;
     let again = IntentRequest { intent_id: "again".into(), client_reference: None, ..first };
-    assert_eq!(refused(house.submit(again).await), "permit.nonce is held by another live intent");
+    assert_eq!(refused(house.submit(again).await), PermitDefect::NonceHeld { next: 1 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,18 +215,10 @@ async fn a_firm_quote_is_used_by_one_of_many_that_want_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_poisoned_unit_fails_alone() {
+async fn a_unit_of_a_session_that_does_not_exist_fails_alone() {
     let house = House::new().await;
-    let unknown_session = FixPart {
-        session_id: "FIX.4.4:DVP->NOBODY".into(),
-        next_in: 2,
-        next_out_before: 1,
-        next_out: 2,
-        feed_position: None,
-        reset: false,
-        render: Arc::new(|_| FixRows::default()),
-    };
-    let poisoned = house.engine.commit_fix(unknown_session);
+    let part = part_of("FIX.4.4:DVP->NOBODY", &FixChain::default(), 1, b"");
+    let poisoned = house.engine.commit_fix(&house.tenant, part);
     let good = futures_util::future::join_all((0..20).map(|_| house.accept(order("000123456789"))));
     let (failed, accepted) = tokio::join!(poisoned, good);
     assert!(failed.is_err());

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A MsgSeqNum(34). The first message of a session is 1; 0 appears only as "no end" in ResendRequest(2) and in
 /// SequenceReset(4), whose own number a reset ignores.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SeqNum(pub u64);
 
 impl SeqNum {

@@ -14,7 +14,8 @@
 //!   lets one number stand for two messages;
 //! - nothing changes, no number and no store, before the peer is authenticated;
 //! - a gap is asked for once; what arrives beyond it waits in a bounded queue;
-//! - every [`Output::Authenticate`] and [`Output::Fetch`] is answered before the next message is handed in.
+//! - every [`Output::Authenticate`] and [`Output::Fetch`] is answered before the next message is handed in;
+//! - a reset keeps what the driver says the peer has not seen, under new numbers ([`Session::handle_kept`]).
 
 mod calendar;
 mod config;
@@ -100,6 +101,11 @@ enum State {
     Authenticating {
         logon: Box<Message>,
         link: Option<Box<Link>>,
+    },
+    /// Both numbers begin anew with this Logon. It is agreed on when the driver has said what the reset keeps.
+    Resetting {
+        logon: Box<Message>,
+        kept: u64,
     },
     LoggedOn(Box<Link>),
     /// Our Logout is out; the peer has until `deadline` to answer.
@@ -198,7 +204,7 @@ impl Session {
             if let Some(output) = self.outputs.pop_front() {
                 return Some(output);
             }
-            if !self.ask_for_next_chunk() && !self.process_queued() {
+            if !self.agree_after_reset() && !self.ask_for_next_chunk() && !self.process_queued() {
                 return None;
             }
         }
@@ -222,6 +228,26 @@ impl Session {
         let seq = self.next_out;
         self.next_out = seq.next();
         seq
+    }
+
+    /// The driver's answer to [`Output::Reset`]: so many messages go on under the numbers from `first_kept` on. Without
+    /// it none does.
+    pub fn handle_kept(&mut self, messages: u64) {
+        match &mut self.state {
+            State::Resetting { kept, .. } => *kept = messages,
+            State::Idle
+            | State::AwaitingLogon
+            | State::Authenticating { .. }
+            | State::LoggedOn(_)
+            | State::LoggingOut { .. } => {
+                self.next_out = SeqNum(SeqNum::FIRST.0.saturating_add(messages));
+            }
+        }
+    }
+
+    /// An operator has set the numbers, while nobody was connected.
+    pub fn set_numbers(&mut self, next_in: SeqNum, next_out: SeqNum) {
+        (self.next_in, self.next_out, self.durable_in) = (next_in, next_out, next_in);
     }
 
     /// Asks the peer to end the session.
@@ -270,7 +296,7 @@ impl Session {
         match &self.state {
             State::LoggedOn(link) | State::LoggingOut { link, .. } => Some(link),
             State::Authenticating { link, .. } => link.as_deref(),
-            State::Idle | State::AwaitingLogon => None,
+            State::Idle | State::AwaitingLogon | State::Resetting { .. } => None,
         }
     }
 
@@ -282,7 +308,7 @@ impl Session {
         match state {
             State::LoggedOn(link) | State::LoggingOut { link, .. } => Some(link),
             State::Authenticating { link, .. } => link.as_deref_mut(),
-            State::Idle | State::AwaitingLogon => None,
+            State::Idle | State::AwaitingLogon | State::Resetting { .. } => None,
         }
     }
 
@@ -326,6 +352,7 @@ impl Session {
             other @ (State::Idle
             | State::AwaitingLogon
             | State::Authenticating { .. }
+            | State::Resetting { .. }
             | State::LoggingOut { .. }) => other,
         };
     }

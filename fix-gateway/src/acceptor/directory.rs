@@ -2,20 +2,26 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use dvp_fix::{codec::Message, tag};
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    sync::{Notify, mpsc},
+    time::Instant,
+};
 
 use crate::{
     connection::Attach,
     gate::{Anyone, Gatekeeper},
 };
 
-/// How long a Logon waits for sessions to be looked up anew.
-const REFRESH_WAIT: Duration = Duration::from_secs(2);
+/// How long a Logon waits while a process that has just begun has not looked for its sessions yet.
+const BEGIN_WAIT: Duration = Duration::from_secs(5);
 
 /// What a Logon names a session by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -41,8 +47,8 @@ impl SessionKey {
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     sessions: Arc<Mutex<HashMap<SessionKey, Entry>>>,
-    /// For a directory that somebody keeps up to date: how to ask for that.
-    refresh: Option<Arc<Refresh>>,
+    /// For a directory that somebody keeps up to date.
+    refreshes: Option<Arc<Refreshes>>,
 }
 
 /// A session here: who decides about its peers, and where they go then.
@@ -53,9 +59,11 @@ pub(crate) struct Entry {
 }
 
 #[derive(Debug, Default)]
-struct Refresh {
-    asked: Notify,
+struct Refreshes {
+    /// Everything that can be here is here.
     done: Notify,
+    /// It was so once since the process began.
+    has_begun: AtomicBool,
 }
 
 impl Directory {
@@ -80,34 +88,30 @@ impl Directory {
         self.lock().remove(key);
     }
 
-    /// A directory whose keeper calls [`Directory::refresh_asked`] and [`Directory::refreshed`].
+    /// A directory whose keeper calls [`Directory::refreshed`] again and again.
     pub fn kept_up_to_date() -> Self {
-        Self { refresh: Some(Arc::default()), ..Self::default() }
-    }
-
-    /// Waits until a connection came for a session that is not here.
-    pub async fn refresh_asked(&self) {
-        match &self.refresh {
-            Some(refresh) => refresh.asked.notified().await,
-            None => std::future::pending().await,
-        }
+        Self { refreshes: Some(Arc::default()), ..Self::default() }
     }
 
     /// Everything that can be here is here.
     pub fn refreshed(&self) {
-        if let Some(refresh) = &self.refresh {
-            refresh.done.notify_waiters();
+        if let Some(refreshes) = &self.refreshes {
+            refreshes.has_begun.store(true, Ordering::Release);
+            refreshes.done.notify_waiters();
         }
     }
 
-    pub(crate) async fn find(&self, key: &SessionKey) -> Option<Entry> {
+    /// The session, if it is here, or comes here by the next refresh and before `until`: it may have been added a moment
+    /// ago. A name that nobody has costs this wait and nothing else.
+    pub(crate) async fn find(&self, key: &SessionKey, until: Instant) -> Option<Entry> {
+        let refreshes = self.refreshes.as_deref();
+        let refreshed = refreshes.map(|refreshes| refreshes.done.notified());
         let known = self.lock().get(key).cloned();
-        let (None, Some(refresh)) = (&known, &self.refresh) else { return known };
-        // A session may have been added a moment ago.
-        let done = refresh.done.notified();
-        refresh.asked.notify_one();
+        let (None, Some(refreshes), Some(refreshed)) = (&known, refreshes, refreshed) else { return known };
+        let has_begun = refreshes.has_begun.load(Ordering::Acquire);
+        let until = if has_begun { until } else { until.max(Instant::now() + BEGIN_WAIT) };
         // Not refreshed in time is as good as not there.
-        let _ = tokio::time::timeout(REFRESH_WAIT, done).await;
+        let _ = tokio::time::timeout_at(until, refreshed).await;
         self.lock().get(key).cloned()
     }
 

@@ -16,8 +16,9 @@ use tracing::{info, warn};
 use super::Desk;
 use crate::application::Unavailable;
 
-/// Between two looks for orders to cancel.
+/// Between two looks for orders to cancel, while there are any; twice as long each time there are none.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const LOOK_AGAIN_MAX: Duration = Duration::from_secs(60);
 /// Orders cancelled at one look.
 const LOOK_MAX: i64 = 100;
 
@@ -27,12 +28,14 @@ pub(super) struct Absence {
     grace: Option<Duration>,
     /// When to look next; `None` while the peer is here.
     due: Option<Instant>,
+    /// Between the last look and the next.
+    pause: Duration,
 }
 
 impl Absence {
     pub(super) fn agreed(settings: &FixSessionSettings) -> Self {
         let seconds = settings.cancel_on_disconnect_secs.and_then(|seconds| u64::try_from(seconds).ok());
-        Self { grace: seconds.map(Duration::from_secs), due: None }
+        Self { grace: seconds.map(Duration::from_secs), due: None, pause: LOOK_AGAIN }
     }
 
     /// The peer is away, from now on unless it was before.
@@ -43,7 +46,7 @@ impl Absence {
     }
 
     pub(super) const fn end(&mut self) {
-        self.due = None;
+        (self.due, self.pause) = (None, LOOK_AGAIN);
     }
 
     pub(super) const fn due(&self) -> Option<Instant> {
@@ -57,10 +60,14 @@ impl Desk {
         if self.absence.due.is_none_or(|due| due > Instant::now()) {
             return Ok(());
         }
+        // Also when this fails.
         self.absence.due = Some(Instant::now() + LOOK_AGAIN);
         let mut conn = self.connection().await?;
         let resting = fix_reports::list_resting(&mut conn, &self.session, LOOK_MAX).await?;
         drop(conn);
+        let pause = if resting.is_empty() { self.absence.pause * 2 } else { LOOK_AGAIN };
+        self.absence.pause = pause.min(LOOK_AGAIN_MAX);
+        self.absence.due = Some(Instant::now() + self.absence.pause);
         for reference in resting {
             match self.engine.cancel(&self.tenant, &reference, None).await {
                 Ok(CancelOutcome::Cancelled) => {

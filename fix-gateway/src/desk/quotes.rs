@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use dvp_core::{
-    engine::EngineError,
     fix::{FixPart, FixRows, RenderFix},
     store::quotes::NewFirmQuote,
 };
 use dvp_fix::codec::{MessageRef, MsgType};
 use tracing::{info, warn};
 
-use super::{BUSY_WAIT, Desk, acknowledged, rows::Slot};
+use super::{Desk, acknowledged, rows::Slot};
 use crate::{
     application::{Commit, Numbers, Turn, Unavailable},
     orders::{
+        fields,
         quote::{Asked, NoQuote, refused},
         tags,
     },
@@ -26,6 +26,9 @@ impl Desk {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
+        if let Err(fault) = fields::id(message, tags::QUOTE_REQ_ID) {
+            return self.refuse_fields(message, slot, numbers, &fault).await;
+        }
         let asked = match Asked::of(message, self.engine.context()) {
             Ok(asked) => asked,
             Err(refusal) => return self.refuse_quote(message, slot, numbers, refusal).await,
@@ -39,25 +42,19 @@ impl Desk {
             }
         };
         let Some(body) = asked.quoted(self.version, message, &terms, slot.at) else {
-            let refusal = NoQuote::Unusable("no price for this quantity");
+            let refusal = NoQuote::Unusable("no price for this quantity".to_owned());
             return self.refuse_quote(message, slot, numbers, refusal).await;
         };
         info!(session = self.session.session_id, quote = terms.quote_id.as_str(), "firm quote");
         let request_id = message.text(tags::QUOTE_REQ_ID).unwrap_or_default().to_owned();
-        let rows = FixRows { outbound: vec![slot.holds(MsgType::QUOTE, body)], orders: Vec::new() };
+        let rows = FixRows { outbound: vec![slot.holds(MsgType::QUOTE, body)], ..FixRows::default() };
         let render: RenderFix = Arc::new(move |_| rows.clone());
         let part = self.part(numbers, render);
         self.keep_quote(NewFirmQuote { tenant: self.tenant.clone(), request_id, terms }, part).await
     }
 
     async fn keep_quote(&self, quote: NewFirmQuote, part: FixPart) -> Result<Commit, Unavailable> {
-        loop {
-            match self.engine.begin_firm_quote(quote.clone(), part.clone()) {
-                Ok(pending) => return Ok(acknowledged(pending, part.render)),
-                Err(EngineError::Busy) => tokio::time::sleep(BUSY_WAIT).await,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        Ok(acknowledged(self.engine.begin_firm_quote(quote, part).await?))
     }
 
     async fn refuse_quote(
@@ -67,7 +64,8 @@ impl Desk {
         numbers: Numbers,
         refusal: NoQuote,
     ) -> Result<Commit, Unavailable> {
-        let (msg_type, body) = refused(self.version, message, refusal);
-        self.write(numbers, FixRows { outbound: vec![slot.holds(msg_type, body)], orders: Vec::new() }).await
+        let (msg_type, body) = refused(self.version, message, &refusal);
+        self.write(numbers, FixRows { outbound: vec![slot.holds(msg_type, body)], ..FixRows::default() })
+            .await
     }
 }

@@ -4,7 +4,10 @@ use dvp_core::{
     fix::{FixOrder, FixOutbound, FixRows},
     writer::Outcome,
 };
-use dvp_domain::decision::plan_id;
+use dvp_domain::{
+    decision::plan_id,
+    pricing::{Collection, FeeItem},
+};
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, MessageRef, MsgType},
@@ -39,6 +42,11 @@ impl Slot {
         (slot, turn.numbers())
     }
 
+    /// Part of an ExecID(17) that no other report has: numbers begin anew at a reset, times do not.
+    pub(super) fn unique(self) -> String {
+        format!("{}.{}", self.at.0, self.seq)
+    }
+
     pub(super) fn holds(self, msg_type: MsgType, body: Body) -> FixOutbound {
         FixOutbound {
             seq: self.seq.0,
@@ -64,21 +72,28 @@ pub(super) fn submitted_rows(
     outcome: Option<&Outcome>,
 ) -> FixRows {
     let intent_id = intent_id(session_id, cl_ord_id);
-    let reference = match outcome {
-        Some(Outcome::Accepted(accepted)) => Some(accepted.reference.clone()),
+    let accepted = match outcome {
+        Some(Outcome::Accepted(accepted)) => Some(accepted),
         _ => None,
     };
+    let reference = accepted.map(|accepted| accepted.reference.clone());
+    let fees = accepted.map(|accepted| accepted.plan.priced.fees.as_slice()).unwrap_or_default();
+    let is_deducted = |fee: &&FeeItem| fee.collection == Collection::Deducted;
     let facts = OrderFacts {
         plan_id: reference.as_ref().map(|_| plan_id(&intent_id)),
+        fees: fees.iter().filter(is_deducted).cloned().collect(),
         rejection: match told {
             Told::Rejected(rejection) => Some(rejection.clone()),
             _ => None,
         },
         ..facts.clone()
     };
+    let is_repeated = matches!(outcome, Some(Outcome::DuplicateIntent | Outcome::DuplicateClientReference));
     let exec_id = match &reference {
         Some(reference) => format!("{reference}.1"),
-        None => format!("{intent_id}.{}", slot.seq),
+        None if is_repeated => format!("{intent_id}.{}", slot.unique()),
+        // The one report of a refused order, and the same when it is repeated.
+        None => format!("{intent_id}.0"),
     };
     let ids = Ids {
         cl_ord_id,
@@ -95,7 +110,8 @@ pub(super) fn submitted_rows(
         intent_id,
         details: to_json(&Details::Order(Box::new(facts))),
     };
-    FixRows { outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)], orders: vec![order] }
+    let outbound = vec![slot.holds(MsgType::EXECUTION_REPORT, body)];
+    FixRows { outbound, orders: vec![order], ..FixRows::default() }
 }
 
 pub(super) fn cancel_order(cl_ord_id: &str, orig: &str) -> FixOrder {
@@ -125,7 +141,7 @@ pub(super) fn order_facts(order: &FixOrder) -> Option<OrderFacts> {
 
 pub(super) fn stored(message: FixOutbound) -> Result<Stored, Unavailable> {
     let msg_type = MsgType::new(&message.msg_type)
-        .ok_or_else(|| Unavailable(format!("stored message {} has no type", message.seq)))?;
+        .ok_or_else(|| Unavailable::data(format!("stored message {} has no type", message.seq)))?;
     Ok(Stored {
         seq: SeqNum(message.seq),
         msg_type,
@@ -135,6 +151,6 @@ pub(super) fn stored(message: FixOutbound) -> Result<Stored, Unavailable> {
     })
 }
 
-pub(super) fn transmissible(rows: FixRows) -> Result<Vec<Stored>, Unavailable> {
-    rows.outbound.into_iter().map(stored).collect()
+pub(super) fn transmissible(outbound: Vec<FixOutbound>) -> Result<Vec<Stored>, Unavailable> {
+    outbound.into_iter().map(stored).collect()
 }

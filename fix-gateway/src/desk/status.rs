@@ -18,7 +18,8 @@ use super::{
 use crate::{
     application::{Commit, Turn, Unavailable},
     orders::{
-        facts::{OrderFacts, intent_id},
+        facts::{NO_SYMBOL, OrderFacts, intent_id},
+        fields,
         report::{self, Asked, Ids, MassAnswer, ReceiptFacts, Told},
         tags,
     },
@@ -34,9 +35,13 @@ impl Desk {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
-        let cl_ord_id = message.text(tags::CL_ORD_ID).unwrap_or_default();
+        let cl_ord_id = match fields::check(message).and_then(|()| fields::id(message, tags::CL_ORD_ID)) {
+            Ok(cl_ord_id) => cl_ord_id,
+            Err(fault) => return self.refuse_fields(message, slot, numbers, &fault).await,
+        };
         let asked = Asked { ord_status_req_id: message.text(tags::ORD_STATUS_REQ_ID), ..Asked::default() };
-        let body = if let Some(order) = self.find_order(cl_ord_id).await?
+        let order = self.find_order(cl_ord_id).await?.filter(|order| is_of_order_id(message, order));
+        let body = if let Some(order) = order
             && let Some(facts) = order_facts(&order)
         {
             let (told, sequence) = self.latest(&order, &facts).await?;
@@ -48,7 +53,7 @@ impl Desk {
                 cl_ord_id,
                 orig_cl_ord_id: None,
                 order_id: "NONE",
-                exec_id: format!("{}.{}", intent_id(&self.session.session_id, cl_ord_id), slot.seq),
+                exec_id: format!("{}.{}", intent_id(&self.session.session_id, cl_ord_id), slot.unique()),
                 at: slot.at,
                 is_status: true,
             };
@@ -73,11 +78,17 @@ impl Desk {
         message: MessageRef<'_>,
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
+        if let Err(fault) =
+            fields::check(message).and_then(|()| fields::id(message, tags::MASS_STATUS_REQ_ID))
+        {
+            let (slot, numbers) = Slot::take(turn);
+            return self.refuse_fields(message, slot, numbers, &fault).await;
+        }
         let refusal = match message.text(tags::MASS_STATUS_REQ_TYPE) {
             Some("7") => None,
             Some("1") if message.get(tags::SYMBOL).is_some() => None,
-            Some("1") => Some((5, "Symbol required")),
-            _ => Some((0, "MassStatusReqType not supported")),
+            Some("1") => Some((5, "Symbol(55) required")),
+            _ => Some((0, "MassStatusReqType(585) must be 1 or 7")),
         };
         if let Some((reason, text)) = refusal {
             let (slot, numbers) = Slot::take(turn);
@@ -89,12 +100,18 @@ impl Desk {
         let mut conn = self.connection().await?;
         let open = fix_reports::list_open(&mut conn, &self.session, symbol, limit).await?;
         drop(conn);
-        if open.len() > MASS_MAX {
+        let parked = self.parked_orders(symbol);
+        if open.len() + parked.len() > MASS_MAX {
             let (slot, numbers) = Slot::take(turn);
             let text = "too many open orders, ask one by one";
             return self.refuse_message(message, slot, numbers, 0, text).await;
         }
         let request_id = message.text(tags::MASS_STATUS_REQ_ID).unwrap_or_default();
+        let open: Vec<Standing> = open
+            .into_iter()
+            .map(Standing::of_open)
+            .chain(parked.into_iter().map(Standing::of_parked))
+            .collect();
         let outbound = if open.is_empty() {
             vec![self.no_open_orders(request_id, symbol, Slot::next(turn))]
         } else {
@@ -103,18 +120,14 @@ impl Desk {
         self.write(turn.numbers(), reports(outbound)).await
     }
 
-    fn open_orders(&self, request_id: &str, open: &[OpenOrder], turn: &mut Turn<'_>) -> Vec<FixOutbound> {
-        let one = |(at, open_order): (usize, &OpenOrder)| {
+    fn open_orders(&self, request_id: &str, open: &[Standing], turn: &mut Turn<'_>) -> Vec<FixOutbound> {
+        let one = |(at, Standing { order, facts, told, sequence }): (usize, &Standing)| {
             let slot = Slot::next(turn);
-            let facts = order_facts(&open_order.order).unwrap_or_default();
-            let told = Told::of_event(open_order.kind, &open_order.object, &facts);
             let mass = MassAnswer { request_id, total: open.len(), is_last: at + 1 == open.len() };
             let asked = Asked { mass: Some(mass), ..Asked::default() };
-            let ids = status_ids(&open_order.order, open_order.sequence, slot);
-            slot.holds(
-                MsgType::EXECUTION_REPORT,
-                report::status_report(self.version, &facts, &told, &ids, &asked),
-            )
+            let ids = status_ids(order, *sequence, slot);
+            let body = report::status_report(self.version, facts, told, &ids, &asked);
+            slot.holds(MsgType::EXECUTION_REPORT, body)
         };
         open.iter().enumerate().map(one).collect()
     }
@@ -122,7 +135,7 @@ impl Desk {
     /// A report about no order: the fields that every report must have say so.
     fn no_open_orders(&self, request_id: &str, symbol: Option<&str>, slot: Slot) -> FixOutbound {
         let facts = OrderFacts {
-            symbol: symbol.unwrap_or("[N/A]").to_owned(),
+            symbol: symbol.unwrap_or(NO_SYMBOL).to_owned(),
             // Undisclosed.
             side: "7".to_owned(),
             order_qty: "0".to_owned(),
@@ -132,7 +145,7 @@ impl Desk {
             cl_ord_id: "NONE",
             orig_cl_ord_id: None,
             order_id: "NONE",
-            exec_id: format!("{}.{}", intent_id(&self.session.session_id, ""), slot.seq),
+            exec_id: format!("{}.{}", intent_id(&self.session.session_id, ""), slot.unique()),
             at: slot.at,
             is_status: true,
         };
@@ -143,6 +156,33 @@ impl Desk {
     }
 }
 
+/// OrderID(37), where it is given, is the order's.
+fn is_of_order_id(message: MessageRef<'_>, order: &FixOrder) -> bool {
+    let reference = order.reference.as_deref().unwrap_or("NONE");
+    message.get(tags::ORDER_ID).is_none_or(|order_id| order_id == reference.as_bytes())
+}
+
+/// An open order, and what was told last about it.
+struct Standing {
+    order: FixOrder,
+    facts: OrderFacts,
+    told: Told,
+    sequence: i64,
+}
+
+impl Standing {
+    fn of_open(open: OpenOrder) -> Self {
+        let facts = order_facts(&open.order).unwrap_or_default();
+        let told = Told::of_event(open.kind, &open.object, &facts);
+        Self { order: open.order, facts, told, sequence: open.sequence }
+    }
+
+    fn of_parked(order: FixOrder) -> Self {
+        let facts = order_facts(&order).unwrap_or_default();
+        Self { order, facts, told: Told::Pending, sequence: 0 }
+    }
+}
+
 /// A status is told under an ExecID of its own.
 fn status_ids(order: &FixOrder, sequence: i64, slot: Slot) -> Ids<'_> {
     let about = order.reference.as_deref().unwrap_or(&order.intent_id);
@@ -150,12 +190,12 @@ fn status_ids(order: &FixOrder, sequence: i64, slot: Slot) -> Ids<'_> {
         cl_ord_id: &order.cl_ord_id,
         orig_cl_ord_id: None,
         order_id: order.reference.as_deref().unwrap_or("NONE"),
-        exec_id: format!("{about}.{sequence}.{}", slot.seq),
+        exec_id: format!("{about}.{sequence}.{}", slot.unique()),
         at: slot.at,
         is_status: true,
     }
 }
 
 fn reports(outbound: Vec<FixOutbound>) -> FixRows {
-    FixRows { outbound, orders: Vec::new() }
+    FixRows { outbound, ..FixRows::default() }
 }

@@ -88,6 +88,32 @@ impl<A: Application> Driver<A> {
         self.write_out().await
     }
 
+    /// Waits for everything in flight, and writes none of it: it goes on under new numbers.
+    pub(super) async fn abandon(&mut self) -> Result<(), Broken> {
+        self.batch.clear();
+        self.dirty = false;
+        while let Some(pending) = self.pending.pop_front() {
+            if let Pending::Commit { commit, next_in, .. } = pending {
+                commit.await?;
+                self.session.note_durable(next_in);
+            }
+        }
+        self.read_clocks();
+        Ok(())
+    }
+
+    /// Makes the mark of what the peer has seen durable, when its connection has ended.
+    pub(super) async fn keep_mark(&mut self) -> Result<(), Broken> {
+        if self.connection.is_none() && self.reached.is_ahead() {
+            let (app, mut turn) = self.turn();
+            let commit = app.persist(turn.numbers()).await?;
+            self.reached.queued();
+            self.dirty = false;
+            self.push_commit(commit, self.session.next_in());
+        }
+        Ok(())
+    }
+
     /// Encodes messages from the front of `pending` up to the first commit in flight or the close.
     pub(super) fn encode_ready(&mut self) {
         while let Some(Pending::Message(_)) = self.pending.front() {
@@ -96,6 +122,7 @@ impl<A: Application> Driver<A> {
                 self.metrics.sent(&message);
                 let before = self.out.len();
                 self.session.encode(self.now, &message, self.out.buffer());
+                self.reached.writing(message.seq);
                 if message.orig_sending_time.is_some() {
                     self.resent.spend(self.resend_pace, self.now.mono, self.out.len() - before);
                 }

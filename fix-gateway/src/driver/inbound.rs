@@ -1,10 +1,19 @@
 //! Frames in, one by one, as long as there is room for what they lead to.
 
-use dvp_fix::codec::{Garbled, MessageRef};
+use std::time::Duration;
+
+use dvp_fix::{
+    SeqNum,
+    codec::{Garbled, MessageRef},
+    tag,
+};
 use tracing::{debug, warn};
 
 use super::{Broken, CloseReason, Driver, OUT_MAX};
 use crate::{application::Application, connection::Inbound};
+
+/// When a message took longer than this, what became durable meanwhile is written before the next one is looked at.
+const UNWRITTEN_MAX: Duration = Duration::from_millis(5);
 
 impl<A: Application> Driver<A> {
     /// Takes frames that were read already, as long as there is room in flight.
@@ -34,8 +43,47 @@ impl<A: Application> Driver<A> {
             if self.out.len() >= OUT_MAX {
                 self.write_out().await?;
             }
+            self.keep_time().await?;
         }
         Ok(())
+    }
+
+    /// Between two frames: carries out what has become due, and writes what has become durable. A peer that never
+    /// pauses, or an application that is slow, delays a heartbeat by one message and not by all that were read at once.
+    async fn keep_time(&mut self) -> Result<(), Broken> {
+        let before = self.now.mono;
+        self.read_clocks();
+        if self.session.poll_timeout().is_some_and(|due| due <= self.now.mono) {
+            self.session.handle_timeout(self.now);
+            self.drain(None).await?;
+        } else if self.now.mono.saturating_duration_since(before) < UNWRITTEN_MAX {
+            return Ok(());
+        }
+        while let Some(done) = self.next_committed().await {
+            self.committed(done)?;
+        }
+        self.write_out().await
+    }
+
+    /// What the message says of ours before it.
+    fn note_evidence(&mut self, message: MessageRef<'_>) {
+        match message.msg_type() {
+            b"5" => {
+                let all_is_written = self.all_is_written();
+                self.reached.logged_out(all_is_written);
+            }
+            b"2" => {
+                if let Some(begin) = message.get(tag::BEGIN_SEQ_NO).and_then(SeqNum::parse) {
+                    self.reached.asked_for(begin);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Does nothing that has left the session wait to be written?
+    fn all_is_written(&self) -> bool {
+        self.out.is_done() && self.fetch.is_none() && !self.session.is_resending()
     }
 
     async fn frame(&mut self, frame: Result<MessageRef<'_>, Garbled>) -> Result<(), Broken> {
@@ -48,8 +96,14 @@ impl<A: Application> Driver<A> {
                 if !self.limiter.count(message.msg_type(), now.mono) {
                     return self.cut_off(now).await;
                 }
+                self.note_evidence(message);
                 self.session.handle_message(now, message);
-                self.drain(Some(message)).await
+                self.drain(Some(message)).await?;
+                if self.session.is_logged_on() {
+                    let all_is_written = self.all_is_written();
+                    self.reached.heard(self.now.mono, all_is_written);
+                }
+                Ok(())
             }
             Err(error) => {
                 debug!(session = self.name, %error, "garbled message ignored");

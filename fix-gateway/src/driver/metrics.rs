@@ -6,6 +6,7 @@ use dvp_fix::{SeqNum, session::Transmit};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use super::CloseReason;
+use crate::application::Unavailable;
 
 /// What is counted of one session.
 pub(super) struct SessionMetrics {
@@ -71,6 +72,18 @@ impl SessionMetrics {
         let reason = reason(message.body.as_bytes(), tag).to_owned();
         counter!("dvp_fix_rejects_total", "session" => self.session.clone(), "kind" => kind, "reason" => reason)
             .increment(1);
+    }
+
+    /// A commit failed, or the session could not be loaded.
+    pub(super) fn failed(&self, error: &Unavailable) {
+        let kind = if error.is_data() { "data" } else { "unavailable" };
+        counter!("dvp_fix_store_failures_total", "session" => self.session.clone(), "kind" => kind)
+            .increment(1);
+    }
+
+    /// The peer resets its sequence numbers too often.
+    pub(super) fn reset_delayed(&self) {
+        counter!("dvp_fix_resets_delayed_total", "session" => self.session.clone()).increment(1);
     }
 
     pub(super) fn disconnected(&self, reason: CloseReason) {

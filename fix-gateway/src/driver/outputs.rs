@@ -4,7 +4,7 @@ use dvp_fix::{SeqNum, codec::MessageRef, session::Output};
 use tracing::{info, warn};
 
 use super::{Broken, Driver, Pending, RATE_TEXT};
-use crate::application::{Application, Numbers, Turn};
+use crate::application::{Application, Turn};
 
 impl<A: Application> Driver<A> {
     /// Carries out the session's outputs, in order. `handed_in` is the message they are about.
@@ -42,9 +42,11 @@ impl<A: Application> Driver<A> {
                 info!(session = self.name, next_in = %self.session.next_in(), "logged on");
                 self.app.connected(true);
             }
-            Output::Reset => {
-                self.settle().await?;
-                self.reset().await?;
+            Output::Reset { first_kept } => {
+                self.wait_for_reset().await;
+                let kept = self.begin_anew(SeqNum::FIRST, SeqNum::FIRST, first_kept).await?;
+                self.resets.count(kept, self.now.mono);
+                self.session.handle_kept(kept);
             }
             Output::Epoch(epoch) => {
                 self.settle().await?;
@@ -98,12 +100,15 @@ impl<A: Application> Driver<A> {
         };
         self.dirty = false;
         self.push_commit(commit, self.session.next_in());
+        // Nothing was read while the application worked: that was not the peer's silence.
+        self.read_clocks();
+        self.session.resume_listening(self.now);
         Ok(())
     }
 
     pub(super) fn turn(&mut self) -> (&mut A, Turn<'_>) {
-        let Self { app, session, enqueued_out, ready, .. } = self;
-        (app, Turn::new(session, enqueued_out, ready, self.now))
+        let Self { app, session, enqueued_out, reached, ready, .. } = self;
+        (app, Turn::new(session, enqueued_out, &mut reached.reach, ready, self.now))
     }
 
     /// Queues the commit of this turn's numbers, and behind it the session messages that need it.
@@ -117,16 +122,6 @@ impl<A: Application> Driver<A> {
             self.push_commit(commit, self.session.next_in());
         }
         self.pending.extend(self.batch.drain(..).map(Pending::Message));
-        Ok(())
-    }
-
-    async fn reset(&mut self) -> Result<(), Broken> {
-        let first = SeqNum::FIRST;
-        let numbers =
-            Numbers { next_in: first, next_out_before: self.enqueued_out, next_out: first, reset: true };
-        let commit = self.app.persist(numbers).await?;
-        self.enqueued_out = first;
-        self.push_commit(commit, first);
         Ok(())
     }
 }

@@ -10,23 +10,8 @@ use crate::{application::Application, connection::Attach};
 
 /// How long a connection that has been silent for too long has to answer, when another wants its place.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
-/// How long the end waits for the peer's Logout.
-const DRAIN_MAX: Duration = Duration::from_secs(3);
-/// What a peer hears when this process stops.
-const DRAIN_TEXT: &str = "server draining, please reconnect";
 
 impl<A: Application> Driver<A> {
-    /// Asks the peer to go. Its answer is waited for, and so is what is in flight.
-    pub(super) async fn begin_draining(&mut self) -> Result<(), Broken> {
-        let now = self.now;
-        self.draining = Some(now.mono + DRAIN_MAX);
-        self.newcomer = None;
-        if self.session.log_out(now, DRAIN_TEXT).is_ok() {
-            self.drain(None).await?;
-        }
-        self.write_out().await
-    }
-
     /// The session that is up stays up, unless its peer has been silent for too long and does not answer now.
     pub(super) async fn second_connection(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
         let now = self.now;

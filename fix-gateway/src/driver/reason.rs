@@ -15,8 +15,12 @@ pub(super) enum CloseReason {
     RateExceeded,
     /// What was received could not be made durable.
     StoreFailed,
+    /// What was received, or is to be sent, cannot be stored because of its data.
+    DataFailed,
     /// Its peer did not answer, and another connection of the same counterparty did.
     TakenOver,
+    /// An operator ended it, and it was not logged on.
+    Operator,
     /// This process stops, or gives the session up.
     Draining,
 }
@@ -30,7 +34,9 @@ impl CloseReason {
             Self::FrameTooLong => "frame_too_long",
             Self::RateExceeded => "rate_exceeded",
             Self::StoreFailed => "store_failed",
+            Self::DataFailed => "data_failed",
             Self::TakenOver => "taken_over",
+            Self::Operator => "operator",
             Self::Draining => "draining",
         }
     }

@@ -8,10 +8,10 @@ use dvp_fix::{
     session::Session,
 };
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
-use super::{Broken, CloseReason, Driver, Pending};
-use crate::application::{Application, Unavailable};
+use super::{Broken, CloseReason, Driver, Pending, reached::Reached};
+use crate::application::{Application, Reach, Unavailable};
 
 /// Between attempts to load a session's numbers.
 const RETRY: Duration = Duration::from_millis(500);
@@ -38,14 +38,20 @@ impl<A: Application> Driver<A> {
         match broken {
             Broken::Connection(reason) => self.hang_up(reason).await,
             Broken::Store(error) => {
-                self.hang_up(CloseReason::StoreFailed).await;
-                warn!(session = self.name, %error, "commit failed; the session's numbers are loaded anew");
+                self.metrics.failed(&error);
+                if error.is_data() {
+                    self.hang_up(CloseReason::DataFailed).await;
+                    error!(session = self.name, %error, "a message cannot be stored because of its data; the session's numbers are loaded anew");
+                } else {
+                    self.hang_up(CloseReason::StoreFailed).await;
+                    warn!(session = self.name, %error, "commit failed; the session's numbers are loaded anew");
+                }
                 self.load(shutdown).await;
             }
         }
     }
 
-    /// Loads the numbers, once nothing is in flight that could change them. `false` when told to stop before.
+    /// Waits for the commits in flight, then loads the numbers. `false` when told to stop before that.
     pub(super) async fn load(&mut self, shutdown: &CancellationToken) -> bool {
         while let Some(pending) = self.pending.pop_front() {
             if let Pending::Commit { commit, .. } = pending {
@@ -56,14 +62,18 @@ impl<A: Application> Driver<A> {
         self.dirty = false;
         loop {
             match self.load_session().await {
-                Ok((next_in, next_out, epoch)) => {
+                Ok((next_in, next_out, reach, epoch)) => {
+                    self.reached = Reached::begin(reach);
                     let config = Arc::new(self.session.config().clone());
                     self.read_clocks();
                     self.session = Session::new(config, self.now, next_in, next_out).in_epoch(epoch);
                     self.enqueued_out = next_out;
                     return true;
                 }
-                Err(error) => warn!(session = self.name, %error, "cannot load the session's numbers"),
+                Err(error) => {
+                    self.metrics.failed(&error);
+                    warn!(session = self.name, %error, "cannot load the session's numbers, trying again in 0.5 s");
+                }
             }
             tokio::select! {
                 () = shutdown.cancelled() => return false,
@@ -72,10 +82,13 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    async fn load_session(&mut self) -> Result<(SeqNum, SeqNum, Option<Epoch>), Unavailable> {
+    async fn load_session(&mut self) -> Result<(SeqNum, SeqNum, Reach, Option<Epoch>), Unavailable> {
         let (next_in, next_out) = self.app.load().await?;
+        let reach = self.app.reach().await?;
+        // No number beyond the last that was given can have been seen.
+        let reach = Reach { seen: reach.seen.min(next_out.previous()), ..reach };
         let has_schedule = self.session.config().schedule != Schedule::CONTINUOUS;
         let epoch = if has_schedule { self.app.epoch().await? } else { None };
-        Ok((next_in, next_out, epoch))
+        Ok((next_in, next_out, reach, epoch))
     }
 }

@@ -1,4 +1,4 @@
-//! What wakes a driver: told to stop, a deadline, a connection, a commit, the socket, reports.
+//! What wakes a driver: told to stop, a deadline, a command, a connection, a commit, the socket, reports.
 //!
 //! Whatever is rare is looked at first, so that a peer that never pauses keeps no timer and no order to stop waiting;
 //! socket and reports take turns. What is waited for stays registered from one turn to the next.
@@ -15,7 +15,7 @@ use dvp_fix::session::Stored;
 use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
-use super::{Driver, Pending};
+use super::{Control, Driver, Pending};
 use crate::{
     application::{Application, Unavailable},
     connection::Attach,
@@ -35,6 +35,12 @@ pub(super) enum Event {
     Stalled,
     /// The present connection did not answer.
     TakeOver,
+    /// The application has something to do.
+    Chore,
+    /// Something is asked from outside.
+    Control(Control),
+    /// The connection did not end in time for what is asked.
+    ErrandDue,
     Shutdown,
 }
 
@@ -47,7 +53,7 @@ impl<A: Application> Driver<A> {
         let due = self.first_due();
         self.turns = self.turns.wrapping_add(1);
         let reports_first = self.turns.is_multiple_of(2);
-        let Self { app, alarm, attach, connection, out, pending, .. } = self;
+        let Self { app, alarm, attach, control, connection, out, pending, .. } = self;
         let mut reports = pin!(app.wait_for_reports());
         poll_fn(|cx| {
             if !is_draining && stop.as_mut().poll(cx).is_ready() {
@@ -57,6 +63,16 @@ impl<A: Application> Driver<A> {
                 && let Some((_, ring)) = due
             {
                 return Poll::Ready(ring.event());
+            }
+            if !is_draining
+                && let Some(asked) = control
+                && let Poll::Ready(asked) = asked.poll_recv(cx)
+            {
+                match asked {
+                    Some(asked) => return Poll::Ready(Event::Control(asked)),
+                    // Nobody asks any more.
+                    None => *control = None,
+                }
             }
             if !is_draining && let Poll::Ready(attached) = attach.poll_recv(cx) {
                 return Poll::Ready(
@@ -91,6 +107,8 @@ impl<A: Application> Driver<A> {
             (self.out.gives_up_at(self.slow_consumer), Ring::Stalled),
             (self.newcomer.as_ref().map(|(_, at)| *at), Ring::TakeOver),
             (self.resend_goes_on_at(), Ring::Resend),
+            (self.errand.as_ref().map(|(_, at)| *at), Ring::Errand),
+            (self.app.poll_timeout().filter(|_| self.draining.is_none()), Ring::Chore),
         ];
         let due = deadlines.into_iter().filter_map(|(at, ring)| at.map(|at| (at, ring)));
         due.min_by_key(|(at, _)| *at)
@@ -105,6 +123,8 @@ enum Ring {
     Stalled,
     TakeOver,
     Resend,
+    Errand,
+    Chore,
 }
 
 impl Ring {
@@ -115,6 +135,8 @@ impl Ring {
             Self::Stalled => Event::Stalled,
             Self::TakeOver => Event::TakeOver,
             Self::Resend => Event::Resend,
+            Self::Errand => Event::ErrandDue,
+            Self::Chore => Event::Chore,
         }
     }
 }

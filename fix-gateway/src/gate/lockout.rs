@@ -1,12 +1,13 @@
-//! How often one may be wrong about who one is.
+//! How often a peer may be wrong about who it is.
 //!
-//! Attempts are counted by session and source together, so that nobody can lock a session's owner out by guessing from
-//! elsewhere, and by source over all sessions. An attempt is counted before it is looked at and forgiven when it
-//! succeeds, so guesses at the same time count, too. While one is locked, not even the right password is looked at.
+//! Attempts are counted by session and source together: nobody locks a session's owner out by guessing from elsewhere,
+//! and behind a load balancer that hides addresses one session's stale password locks out no other session. Guessing at
+//! many sessions is bounded by what a source may connect. An attempt is counted before it is looked at and forgiven when
+//! it succeeds, so guesses at the same time count, too. While a pair is locked, not even the right password is looked
+//! at.
 
 use std::{
     collections::HashMap,
-    hash::Hash,
     net::IpAddr,
     sync::{Mutex, PoisonError},
     time::{Duration, Instant},
@@ -17,63 +18,55 @@ use crate::{
     limits::{Bucket, Pace},
 };
 
-/// Remembered at most, of each kind. Beyond that only those that have failed lately are.
+/// Pairs remembered at most. Beyond that only those that have failed lately are.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// Attempts of all sessions of a process.
-#[derive(Debug)]
-pub(crate) struct Lockouts {
-    attempts: Mutex<Attempts>,
-    of_pair: Pace,
-    of_source: Pace,
+/// How often a source may be wrong about a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lockout {
+    /// At once.
+    pub attempts: u32,
+    /// A minute, after that.
+    pub per_minute: u32,
 }
 
-#[derive(Debug, Default)]
-struct Attempts {
-    pairs: HashMap<(String, IpAddr), Bucket>,
-    sources: HashMap<IpAddr, Bucket>,
-}
-
-impl Default for Lockouts {
-    /// Ten wrong attempts for a session from one source, then one every 15 seconds; 50 for all sessions, then one
-    /// every 2 seconds.
+impl Default for Lockout {
     fn default() -> Self {
-        let minute = Duration::from_secs(60);
-        Self {
-            attempts: Mutex::default(),
-            of_pair: Pace::new(4, minute, 10),
-            of_source: Pace::new(30, minute, 50),
-        }
+        Self { attempts: 10, per_minute: 4 }
     }
 }
 
+/// Attempts at all sessions of a process.
+#[derive(Debug)]
+pub(crate) struct Lockouts {
+    pairs: Mutex<HashMap<(String, IpAddr), Bucket>>,
+    pace: Pace,
+}
+
 impl Lockouts {
+    pub(crate) fn new(lockout: Lockout) -> Self {
+        let pace = Pace::new(lockout.per_minute, Duration::from_secs(60), lockout.attempts);
+        Self { pairs: Mutex::default(), pace }
+    }
+
     /// Counts an attempt. `false`: it is not to be looked at.
     pub(crate) fn attempt(&self, session_id: &str, addr: IpAddr, now: Instant) -> bool {
-        let source = source_of(addr);
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        let Attempts { pairs, sources } = &mut *attempts;
-        take(sources, source, self.of_source, now)
-            && take(pairs, (session_id.to_owned(), source), self.of_pair, now)
+        let key = (session_id.to_owned(), source_of(addr));
+        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        if pairs.len() >= REMEMBERED_MAX && !pairs.contains_key(&key) {
+            pairs.retain(|_, bucket| !bucket.is_full(now));
+            if pairs.len() >= REMEMBERED_MAX {
+                return false;
+            }
+        }
+        pairs.entry(key).or_insert_with(|| Bucket::new(now)).take(self.pace, now)
     }
 
     /// Forgives: this one was who it said.
     pub(crate) fn succeeded(&self, session_id: &str, addr: IpAddr) {
-        let source = source_of(addr);
-        let mut attempts = self.attempts.lock().unwrap_or_else(PoisonError::into_inner);
-        attempts.pairs.remove(&(session_id.to_owned(), source));
-        attempts.sources.remove(&source);
+        let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
+        pairs.remove(&(session_id.to_owned(), source_of(addr)));
     }
-}
-
-fn take<K: Hash + Eq>(buckets: &mut HashMap<K, Bucket>, key: K, pace: Pace, now: Instant) -> bool {
-    if buckets.len() >= REMEMBERED_MAX && !buckets.contains_key(&key) {
-        buckets.retain(|_, bucket| !bucket.is_full(now));
-        if buckets.len() >= REMEMBERED_MAX {
-            return false;
-        }
-    }
-    buckets.entry(key).or_insert_with(|| Bucket::new(now)).take(pace, now)
 }
 
 #[cfg(test)]
@@ -90,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_source_that_guesses_is_locked_and_the_owner_elsewhere_is_not() {
-        let (lockouts, now) = (Lockouts::default(), Instant::now());
+        let (lockouts, now) = (Lockouts::new(Lockout::default()), Instant::now());
         assert_eq!(attempts(&lockouts, "a", HERE, now, 30), 10);
         assert_eq!(attempts(&lockouts, "a", THERE, now, 1), 1);
         let later = now + Duration::from_secs(16);
@@ -98,15 +91,25 @@ mod tests {
     }
 
     #[test]
-    fn guessing_at_many_sessions_locks_the_source() {
-        let (lockouts, now) = (Lockouts::default(), Instant::now());
-        let let_through: usize = (0..100).map(|n| attempts(&lockouts, &format!("s{n}"), HERE, now, 1)).sum();
-        assert_eq!(let_through, 50);
+    fn a_source_that_is_locked_for_one_session_is_not_for_another() {
+        let (lockouts, now) = (Lockouts::new(Lockout::default()), Instant::now());
+        assert_eq!(attempts(&lockouts, "stale", HERE, now, 1000), 10);
+        assert_eq!(attempts(&lockouts, "other", HERE, now, 1), 1);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (lockouts, now) = (Lockouts::new(Lockout { attempts: 1, per_minute: 60 }), Instant::now());
+        let here = HERE.parse().unwrap();
+        let counted =
+            (0..REMEMBERED_MAX + 10).filter(|n| lockouts.attempt(&n.to_string(), here, now)).count();
+        assert_eq!(counted, REMEMBERED_MAX);
+        assert!(lockouts.attempt("late", here, now + Duration::from_secs(2)));
     }
 
     #[test]
     fn success_forgives() {
-        let (lockouts, now) = (Lockouts::default(), Instant::now());
+        let (lockouts, now) = (Lockouts::new(Lockout::default()), Instant::now());
         assert_eq!(attempts(&lockouts, "a", HERE, now, 9), 9);
         lockouts.succeeded("a", HERE.parse().unwrap());
         assert_eq!(attempts(&lockouts, "a", HERE, now, 30), 10);

@@ -55,12 +55,15 @@ impl SessionGate {
         check_certificate(&settings, origin.certificate.as_ref())?;
         self.check_credentials(&session, &settings, logon).await?;
         self.lockouts.succeeded(&self.session_id, source);
+        if logon.get(tag::NEW_PASSWORD).is_some() || logon.get(tag::ENCRYPTED_NEW_PASSWORD).is_some() {
+            return Err(NotAdmitted::NewPassword);
+        }
         Ok(Admission { limits: limits(&settings) })
     }
 
     async fn load(&self) -> Result<(FixSessionRow, FixSessionSettings), NotAdmitted> {
         let read = async {
-            let mut conn = self.engine.pool().acquire().await?;
+            let mut conn = self.engine.lookups().acquire().await?;
             let session = fix::find_session(&mut conn, &self.session_id).await?;
             let settings = fix_settings::find_settings(&mut conn, &self.session_id).await?;
             Ok::<_, StoreError>(session.zip(settings))
@@ -107,7 +110,7 @@ impl SessionGate {
     async fn use_once(&self, signed_at: u64) -> Result<(), NotAdmitted> {
         let signed_at = i64::try_from(signed_at).map_err(|_| NotAdmitted::Stale)?;
         let used = async {
-            let mut conn = self.engine.pool().acquire().await?;
+            let mut conn = self.engine.lookups().acquire().await?;
             fix_settings::use_signed_logon(&mut conn, &self.session_id, signed_at).await
         };
         match used.await {

@@ -1,10 +1,10 @@
 //! What a session remembers of an order, to repeat it in every report.
 
-use dvp_domain::canonical::sha256;
+use dvp_domain::{canonical::sha256, pricing::FeeItem};
 use dvp_fix::{codec::MessageRef, tag};
 use serde::{Deserialize, Serialize};
 
-use super::tags;
+use super::{fields, tags};
 
 /// The `details` of a stored order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,6 +17,9 @@ pub(crate) enum Details {
     },
 }
 
+/// Symbol(55) of a report about no symbol that could be repeated.
+pub(crate) const NO_SYMBOL: &str = "[N/A]";
+
 /// An order's own words.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OrderFacts {
@@ -27,15 +30,17 @@ pub(crate) struct OrderFacts {
     pub(crate) order_qty: String,
     pub(crate) ord_type: String,
     pub(crate) price: Option<String>,
+    /// Account(1).
+    pub(crate) account: Option<String>,
     /// SHA-256 of the body, hex: tells a repetition from another order under the same ClOrdID.
     pub(crate) fingerprint: String,
     /// SecondaryOrderID(198), once accepted.
     pub(crate) plan_id: Option<String>,
+    /// The deducted fees, once accepted.
+    #[serde(default)]
+    pub(crate) fees: Vec<FeeItem>,
     /// Why it was rejected.
     pub(crate) rejection: Option<Rejection>,
-    /// Refused before the engine saw it.
-    #[serde(default)]
-    pub(crate) refused_at_the_door: bool,
     /// The OrderCancelRequest whose answer has told the cancellation already.
     pub(crate) cancelled_by: Option<String>,
 }
@@ -50,13 +55,14 @@ pub(crate) struct Rejection {
 impl OrderFacts {
     /// Of a NewOrderSingle(D), or of whatever repeats an order's fields.
     pub(crate) fn of(message: MessageRef<'_>) -> Self {
-        let text = |tag| message.text(tag).map(str::to_owned);
+        let text = |tag| fields::repeatable(message, tag).map(str::to_owned);
         Self {
-            symbol: text(tags::SYMBOL).unwrap_or_default(),
+            symbol: text(tags::SYMBOL).unwrap_or_else(|| NO_SYMBOL.to_owned()),
             side: text(tags::SIDE).unwrap_or_default(),
             order_qty: text(tags::ORDER_QTY).unwrap_or_else(|| "0".to_owned()),
             ord_type: text(tags::ORD_TYPE).unwrap_or_default(),
             price: text(tags::PRICE),
+            account: text(tags::ACCOUNT),
             fingerprint: fingerprint(message),
             ..Self::default()
         }

@@ -2,13 +2,15 @@
 
 use std::str::FromStr as _;
 
-use dvp_core::{context::Context, store::fix::FixSessionRow};
+use dvp_core::{context::Context, permit::Signer, store::fix::FixSessionRow};
 use dvp_domain::{
     asset::{Asset, AssetDescriptor, AssetKind, AssetType},
     beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod},
-    intent::{ActorType, Bounds, IntentRequest, Permit, SettlementType, Side},
+    decision::Reason,
+    intent::{ActorType, Bounds, IntentRequest, Permit, SettlementType, Side, is_address},
     liquidity::{Ask, Market, Unlimited, route::Want},
     money::Minor,
+    quote::FirmTerms,
     time::Timestamp,
 };
 use dvp_fix::{UtcNanos, codec::MessageRef, tag::Tag};
@@ -16,6 +18,7 @@ use dvp_fix::{UtcNanos, codec::MessageRef, tag::Tag};
 use super::{
     Version,
     facts::{Rejection, intent_id},
+    fields::{self, FieldFault},
     price, tags,
 };
 
@@ -24,43 +27,65 @@ const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 /// An immediate order may take this long to start settling.
 const IMMEDIATE_MILLIS: i64 = 5 * 60 * 1000;
 
-/// Reads an order that the dictionary has passed.
+/// An order that was read.
+pub(crate) struct Order {
+    pub(crate) cl_ord_id: String,
+    pub(crate) request: IntentRequest,
+    /// Whose signature its permit bears.
+    pub(crate) signer: Option<Signer>,
+    pub(crate) received_at: Timestamp,
+}
+
+/// The quote that alone bounds an order: previously quoted, without a price.
+pub(crate) fn bounding_quote(message: MessageRef<'_>) -> Option<&str> {
+    let is_bound = message.text(tags::ORD_TYPE) == Some("D") && message.get(tags::PRICE).is_none();
+    fields::repeatable(message, tags::QUOTE_ID).filter(|_| is_bound)
+}
+
+/// Reads an order that the dictionary has passed. `quoted` is what its [`bounding_quote`] has fixed.
 pub(crate) fn order(
     message: MessageRef<'_>,
     session: &FixSessionRow,
     context: &Context,
+    quoted: Option<&FirmTerms>,
     now: Timestamp,
-) -> Result<IntentRequest, Rejection> {
+) -> Result<Order, Rejection> {
     let refuse = Refuse { version: Version::of(&session.begin_string) };
-    let cl_ord_id = message.text(tags::CL_ORD_ID).ok_or_else(|| refuse.other("ClOrdID required"))?;
+    fields::check(message).map_err(|fault| refuse.field(&fault))?;
+    let cl_ord_id = fields::id(message, tags::CL_ORD_ID).map_err(|fault| refuse.field(&fault))?;
     let (base, quote) = pair(message, context).ok_or_else(|| refuse.unknown_symbol())?;
+    currency(message, base).map_err(|problem| refuse.not_taken(problem))?;
     let side = side(message).ok_or_else(|| refuse.unsupported("Side"))?;
     let quantity = quantity(message, base).ok_or_else(|| refuse.quantity())?;
     let (input, output) = match side {
         Side::Sell => (base, quote),
         Side::Buy => (quote, base),
     };
-    let bounds = Asked { message, side, quantity, base, quote }.bounds(context, session, &refuse)?;
-    let permit = permit(message, input, bounds, context);
+    let bounds = Asked { message, side, quantity, base, quote }.bounds(context, session, quoted, &refuse)?;
+    let permit = permit(message, input, bounds, context).map_err(|problem| refuse.other(&problem))?;
+    let output_recipient = output_recipient(message, output).map_err(|problem| refuse.other(problem))?;
     let signer = permit.as_ref().and_then(|permit| context.chain.permit.signer(permit));
     let said = |tag| message.text(tag).map(str::to_owned);
-    Ok(IntentRequest {
+    let request = IntentRequest {
         intent_id: intent_id(&session.session_id, cl_ord_id),
         client_reference: Some(cl_ord_id.to_owned()),
-        user: said(tags::USER_WALLET).or(signer).unwrap_or_else(|| session.client_comp_id.clone()),
+        user: said(tags::USER_WALLET)
+            .or(signer.as_ref().map(|signer| signer.as_str().to_owned()))
+            .unwrap_or_else(|| session.client_comp_id.clone()),
         input_asset: descriptor(input),
         output_asset: descriptor(output),
         bounds,
         quote_id: said(tags::QUOTE_ID),
         deadline: deadline(message, now, &refuse)?,
         settlement_type: SettlementType::Hybrid,
-        output_recipient: said(tags::OUTPUT_RECIPIENT),
-        beneficiary: beneficiary(message),
+        output_recipient,
+        beneficiary: beneficiary(message).map_err(|problem| refuse.other(problem))?,
         permit,
         actor_type: ActorType::Institution,
         side,
         metadata: None,
-    })
+    };
+    Ok(Order { cl_ord_id: cl_ord_id.to_owned(), request, signer, received_at: now })
 }
 
 /// Words for refusals; the numbers differ by version.
@@ -77,12 +102,22 @@ impl Refuse {
         Rejection { ord_rej_reason: 1, text: "unknown symbol".to_owned() }
     }
 
-    /// FIX 4.2 has no reason for an unsupported characteristic or a wrong quantity.
     fn unsupported(&self, what: &str) -> Rejection {
-        let text = format!("{what} not supported");
+        self.not_taken(format!("{what} not supported"))
+    }
+
+    /// An unsupported characteristic of the order. FIX 4.2 has no reason for one, nor for a wrong quantity.
+    fn not_taken(&self, text: String) -> Rejection {
         match self.version {
             Version::Fix42 => self.other(&text),
             Version::Fix44 => Rejection { ord_rej_reason: 11, text },
+        }
+    }
+
+    fn field(&self, fault: &FieldFault) -> Rejection {
+        match fault {
+            FieldFault::NotTaken(_) => self.not_taken(fault.to_string()),
+            FieldFault::Text { .. } | FieldFault::Missing { .. } => self.other(&fault.to_string()),
         }
     }
 
@@ -106,6 +141,12 @@ pub(crate) const fn other_reason(version: Version) -> u8 {
 pub(super) fn pair<'a>(message: MessageRef<'_>, context: &'a Context) -> Option<(&'a Asset, &'a Asset)> {
     let (base, quote) = message.text(tags::SYMBOL)?.split_once('/')?;
     Some((context.registry.find(base)?, context.registry.find(quote)?))
+}
+
+/// Currency(15) may say what is true anyway: quantities are of the base asset.
+pub(super) fn currency(message: MessageRef<'_>, base: &Asset) -> Result<(), String> {
+    let is_base = message.get(tags::CURRENCY).is_none_or(|currency| currency == base.symbol.as_bytes());
+    if is_base { Ok(()) } else { Err(format!("Currency(15) must be {}, the base asset", base.symbol)) }
 }
 
 /// Side(54), as far as it is taken.
@@ -158,6 +199,7 @@ impl Asked<'_> {
         &self,
         context: &Context,
         session: &FixSessionRow,
+        quoted: Option<&FirmTerms>,
         refuse: &Refuse,
     ) -> Result<Bounds, Rejection> {
         let ord_type = self.message.text(tags::ORD_TYPE);
@@ -169,12 +211,20 @@ impl Asked<'_> {
             }
             (Some("2"), None) => Err(refuse.other("Price required")),
             // The quote itself is the bound: it is never priced anew.
-            (Some("D"), None) if self.message.get(tags::QUOTE_ID).is_some() => Ok(self.unbounded()),
-            (Some("D"), None) => Err(refuse.other("QuoteID required")),
-            (Some("1"), _) => {
+            (Some("D"), None) if self.message.get(tags::QUOTE_ID).is_some() => {
+                quoted.map(|terms| self.bounded_by(self.quote_side(terms))).ok_or_else(|| {
+                    let not_found = Reason::QuoteNotFound;
+                    refuse.other(not_found.as_str())
+                })
+            }
+            (Some("D"), None) => Err(refuse.other("QuoteID(117) required")),
+            (Some("1"), Some(_)) => Err(refuse.other("Price(44) is not for OrdType(40) 1")),
+            (Some("1"), None) => {
                 let bps = u32::try_from(session.max_slippage_bps).unwrap_or(0);
-                // Without a price there is nothing to slip from, and nothing to fill with: the engine says so.
-                Ok(self.at_market(context).map_or_else(|| self.unbounded(), |now| price::slipped(now, bps)))
+                // Without a price there is nothing to slip from, and an order without a bound is not taken.
+                let now = self.at_market(context);
+                now.map(|now| price::slipped(now, bps))
+                    .ok_or_else(|| refuse.other(Reason::NoLiquidity.as_str()))
             }
             _ => Err(refuse.unsupported("OrdType")),
         }
@@ -187,10 +237,11 @@ impl Asked<'_> {
         }
     }
 
-    fn unbounded(&self) -> Bounds {
+    /// The quote's amount of the quote asset.
+    const fn quote_side(&self, terms: &FirmTerms) -> Minor {
         match self.side {
-            Side::Sell => Bounds::ExactInput { input: self.quantity, min_output: Minor::ZERO },
-            Side::Buy => Bounds::ExactOutput { output: self.quantity, max_input: Minor::new(u128::MAX) },
+            Side::Sell => terms.priced.output,
+            Side::Buy => terms.priced.input,
         }
     }
 
@@ -218,7 +269,11 @@ impl Asked<'_> {
 
 /// TimeInForce(59): 0 day, 3 immediate, 4 fill or kill, 6 until ExpireTime(126).
 fn deadline(message: MessageRef<'_>, now: Timestamp, refuse: &Refuse) -> Result<Timestamp, Rejection> {
-    match message.text(tags::TIME_IN_FORCE) {
+    let time_in_force = message.text(tags::TIME_IN_FORCE);
+    if message.get(tags::EXPIRE_TIME).is_some() && time_in_force != Some("6") {
+        return Err(refuse.other("ExpireTime(126) is for TimeInForce(59) 6"));
+    }
+    match time_in_force {
         None | Some("0") => Ok(now.plus_millis(DAY_MILLIS)),
         Some("3" | "4") => Ok(now.plus_millis(IMMEDIATE_MILLIS)),
         Some("6") => message
@@ -232,8 +287,27 @@ fn deadline(message: MessageRef<'_>, now: Timestamp, refuse: &Refuse) -> Result<
     }
 }
 
+/// A token goes to a wallet.
+fn output_recipient(message: MessageRef<'_>, output: &Asset) -> Result<Option<String>, &'static str> {
+    let recipient = message.text(tags::OUTPUT_RECIPIENT);
+    match &output.kind {
+        AssetKind::Erc20 { .. } if recipient.is_some_and(|to| !is_address(to)) => {
+            Err("OutputRecipient(20020) must be the address of a wallet")
+        }
+        AssetKind::Erc20 { .. } | AssetKind::Fiat { .. } => Ok(recipient.map(str::to_owned)),
+    }
+}
+
 /// Account(1) with a pre-provisioned reference, or the details in our own tags.
-fn beneficiary(message: MessageRef<'_>) -> Option<Beneficiary> {
+fn beneficiary(message: MessageRef<'_>) -> Result<Option<Beneficiary>, &'static str> {
+    let (account, own) = (message.get(tags::ACCOUNT), message.get(tags::BENEFICIARY_ACCOUNT));
+    if account.is_some() && own.is_some() && account != own {
+        return Err("Account(1) and BeneficiaryAccount(20011) differ");
+    }
+    let is_code = |code: &[u8]| code.len() == 2 && code.iter().all(u8::is_ascii_alphabetic);
+    if message.get(tags::BENEFICIARY_COUNTRY).is_some_and(|country| !is_code(country)) {
+        return Err("BeneficiaryCountry(20012) must be an ISO 3166-1 alpha-2 code");
+    }
     let said = |tag: Tag| message.text(tag).map(str::to_owned);
     let part = |tag: Tag| said(tag).unwrap_or_default();
     let address = BeneficiaryAddress {
@@ -252,7 +326,7 @@ fn beneficiary(message: MessageRef<'_>) -> Option<Beneficiary> {
         address: Some(address).filter(|address| *address != BeneficiaryAddress::default()),
         travel_rule_data: None,
     };
-    Some(beneficiary).filter(|beneficiary| *beneficiary != Beneficiary::default())
+    Ok(Some(beneficiary).filter(|beneficiary| *beneficiary != Beneficiary::default()))
 }
 
 fn payout_method(text: &str) -> Option<PayoutMethod> {
@@ -265,17 +339,37 @@ fn payout_method(text: &str) -> Option<PayoutMethod> {
     })
 }
 
-/// Token and spender follow from the symbol and the environment. A permit without a signature is no permit.
-fn permit(message: MessageRef<'_>, input: &Asset, bounds: Bounds, context: &Context) -> Option<Permit> {
-    let signature = message.text(tags::PERMIT_SIGNATURE)?.to_owned();
-    let AssetKind::Erc20 { address, .. } = &input.kind else { return None };
+/// Token and spender follow from the symbol and the environment. Whoever sends one field of a permit means one: what
+/// is missing or cannot be read is not made up.
+fn permit(
+    message: MessageRef<'_>,
+    input: &Asset,
+    bounds: Bounds,
+    context: &Context,
+) -> Result<Option<Permit>, String> {
+    const PARTS: [Tag; 4] =
+        [tags::PERMIT_NONCE, tags::PERMIT_DEADLINE, tags::PERMIT_SIGNATURE, tags::PERMIT_AMOUNT];
+    if PARTS.iter().all(|tag| message.get(*tag).is_none()) {
+        return Ok(None);
+    }
+    let signature =
+        message.text(tags::PERMIT_SIGNATURE).ok_or("PermitSignature(20003) required with a permit")?;
+    let AssetKind::Erc20 { address, .. } = &input.kind else {
+        return Err("PermitSignature(20003) is for a token that is paid in".to_owned());
+    };
+    let required = |name: &str| format!("{name} required with a permit, a whole number");
     let number = |tag: Tag| message.text(tag).and_then(|text| Minor::parse(text).ok());
-    Some(Permit {
+    let amount_minor = match message.get(tags::PERMIT_AMOUNT) {
+        Some(_) => number(tags::PERMIT_AMOUNT).ok_or("PermitAmount(20004) must be a whole number")?,
+        None => bounds.max_input(),
+    };
+    let deadline = message.text(tags::PERMIT_DEADLINE).and_then(|text| u64::from_str(text).ok());
+    Ok(Some(Permit {
         token: address.clone(),
-        amount_minor: number(tags::PERMIT_AMOUNT).unwrap_or(bounds.max_input()),
+        amount_minor,
         spender: context.chain.escrow.clone(),
-        nonce: number(tags::PERMIT_NONCE).unwrap_or(Minor::ZERO),
-        deadline: message.text(tags::PERMIT_DEADLINE).and_then(|text| u64::from_str(text).ok()).unwrap_or(0),
-        signature,
-    })
+        nonce: number(tags::PERMIT_NONCE).ok_or_else(|| required("PermitNonce(20001)"))?,
+        deadline: deadline.ok_or_else(|| required("PermitDeadline(20002)"))?,
+        signature: signature.to_owned(),
+    }))
 }

@@ -14,7 +14,9 @@ use dvp_fix::{
 };
 
 use super::{
-    Version, parse,
+    Version,
+    facts::NO_SYMBOL,
+    fields, parse,
     price::{Amount, price_of},
     tags,
 };
@@ -29,16 +31,16 @@ pub(crate) struct Asked<'a> {
 }
 
 /// Why there is no quote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoQuote {
     UnknownSymbol,
     NoLiquidity,
     /// The request itself; what is wrong with it.
-    Unusable(&'static str),
+    Unusable(String),
 }
 
 impl NoQuote {
-    const fn text(self) -> &'static str {
+    fn text(&self) -> &str {
         match self {
             Self::UnknownSymbol => "unknown symbol",
             Self::NoLiquidity => "no_liquidity",
@@ -47,7 +49,7 @@ impl NoQuote {
     }
 
     /// QuoteRequestRejectReason(658): unknown symbol, no inventory, other.
-    const fn reason(self) -> &'static str {
+    const fn reason(&self) -> &'static str {
         match self {
             Self::UnknownSymbol => "1",
             Self::NoLiquidity => "9",
@@ -56,7 +58,7 @@ impl NoQuote {
     }
 
     /// QuoteRejectReason(300) of FIX 4.2, which has no reason for the others.
-    const fn reason_42(self) -> Option<&'static str> {
+    const fn reason_42(&self) -> Option<&'static str> {
         match self {
             Self::UnknownSymbol => Some("1"),
             Self::NoLiquidity | Self::Unusable(_) => None,
@@ -67,13 +69,20 @@ impl NoQuote {
 impl<'a> Asked<'a> {
     /// Reads a request that the dictionary has passed.
     pub(crate) fn of(message: MessageRef<'_>, context: &'a Context) -> Result<Self, NoQuote> {
+        let unusable = |problem: &str| NoQuote::Unusable(problem.to_owned());
         if message.text(tags::NO_RELATED_SYM) != Some("1") {
-            return Err(NoQuote::Unusable("one symbol a request"));
+            return Err(unusable("NoRelatedSym(146) must be 1"));
+        }
+        fields::check(message).map_err(|fault| NoQuote::Unusable(fault.to_string()))?;
+        // Tradeable.
+        if message.get(tags::QUOTE_TYPE).is_some_and(|kind| kind != b"1") {
+            return Err(unusable("QuoteType(537) must be 1"));
         }
         let (base, quote) = parse::pair(message, context).ok_or(NoQuote::UnknownSymbol)?;
-        let side = parse::side(message).ok_or(NoQuote::Unusable("Side 1 or 2 required"))?;
-        let quantity =
-            parse::quantity(message, base).ok_or(NoQuote::Unusable("OrderQty of the base asset required"))?;
+        parse::currency(message, base).map_err(NoQuote::Unusable)?;
+        let side = parse::side(message).ok_or_else(|| unusable("Side(54) 1 or 2 required"))?;
+        let quantity = parse::quantity(message, base)
+            .ok_or_else(|| unusable("OrderQty(38) of the base asset required"))?;
         Ok(Self { side, quantity, base, quote })
     }
 
@@ -140,7 +149,7 @@ impl<'a> Asked<'a> {
 }
 
 /// The refusal of a request and its type.
-pub(crate) fn refused(version: Version, message: MessageRef<'_>, refusal: NoQuote) -> (MsgType, Body) {
+pub(crate) fn refused(version: Version, message: MessageRef<'_>, refusal: &NoQuote) -> (MsgType, Body) {
     let body = Body::new()
         .field(tags::TEXT, refusal.text())
         .maybe(tags::QUOTE_REQ_ID, message.text(tags::QUOTE_REQ_ID));
@@ -153,7 +162,7 @@ pub(crate) fn refused(version: Version, message: MessageRef<'_>, refusal: NoQuot
         Version::Fix44 => {
             let body = body
                 .field(tags::NO_RELATED_SYM, "1")
-                .maybe(tags::SYMBOL, message.text(tags::SYMBOL))
+                .field(tags::SYMBOL, fields::repeatable(message, tags::SYMBOL).unwrap_or(NO_SYMBOL))
                 .field(tags::QUOTE_REQUEST_REJECT_REASON, refusal.reason());
             (MsgType::QUOTE_REQUEST_REJECT, body)
         }

@@ -1,13 +1,19 @@
 //! Outcomes and events to ExecutionReport(8) and OrderCancelReject(9).
 
 use dvp_core::writer::Outcome;
-use dvp_domain::{decision::Reason, event::EventType, money::Minor};
+use dvp_domain::{
+    decision::Reason,
+    event::EventType,
+    money::Minor,
+    permit::PermitDefect,
+    pricing::{FeeItem, FeeType},
+};
 use dvp_fix::{UtcNanos, codec::Body};
 use serde_json::Value;
 
 use super::{
     Version,
-    facts::{OrderFacts, Rejection},
+    facts::{NO_SYMBOL, OrderFacts, Rejection},
     parse::other_reason,
     price::{Amount, price_of},
     tags,
@@ -16,6 +22,8 @@ use super::{
 /// What a report tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Told {
+    /// Taken, and not decided yet.
+    Pending,
     New,
     Rejected(Rejection),
     /// A phase has moved; the order is where it was.
@@ -103,6 +111,7 @@ impl Told {
     /// ExecType(150) of the event, OrdStatus(39).
     const fn codes(&self, version: Version) -> (&'static str, &'static str) {
         match (self, version) {
+            (Self::Pending, _) => ("A", "A"),
             (Self::New, _) => ("0", "0"),
             (Self::Rejected(_), _) => ("8", "8"),
             // FIX 4.2 says by ExecTransType(20) that nothing has changed.
@@ -116,7 +125,7 @@ impl Told {
     }
 
     const fn is_open(&self) -> bool {
-        matches!(self, Self::New | Self::Progress { .. })
+        matches!(self, Self::Pending | Self::New | Self::Progress { .. })
     }
 
     /// What an outcome of a submission tells, and the reason to remember when it is a rejection.
@@ -126,7 +135,7 @@ impl Told {
             Outcome::Accepted(_) => Self::New,
             Outcome::Rejected { reason, .. } => Self::Rejected(rejection(*reason, version)),
             Outcome::DuplicateIntent | Outcome::DuplicateClientReference => Self::duplicate(),
-            Outcome::InvalidPermit(problem) => other((*problem).to_owned()),
+            Outcome::InvalidPermit(defect) => other(permit_text(*defect)),
             Outcome::Written | Outcome::Replayed(_) | Outcome::KeyConflict | Outcome::KeyProcessing => {
                 other("not accepted".to_owned())
             }
@@ -164,6 +173,21 @@ impl Told {
     }
 }
 
+/// A defect by the tag that the permit's field came in.
+fn permit_text(defect: PermitDefect) -> String {
+    let tags = [
+        ("permit.nonce", "PermitNonce(20001)"),
+        ("permit.deadline", "PermitDeadline(20002)"),
+        ("permit.signature", "PermitSignature(20003)"),
+        ("permit.amountMinor", "PermitAmount(20004)"),
+        // The token follows from the symbol.
+        ("permit.token: ", ""),
+    ];
+    let text = defect.to_string();
+    let named = tags.iter().find_map(|(field, tag)| Some(format!("{tag}{}", text.strip_prefix(field)?)));
+    named.unwrap_or(text)
+}
+
 fn rejection(reason: Reason, version: Version) -> Rejection {
     let ord_rej_reason = match reason {
         // Stale order.
@@ -195,7 +219,7 @@ fn failure(snapshot: &Value) -> Option<Failure> {
 
 /// An ExecutionReport's body, tags ascending.
 pub(crate) fn execution_report(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<'_>) -> Body {
-    standard_fields(version, facts, told, ids).and(own_fields(told))
+    standard_fields(version, facts, told, ids).and(own_fields(told)).and(own_fees(version, facts, told))
 }
 
 /// The body of a report that answers a status request, tags ascending.
@@ -207,7 +231,7 @@ pub(crate) fn status_report(
     asked: &Asked<'_>,
 ) -> Body {
     let standard = standard_fields(version, facts, told, ids).and(asked.standard_fields());
-    standard.and(own_fields(told)).and(asked.own_fields())
+    standard.and(own_fields(told)).and(asked.own_fields()).and(own_fees(version, facts, told))
 }
 
 fn standard_fields(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<'_>) -> Body {
@@ -222,16 +246,29 @@ fn standard_fields(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<
         Told::Filled { base, quote } => {
             Some((base.minor.to_decimal_string(base.exponent), price_of(*base, *quote).unwrap_or_default()))
         }
-        Told::New | Told::Rejected(_) | Told::Progress { .. } | Told::Canceled(_) | Told::Expired => None,
+        Told::Pending
+        | Told::New
+        | Told::Rejected(_)
+        | Told::Progress { .. }
+        | Told::Canceled(_)
+        | Told::Expired => None,
     };
     let (last_qty, last_px) = fill.unzip();
     let leaves = if told.is_open() { facts.order_qty.as_str() } else { "0" };
     let (text, ord_rej_reason) = words(told);
     let is_fill_now = !ids.is_status;
+    let fees = Fees::of(facts, told);
+    let commission = fees.protocol.map(|fee| fee.amount_minor.to_decimal_string(fee.exponent));
+    let is_later = version == Version::Fix44;
     Body::new()
+        .maybe(tags::ACCOUNT, facts.account.as_deref())
         .field(tags::AVG_PX, last_px.as_deref().unwrap_or("0"))
         .field(tags::CL_ORD_ID, ids.cl_ord_id)
+        .maybe(tags::COMMISSION, commission.as_deref())
+        // Absolute.
+        .maybe(tags::COMM_TYPE, commission.as_deref().map(|_| "3"))
         .field(tags::CUM_QTY, last_qty.as_deref().unwrap_or("0"))
+        .maybe(tags::CURRENCY, base_of(&facts.symbol))
         .field(tags::EXEC_ID, &ids.exec_id)
         .maybe(tags::EXEC_TRANS_TYPE, exec_trans_type)
         .maybe(tags::LAST_PX, last_px.as_deref().filter(|_| is_fill_now))
@@ -247,18 +284,67 @@ fn standard_fields(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<
         .maybe(tags::TEXT, text)
         .field(tags::TRANSACT_TIME, ids.at.to_millis_text())
         .maybe(tags::ORD_REJ_REASON, ord_rej_reason)
+        .and(fees.group(is_later))
         .field(tags::EXEC_TYPE, exec_type)
         .field(tags::LEAVES_QTY, leaves)
         .maybe(tags::SECONDARY_ORDER_ID, facts.plan_id.as_deref())
+        .maybe(tags::COMM_CURRENCY, fees.protocol.filter(|_| is_later).map(|fee| fee.currency.as_str()))
+}
+
+/// Currency(15): OrderQty(38) is of the base asset.
+fn base_of(symbol: &str) -> Option<&str> {
+    symbol.split_once('/').map(|(base, _)| base).filter(|base| !base.is_empty() && symbol != NO_SYMBOL)
+}
+
+/// What was deducted, told with the fill.
+#[derive(Default)]
+struct Fees<'a> {
+    /// Commission(12).
+    protocol: Option<&'a FeeItem>,
+    payout: Option<&'a FeeItem>,
+}
+
+impl<'a> Fees<'a> {
+    fn of(facts: &'a OrderFacts, told: &Told) -> Self {
+        if !matches!(told, Told::Filled { .. }) {
+            return Self::default();
+        }
+        let find = |kind| facts.fees.iter().find(|fee| fee.kind == kind);
+        Self { protocol: find(FeeType::ProtocolFee), payout: find(FeeType::PayoutFee) }
+    }
+
+    /// NoMiscFees(136), which a report of FIX 4.2 does not have.
+    fn group(&self, is_later: bool) -> Body {
+        let Some(fee) = self.payout.filter(|_| is_later) else { return Body::new() };
+        Body::new()
+            .field(tags::NO_MISC_FEES, "1")
+            .field(tags::MISC_FEE_AMT, fee.amount_minor.to_decimal_string(fee.exponent))
+            .field(tags::MISC_FEE_CURR, &fee.currency)
+            // Other.
+            .field(tags::MISC_FEE_TYPE, "7")
+    }
+}
+
+/// The payout's fee in FIX 4.2.
+fn own_fees(version: Version, facts: &OrderFacts, told: &Told) -> Body {
+    match Fees::of(facts, told).payout {
+        Some(fee) if version == Version::Fix42 => Body::new()
+            .field(tags::PAYOUT_FEE, fee.amount_minor.to_decimal_string(fee.exponent))
+            .field(tags::PAYOUT_FEE_CURRENCY, &fee.currency),
+        Some(_) | None => Body::new(),
+    }
 }
 
 fn words(told: &Told) -> (Option<&str>, Option<String>) {
     match told {
         Told::Rejected(rejection) => (Some(&rejection.text), Some(rejection.ord_rej_reason.to_string())),
         Told::Canceled(Some(failure)) if !failure.message.is_empty() => (Some(&failure.message), None),
-        Told::New | Told::Progress { .. } | Told::Filled { .. } | Told::Canceled(_) | Told::Expired => {
-            (None, None)
-        }
+        Told::Pending
+        | Told::New
+        | Told::Progress { .. }
+        | Told::Filled { .. }
+        | Told::Canceled(_)
+        | Told::Expired => (None, None),
     }
 }
 
@@ -272,16 +358,43 @@ fn own_fields(told: &Told) -> Body {
             .field(tags::PHASE_STATE, "failed")
             .field(tags::FAILURE_STAGE, &failure.stage)
             .field(tags::FAILURE_CODE, &failure.code),
-        Told::New | Told::Rejected(_) | Told::Canceled(None) | Told::Expired => body,
+        Told::Pending | Told::New | Told::Rejected(_) | Told::Canceled(None) | Told::Expired => body,
     }
 }
 
 /// CxlRejReason(102).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CancelRefusal {
     TooLate,
     UnknownOrder,
     DuplicateClOrdId,
+    /// What is wrong with a field of the request.
+    Field(String),
+    /// The request was an OrderCancelReplaceRequest(G).
+    NoReplacement,
+}
+
+impl CancelRefusal {
+    /// The number and Text(58). FIX 4.2 has no reason for a duplicate and no "other"; its nearest is 2, "broker option".
+    fn words(&self, version: Version) -> (&'static str, &str) {
+        match (self, version) {
+            (Self::TooLate, _) => ("0", "too late to cancel"),
+            (Self::UnknownOrder, _) => ("1", "unknown order"),
+            (Self::DuplicateClOrdId, Version::Fix42) => ("2", "duplicate ClOrdID"),
+            (Self::DuplicateClOrdId, Version::Fix44) => ("6", "duplicate ClOrdID"),
+            (Self::Field(problem), Version::Fix42) => ("2", problem),
+            (Self::Field(problem), Version::Fix44) => ("99", problem),
+            (Self::NoReplacement, _) => ("2", "orders are not replaced: cancel, and send another"),
+        }
+    }
+
+    /// CxlRejResponseTo(434): a cancel request, or a replacement.
+    const fn response_to(&self) -> &'static str {
+        match self {
+            Self::NoReplacement => "2",
+            Self::TooLate | Self::UnknownOrder | Self::DuplicateClOrdId | Self::Field(_) => "1",
+        }
+    }
 }
 
 /// What an OrderCancelReject says about the order.
@@ -296,13 +409,7 @@ pub(crate) struct CancelRejected<'a> {
 
 /// An OrderCancelReject's body, tags ascending.
 pub(crate) fn cancel_reject(version: Version, rejected: &CancelRejected<'_>) -> Body {
-    let (reason, text) = match (rejected.refusal, version) {
-        (CancelRefusal::TooLate, _) => ("0", "too late to cancel"),
-        (CancelRefusal::UnknownOrder, _) => ("1", "unknown order"),
-        // FIX 4.2 has no reason for a duplicate; 2 is "broker option".
-        (CancelRefusal::DuplicateClOrdId, Version::Fix42) => ("2", "duplicate ClOrdID"),
-        (CancelRefusal::DuplicateClOrdId, Version::Fix44) => ("6", "duplicate ClOrdID"),
-    };
+    let (reason, text) = rejected.refusal.words(version);
     Body::new()
         .field(tags::CL_ORD_ID, rejected.cl_ord_id)
         .field(tags::ORDER_ID, rejected.order_id)
@@ -311,7 +418,7 @@ pub(crate) fn cancel_reject(version: Version, rejected: &CancelRejected<'_>) -> 
         .field(tags::TEXT, text)
         .field(tags::TRANSACT_TIME, rejected.at.to_millis_text())
         .field(tags::CXL_REJ_REASON, reason)
-        .field(tags::CXL_REJ_RESPONSE_TO, "1")
+        .field(tags::CXL_REJ_RESPONSE_TO, rejected.refusal.response_to())
 }
 
 /// OrdStatus(39) of what was told last.

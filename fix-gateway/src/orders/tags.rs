@@ -10,11 +10,13 @@ macro_rules! tags {
 }
 
 tags! {
-    ACCOUNT = 1, AVG_PX = 6, CL_ORD_ID = 11, CUM_QTY = 14, EXEC_ID = 17, EXEC_TRANS_TYPE = 20, LAST_PX = 31,
+    ACCOUNT = 1, AVG_PX = 6, CL_ORD_ID = 11, COMMISSION = 12, COMM_TYPE = 13, CUM_QTY = 14, CURRENCY = 15, EXEC_ID = 17, EXEC_TRANS_TYPE = 20, LAST_PX = 31,
     LAST_QTY = 32, ORDER_ID = 37, ORDER_QTY = 38, ORD_STATUS = 39, ORD_TYPE = 40, ORIG_CL_ORD_ID = 41, PRICE = 44,
     SIDE = 54, SYMBOL = 55, TEXT = 58, TIME_IN_FORCE = 59, TRANSACT_TIME = 60, CXL_REJ_REASON = 102,
     ORD_REJ_REASON = 103, QUOTE_ID = 117, EXPIRE_TIME = 126, EXEC_TYPE = 150, LEAVES_QTY = 151,
     SECONDARY_ORDER_ID = 198, CXL_REJ_RESPONSE_TO = 434,
+
+    NO_MISC_FEES = 136, MISC_FEE_AMT = 137, MISC_FEE_CURR = 138, MISC_FEE_TYPE = 139, COMM_CURRENCY = 479,
 
     VALID_UNTIL_TIME = 62, QUOTE_REQ_ID = 131, BID_PX = 132, OFFER_PX = 133, BID_SIZE = 134, OFFER_SIZE = 135,
     NO_RELATED_SYM = 146, QUOTE_ACK_STATUS = 297, QUOTE_REJECT_REASON = 300, QUOTE_TYPE = 537,
@@ -29,16 +31,11 @@ tags! {
     ADDRESS_STATE = 20018, ADDRESS_POSTAL_CODE = 20019, OUTPUT_RECIPIENT = 20020, USER_WALLET = 20021,
 
     PHASE = 20101, PHASE_STATE = 20102, FAILURE_STAGE = 20103, FAILURE_CODE = 20104, RECEIPT_HASH = 20105,
-    ANCHOR_TX_HASH = 20106,
+    ANCHOR_TX_HASH = 20106, PAYOUT_FEE = 20107, PAYOUT_FEE_CURRENCY = 20108,
 }
 
-const fn of(tag: Tag, kind: Kind) -> (&'static str, FieldDef) {
-    ("D", FieldDef { tag, kind, values: &[] })
-}
-
-/// What a peer may send beyond the dictionary of its version: our tags on NewOrderSingle(D), and the names of a
-/// Logon(A) that FIX 4.2 does not have.
-pub(crate) const EXTRA: &[(&str, FieldDef)] = &[
+/// Our own fields of an order.
+const OWN: [FieldDef; 16] = [
     of(PERMIT_NONCE, Kind::Integer),
     of(PERMIT_DEADLINE, Kind::Integer),
     of(PERMIT_SIGNATURE, Kind::Text),
@@ -46,7 +43,7 @@ pub(crate) const EXTRA: &[(&str, FieldDef)] = &[
     of(BENEFICIARY_NAME, Kind::Text),
     of(BENEFICIARY_ACCOUNT, Kind::Text),
     of(BENEFICIARY_COUNTRY, Kind::Text),
-    ("D", FieldDef { tag: PAYOUT_METHOD, kind: Kind::Text, values: &["ach", "sepa", "swift", "wire"] }),
+    FieldDef { tag: PAYOUT_METHOD, kind: Kind::Text, values: &["ach", "sepa", "swift", "wire"] },
     of(SWIFT_CODE, Kind::Text),
     of(BENEFICIARY_BANK, Kind::Text),
     of(ADDRESS_LINE1, Kind::Text),
@@ -55,6 +52,25 @@ pub(crate) const EXTRA: &[(&str, FieldDef)] = &[
     of(ADDRESS_POSTAL_CODE, Kind::Text),
     of(OUTPUT_RECIPIENT, Kind::Text),
     of(USER_WALLET, Kind::Text),
-    ("A", FieldDef { tag: dvp_fix::tag::USERNAME, kind: Kind::Text, values: &[] }),
-    ("A", FieldDef { tag: dvp_fix::tag::PASSWORD, kind: Kind::Text, values: &[] }),
 ];
+
+const fn of(tag: Tag, kind: Kind) -> FieldDef {
+    FieldDef { tag, kind, values: &[] }
+}
+
+/// What a peer may send beyond the dictionary of its version: our tags on NewOrderSingle(D), the names of a Logon(A)
+/// that FIX 4.2 does not have, and on OrderCancelReplaceRequest(G) every field of an order, so that it is refused as
+/// such and not for its fields.
+pub(crate) static EXTRA: [(&str, FieldDef); 35] = {
+    let mut extra = [("", of(0, Kind::Text)); 35];
+    let mut at = 0;
+    while at < OWN.len() {
+        extra[at] = ("D", OWN[at]);
+        extra[at + OWN.len()] = ("G", OWN[at]);
+        at += 1;
+    }
+    extra[32] = ("G", of(QUOTE_ID, Kind::Text));
+    extra[33] = ("A", of(dvp_fix::tag::USERNAME, Kind::Text));
+    extra[34] = ("A", of(dvp_fix::tag::PASSWORD, Kind::Text));
+    extra
+};

@@ -164,6 +164,7 @@ impl Piece {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::application::Reach;
 
     /// As long as half a piece.
     fn body(seq: u64) -> Body {
@@ -192,9 +193,21 @@ mod tests {
         assert_eq!(seqs(&store, 6, 8), [8]);
         assert_eq!(seqs(&store, 10, 100), [0; 0]);
         let (first, next) = (SeqNum::FIRST, SeqNum(10));
-        store.count(Numbers { next_in: next, next_out_before: first, next_out: next, reset: false });
+        store.count(Numbers {
+            next_in: next,
+            next_out_before: first,
+            next_out: next,
+            reset: false,
+            reach: Reach::default(),
+        });
         assert_eq!((store.numbers(), seqs(&store, 1, 9).len()), ((next, next), 5));
-        store.count(Numbers { next_in: first, next_out_before: next, next_out: first, reset: true });
+        store.count(Numbers {
+            next_in: first,
+            next_out_before: next,
+            next_out: first,
+            reset: true,
+            reach: Reach::default(),
+        });
         assert_eq!((store.numbers(), seqs(&store, 1, 9).len()), ((first, first), 0));
     }
 

@@ -154,12 +154,8 @@ async fn a_session_may_be_bound_to_addresses() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
     let house = House::new().await;
-    let door = DoorConfig {
-        proxies: vec!["127.0.0.0/8".parse().unwrap()],
-        refusal: Refusal::Logout,
-        ..DoorConfig::default()
-    };
-    let gateway = house.gateway_with(vec![door]).await;
+    let door = DoorConfig { proxies: vec!["127.0.0.0/8".parse().unwrap()], ..DoorConfig::default() };
+    let gateway = house.gateway_as(vec![door], |config| config.refusal = Refusal::Logout).await;
     let from = async |source: &str, comp_id: &'static str| {
         let mut stream = tokio::net::TcpStream::connect(gateway.doors_at[0]).await.unwrap();
         let header = format!("PROXY TCP4 {source} 192.0.2.1 1000 9880\r\n");
@@ -198,5 +194,74 @@ async fn a_disabled_session_is_for_nobody() {
         .unwrap();
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     assert!(!is_let_in(&mut client, LOGON).await);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_sessions_stale_password_locks_out_no_other_session_behind_the_same_address() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    for n in 0..60 {
+        let mut stale = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        assert!(!is_let_in(&mut stale, &format!("553=acme|554=stale{n}")).await);
+    }
+    let mut locked = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    assert!(!is_let_in(&mut locked, LOGON).await);
+    let mut other = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    assert!(is_let_in(&mut other, &format!("{LOGON}|1137=9")).await);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_refusal_is_the_same_and_none_comes_before_the_delay_on_any_listener() {
+    let house = House::new().await;
+    house.change_settings(|settings| settings.client_cert_names = Some(vec!["acme.example".into()])).await;
+    sqlx::query("update fix_session set enabled = false where client_comp_id = 'ACME42'")
+        .execute(house.pool())
+        .await
+        .unwrap();
+    let delay = std::time::Duration::from_millis(300);
+    // A listener's own values do not count.
+    let second = DoorConfig { refusal: Refusal::Silent, ..DoorConfig::default() };
+    let gateway = house
+        .gateway_as(vec![second], |config| {
+            (config.refusal, config.refusal_delay) = (Refusal::Logout, delay);
+        })
+        .await;
+    let cases = [
+        ("FIX.4.4", "NOBODY", LOGON),
+        ("FIX.4.4", "ACME", LOGON),
+        ("FIX.4.2", "ACME42", "95=6|96=secret"),
+        ("FIXT.1.1", "ACME50", "553=acme|554=wrong|1137=9"),
+    ];
+    for addr in [gateway.addr, gateway.doors_at[0]] {
+        for (begin_string, comp_id, logon) in cases {
+            let mut client = Client::connect(addr, begin_string, comp_id).await;
+            let began = std::time::Instant::now();
+            client.send("A", &format!("98=0|108=30|{logon}")).await;
+            let refused = client.expect("5").await;
+            assert!(began.elapsed() >= delay, "{comp_id}: answered early");
+            assert_eq!((refused.text(58), refused.text(34)), (Some("logon refused"), Some("1")), "{comp_id}");
+            assert!(client.next().await.is_none());
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_password_is_refused_with_words_and_only_to_whom_the_session_belongs() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut stranger = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    stranger.send("A", "98=0|108=30|1137=9|553=acme|554=wrong|925=mine").await;
+    assert!(stranger.next().await.is_none());
+    let mut client = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    client.send("A", &format!("98=0|108=30|1137=9|{LOGON}|925=another")).await;
+    let refused = client.expect("5").await;
+    assert!(refused.text(58).unwrap().starts_with("NewPassword(925) is not supported"), "{refused:?}");
+    assert!(client.next().await.is_none());
+    // It changed nothing: the old one still holds, and no number was used up.
+    let mut client = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    assert_eq!(client.log_on(&format!("{LOGON}|1137=9")).await.seq().unwrap().0, 1);
     gateway.stop().await;
 }

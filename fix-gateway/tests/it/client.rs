@@ -101,6 +101,15 @@ impl Client {
         self.send_as(seq, None, msg_type, body).await;
     }
 
+    /// A body of any bytes.
+    pub(crate) async fn send_body(&mut self, msg_type: &str, body: &Body) {
+        let seq = self.next_out;
+        self.next_out += 1;
+        let mut out = Vec::new();
+        encode(&self.head(Self::utc(), seq, None, msg_type), body, &mut out);
+        self.stream.write_all(&out).await.unwrap();
+    }
+
     /// To somebody who may have closed the connection already.
     pub(crate) async fn try_send(&mut self, msg_type: &str, body: &str) {
         let bytes = self.encoded(self.next_out, None, msg_type, body);
@@ -159,7 +168,19 @@ impl Client {
         msg_type: &str,
         body: &str,
     ) -> Vec<u8> {
-        let head = Head {
+        let mut out = Vec::new();
+        encode(&self.head(sending_time, seq, orig, msg_type), &fields(body), &mut out);
+        out
+    }
+
+    fn head(
+        &self,
+        sending_time: UtcNanos,
+        seq: u64,
+        orig: Option<UtcNanos>,
+        msg_type: &str,
+    ) -> Head<'static> {
+        Head {
             begin_string: self.begin_string,
             msg_type: MsgType::new(msg_type).unwrap(),
             seq: SeqNum(seq),
@@ -168,10 +189,7 @@ impl Client {
             sending_time,
             orig_sending_time: orig,
             last_processed: None,
-        };
-        let mut out = Vec::new();
-        encode(&head, &fields(body), &mut out);
-        out
+        }
     }
 
     /// The next message, `None` when the connection has ended.

@@ -1,13 +1,20 @@
 //! The published dictionaries are made here, from the facts of the versions and our own fields.
 
-use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    path::Path,
+};
 
-use dvp_fix_gateway::dictionaries::{OWN_FIELDS, OwnField, PUBLISHED, find};
+use dvp_fix_gateway::dictionaries::{Messages, OWN_FIELDS, OwnField, PUBLISHED, TAKEN, find};
 use hotfix_dictionary::{Dictionary, Field, LayoutItem, LayoutItemKind};
 
 const ADMIN: [&str; 7] = ["0", "1", "2", "3", "4", "5", "A"];
 /// What is taken and what is answered; those that a version does not have are not in its file.
-const APPLICATION: [&str; 11] = ["8", "9", "AF", "AG", "D", "F", "H", "R", "S", "b", "j"];
+const APPLICATION: [&str; 12] = ["8", "9", "AF", "AG", "D", "F", "G", "H", "R", "S", "b", "j"];
+/// Whose fields are taken one by one.
+const TO_US: [&str; 6] = ["D", "F", "H", "AF", "R", "G"];
 /// FIX 4.4 and later refuse a quote with AG.
 const ONLY_42: &str = "b";
 
@@ -65,6 +72,13 @@ struct Writing<'a> {
     /// Tags of the standard that were named.
     used: BTreeSet<u32>,
     own: Vec<OwnField>,
+    /// The message that is being written, when only some of its fields are taken.
+    of: Messages,
+}
+
+/// Has the published dictionary this field in a message?
+fn is_taken(messages: Messages, tag: u32) -> bool {
+    messages == Messages::NONE || TAKEN.iter().any(|field| field.tag == tag && field.is_taken_in(messages))
 }
 
 impl Writing<'_> {
@@ -83,7 +97,10 @@ impl Writing<'_> {
         for item in items {
             let required = required && item.required();
             let flag = if required { 'Y' } else { 'N' };
+            let is_taken = |tag: u32| is_taken(self.of, tag);
             match item.kind() {
+                LayoutItemKind::Field(field) if !is_taken(field.tag().get()) => {}
+                LayoutItemKind::Group(count, _) if !is_taken(count.tag().get()) => {}
                 LayoutItemKind::Field(field) => {
                     if seen.insert(field.tag().get()) {
                         self.used.insert(field.tag().get());
@@ -123,10 +140,24 @@ impl Writing<'_> {
         let name = message.name();
         self.line(2, &format!("<message name='{name}' msgtype='{msg_type}' msgcat='{category}'>"));
         let mut seen = BTreeSet::new();
+        self.of = Messages::of(msg_type.as_bytes());
         self.items(3, message.layout(), true, &mut seen);
-        for field in OWN_FIELDS.iter().filter(|field| field.message == msg_type) {
+        self.of = Messages::NONE;
+        if msg_type == "G" {
+            // A replacement may have every field of an order, and is refused with them.
+            for field in TAKEN.iter().filter(|field| field.tag < 5000 && field.ignored.has(Messages::G)) {
+                if seen.insert(field.tag) {
+                    self.used.insert(field.tag);
+                    self.line(3, &format!("<field name='{}' required='N'/>", field.name));
+                }
+            }
+        }
+        let of = if msg_type == "G" { "D" } else { msg_type };
+        for field in OWN_FIELDS.iter().filter(|field| field.message == of) {
             self.line(3, &format!("<field name='{}' required='N'/>", field.name));
-            self.own.push(*field);
+            if self.own.iter().all(|known| known.tag != field.tag) {
+                self.own.push(*field);
+            }
         }
         for field in MISSING.iter().filter(|(of, field)| *of == file && field.message == msg_type) {
             self.line(3, &format!("<field name='{}' required='N'/>", field.1.name));
@@ -191,8 +222,13 @@ const fn missing(tag: u32, name: &'static str, data_type: &'static str, message:
 }
 
 fn written(file: &File) -> String {
-    let mut writing =
-        Writing { dictionary: &file.dictionary, out: String::new(), used: BTreeSet::new(), own: Vec::new() };
+    let mut writing = Writing {
+        dictionary: &file.dictionary,
+        out: String::new(),
+        used: BTreeSet::new(),
+        own: Vec::new(),
+        of: Messages::NONE,
+    };
     let is_42 = file.name == "FIX42.xml";
     writing.line(0, &format!("<fix {}>", file.head));
     writing.section("header", "StandardHeader", file.has_header);
@@ -221,4 +257,105 @@ fn the_published_dictionaries_are_what_the_facts_say() {
         }
     }
     assert!(find("FIX44").is_some() && find("FIX44.xml").is_some() && find("FIX43").is_none());
+}
+
+/// Tags and names of a message's fields; of a group that is not taken only the count.
+fn members<'d>(items: impl Iterator<Item = LayoutItem<'d>>, found: &mut BTreeMap<u32, String>) {
+    for item in items {
+        match item.kind() {
+            LayoutItemKind::Field(field) => {
+                found.entry(field.tag().get()).or_insert_with(|| field.name().to_owned());
+            }
+            LayoutItemKind::Component(component) => members(component.items(), found),
+            LayoutItemKind::Group(count, entry) => {
+                found.entry(count.tag().get()).or_insert_with(|| count.name().to_owned());
+                if TAKEN.iter().any(|field| field.tag == count.tag().get()) {
+                    members(entry.into_iter(), found);
+                }
+            }
+        }
+    }
+}
+
+/// The table of docs/fix.md: what is done with each field in each of the messages.
+fn table() -> String {
+    let mut names: BTreeMap<u32, String> = BTreeMap::new();
+    let mut defined: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
+    // The latest name of a field is its first.
+    for dictionary in [Dictionary::fix50sp2(), Dictionary::fix44(), Dictionary::fix42()] {
+        for msg_type in TO_US {
+            let Some(message) = dictionary.message_by_msgtype(msg_type) else { continue };
+            let mut found = BTreeMap::new();
+            members(message.layout(), &mut found);
+            defined.entry(msg_type).or_default().extend(found.keys());
+            for (tag, name) in found {
+                names.entry(tag).or_insert(name);
+            }
+        }
+    }
+    for field in &TAKEN {
+        names.entry(field.tag).or_insert_with(|| field.name.to_owned());
+    }
+    let mut table =
+        String::from("| tag | field | D | F | H | AF | R | G |\n|---|---|---|---|---|---|---|---|\n");
+    for (tag, name) in &names {
+        write!(table, "| {tag} | {name} |").unwrap();
+        for msg_type in TO_US {
+            let messages = Messages::of(msg_type.as_bytes());
+            let field = TAKEN.iter().find(|field| field.tag == *tag && field.is_taken_in(messages));
+            let cell = match field {
+                Some(field) if field.processed.has(messages) => " processed |",
+                Some(_) => " ignored |",
+                None if defined[msg_type].contains(tag) => " rejected |",
+                None => " |",
+            };
+            table.push_str(cell);
+        }
+        table.push('\n');
+    }
+    table
+}
+
+#[test]
+fn the_table_of_fields_in_the_documentation_is_what_the_code_does() {
+    const BEGIN: &str = "<!-- fields -->\n";
+    const END: &str = "<!-- end of fields -->";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/fix.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).expect("docs/fix.md has a place for the table");
+    let (written, after) = rest.split_once(END).unwrap();
+    let table = table();
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+    } else {
+        assert!(written == table, "UPDATE_EXPECT=1 rewrites the table in docs/fix.md");
+    }
+}
+
+#[test]
+fn every_field_of_the_published_dictionaries_is_processed_or_ignored() {
+    for (file, text) in PUBLISHED {
+        let numbers: BTreeMap<&str, u32> = text
+            .lines()
+            .filter_map(|line| {
+                let (number, rest) = line.split_once("<field number='")?.1.split_once("' name='")?;
+                Some((rest.split_once('\'')?.0, number.parse().ok()?))
+            })
+            .collect();
+        for msg_type in TO_US {
+            let Some((_, body)) = text.split_once(&format!(" msgtype='{msg_type}' ")) else { continue };
+            let (body, _) = body.split_once("</message>").unwrap();
+            let messages = Messages::of(msg_type.as_bytes());
+            let names = body.split("name='").skip(1).map(|rest| rest.split_once('\'').unwrap().0);
+            for name in names {
+                let field = TAKEN.iter().find(|field| Some(&field.tag) == numbers.get(name));
+                let field = field.unwrap_or_else(|| panic!("{file}: {msg_type}: {name} is in no class"));
+                assert!(field.is_taken_in(messages), "{file}: {msg_type}: {name} is rejected, and published");
+                assert!(
+                    !(field.processed.has(messages) && field.ignored.has(messages)),
+                    "{msg_type}: {name} is in two classes"
+                );
+            }
+        }
+    }
 }

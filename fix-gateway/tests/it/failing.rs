@@ -1,6 +1,6 @@
 //! A store that fails: the connection ends, the session does not.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use dvp_fix::{
     SeqNum,
@@ -11,6 +11,8 @@ use dvp_fix::{
 use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
 };
+use metrics_exporter_prometheus::PrometheusBuilder;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Client;
@@ -47,7 +49,7 @@ impl Application for Fickle {
         if self.loads == 1 {
             return Ok(Commit::under_way(async move {
                 tokio::task::yield_now().await;
-                Err(Unavailable("the store is away".to_owned()))
+                Err(Unavailable::data("no such text".to_owned()))
             }));
         }
         let body = Body::new().field(45, "1").field(58, "stored").field(372, "D").field(380, "0");
@@ -84,8 +86,8 @@ impl Application for Fickle {
     fn connected(&mut self, _: bool) {}
 }
 
-#[tokio::test]
-async fn a_commit_that_fails_ends_the_connection_and_the_order_comes_again() {
+/// A session on a socket of its own.
+async fn serve() -> (SocketAddr, CancellationToken, JoinSet<()>) {
     let directory = Directory::default();
     let rules = Rules::strict("FIX.4.4", "FIX.4.4").unwrap();
     let config = SessionConfig::new("FIX.4.4", "DVP", "ACME", rules);
@@ -96,11 +98,20 @@ async fn a_commit_that_fails_ends_the_connection_and_the_order_comes_again() {
     });
     let stop = CancellationToken::new();
     let app = Fickle { numbers: (SeqNum::FIRST, SeqNum::FIRST), loads: 0 };
-    let driver = tokio::spawn(Driver::new(app, config, attach).run(stop.clone()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(Driver::new(app, config, attach).run(stop.clone()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let door = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
+    tasks.spawn(acceptor::accept(listener, directory, stop.clone()));
+    (addr, stop, tasks)
+}
 
+#[tokio::test]
+async fn a_commit_that_fails_ends_the_connection_is_counted_and_the_order_comes_again() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let figures = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (addr, stop, tasks) = serve().await;
     let order = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
     let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
     client.log_on("").await;
@@ -109,6 +120,13 @@ async fn a_commit_that_fails_ends_the_connection_and_the_order_comes_again() {
         client.try_send("D", order).await;
     }
     assert!(client.next().await.is_none(), "nothing is told that was not stored");
+    let figures = figures.render();
+    for figure in [
+        "dvp_fix_store_failures_total{session=\"FIX.4.4:DVP->ACME\",kind=\"data\"} 1",
+        "dvp_fix_disconnects_total{session=\"FIX.4.4:DVP->ACME\",reason=\"data_failed\"} 1",
+    ] {
+        assert!(figures.contains(figure), "{figure} is missing:\n{figures}");
+    }
 
     // The numbers of the orders were not used up: they come again.
     client.next_out = 2;
@@ -128,6 +146,33 @@ async fn a_commit_that_fails_ends_the_connection_and_the_order_comes_again() {
     let answer = client.expect("j").await;
     assert_eq!(answer.text(58), Some("stored"));
     stop.cancel();
-    driver.await.unwrap();
-    door.await.unwrap();
+    tasks.join_all().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_resets_in_a_loop_is_delayed_and_answered_each_time() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let figures = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
+    let (addr, stop, tasks) = serve().await;
+    let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
+    let mut delayed: u64 = 0;
+    for _ in 0..100 {
+        client.next_out = 1;
+        client.heard.clear();
+        let answer = client.log_on("141=Y").await;
+        assert_eq!((answer.seq().unwrap().0, answer.is_yes(141)), (1, true));
+        let figures = figures.render();
+        let figure = "dvp_fix_resets_delayed_total{session=\"FIX.4.4:DVP->ACME\"} ";
+        delayed =
+            figures.lines().find_map(|line| line.strip_prefix(figure)).map_or(0, |n| n.parse().unwrap());
+        if delayed > 0 {
+            break;
+        }
+    }
+    assert_eq!(delayed, 1);
+    client.send("1", "112=goes on").await;
+    assert_eq!(client.expect("0").await.text(112), Some("goes on"));
+    stop.cancel();
+    tasks.join_all().await;
 }

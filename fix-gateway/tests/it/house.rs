@@ -2,7 +2,10 @@
 
 use std::{
     net::SocketAddr,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -11,7 +14,10 @@ use alloy::{
     signers::{SignerSync as _, local::PrivateKeySigner},
 };
 use dvp_core::{
-    chain::{ChainFact, ChainUnavailable, PermitNonces},
+    chain::{
+        ChainAnswer, ChainCommand, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader,
+        WalletReading,
+    },
     context::{ChainFacts, Context, Windows, now},
     embedded::TestDatabase,
     engine::{Engine, SubmitCommand},
@@ -38,6 +44,7 @@ use dvp_domain::{
 };
 use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig, SlowConsumer};
 use sqlx::PgPool;
+use sqlx::types::Json;
 use tokio::{sync::watch, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
@@ -49,21 +56,70 @@ const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
 /// The session whose settings tests change.
 pub(crate) const SESSION: &str = "FIX.4.4:DVP->ACME";
 
-/// Stands for the chain: every wallet's next nonce is zero.
-struct NoncesOfNewWallets;
+const HEAD: ChainHead = ChainHead { number: 1, hash: [1; 32] };
 
-impl PermitNonces for NoncesOfNewWallets {
-    fn permit_nonce<'a>(
-        &'a self,
-        _owner: &'a str,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<u128, ChainUnavailable>> + Send + 'a>> {
-        Box::pin(async { Ok(0) })
+/// Stands for the chain: every wallet's next nonce is zero, and its funds suffice. The node answers while it is open,
+/// waits while it is closed, and fails when it is told to.
+pub(crate) struct Node {
+    is_open: watch::Sender<bool>,
+    fails: AtomicBool,
+    asked: AtomicUsize,
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self { is_open: watch::Sender::new(true), fails: AtomicBool::new(false), asked: AtomicUsize::new(0) }
+    }
+}
+
+impl Node {
+    /// Nobody is answered until it is opened.
+    pub(crate) fn close(&self) {
+        self.is_open.send_replace(false);
+    }
+
+    pub(crate) fn open(&self) {
+        self.is_open.send_replace(true);
+    }
+
+    pub(crate) fn set_failing(&self, fails: bool) {
+        self.fails.store(fails, Ordering::SeqCst);
+    }
+
+    /// Look-ups so far.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    async fn answer(&self) -> Result<ChainHead, ChainUnavailable> {
+        let mut is_open = self.is_open.subscribe();
+        is_open.wait_for(|is_open| *is_open).await.unwrap();
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(ChainUnavailable("told to fail".to_owned()));
+        }
+        Ok(HEAD)
+    }
+}
+
+impl WalletReader for Node {
+    fn head(&self) -> ChainAnswer<'_, ChainHead> {
+        Box::pin(self.answer())
+    }
+
+    fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async {
+            let head = self.answer().await?;
+            let facts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
+            Ok(WalletReading { head, facts: vec![facts; wallets.len()] })
+        })
     }
 }
 
 pub(crate) struct House {
     database: TestDatabase,
     engine: Engine,
+    pub(crate) node: Arc<Node>,
     stop: watch::Sender<bool>,
 }
 
@@ -89,6 +145,11 @@ impl Gateway {
     }
 }
 
+fn engine(pool: &PgPool, context: Arc<Context>, node: &Arc<Node>) -> Engine {
+    let (writer, _) = Writer::start(pool.clone(), Arc::clone(&context));
+    Engine::new(pool.clone(), writer, context, Arc::clone(node) as Arc<dyn WalletReader>)
+}
+
 fn context() -> Context {
     let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
     let fiat = AssetKind::Fiat { currency: "USD".into() };
@@ -107,6 +168,7 @@ fn context() -> Context {
             quote: "USD".into(),
             reference_price: "1".parse().ok(),
             fees,
+            min_input: Minor::new(1_000_000),
         }],
     };
     let provider = LiquidityProvider {
@@ -118,7 +180,7 @@ fn context() -> Context {
         registry,
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
-        windows: Windows { fill_secs: 3600, timelock_secs: 7200 },
+        windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
         vault: Vault::new([7; 32]),
         rest_millis: simulated::rest_millis,
     }
@@ -149,9 +211,16 @@ impl House {
             upsert_session(&mut conn, &session).await.unwrap();
         }
         drop(conn);
-        let (writer, _) = Writer::start(pool.clone(), Arc::clone(&context));
-        let engine = Engine::new(pool, writer, context, Arc::new(NoncesOfNewWallets));
-        Self { database, engine, stop: watch::Sender::new(false) }
+        let node = Arc::<Node>::default();
+        let engine = engine(&pool, context, &node);
+        let stop = watch::Sender::new(false);
+        tokio::spawn(engine.wallets().clone().run(stop.subscribe()));
+        Self { database, engine, node, stop }
+    }
+
+    /// What another process begins with: nothing in memory.
+    pub(crate) fn forget(&mut self) {
+        self.engine = engine(&self.pool().clone(), Arc::new(context()), &self.node);
     }
 
     pub(crate) fn pool(&self) -> &PgPool {
@@ -164,12 +233,23 @@ impl House {
 
     /// A gateway with more doors than the plain one. `addrs` has them in this order.
     pub(crate) async fn gateway_with(&self, doors: Vec<DoorConfig>) -> Gateway {
-        let config = GatewayConfig {
+        self.gateway_as(doors, |_| ()).await
+    }
+
+    /// A gateway whose configuration differs from that of the other tests.
+    pub(crate) async fn gateway_as(
+        &self,
+        doors: Vec<DoorConfig>,
+        change: impl FnOnce(&mut GatewayConfig),
+    ) -> Gateway {
+        let mut config = GatewayConfig {
             lease_ttl: Duration::from_secs(3),
             refresh: Duration::from_millis(100),
             refusal_delay: Duration::from_millis(20),
             slow_consumer: SlowConsumer { stall_max: Duration::from_millis(1500), ..SlowConsumer::default() },
+            ..GatewayConfig::default()
         };
+        change(&mut config);
         let any = "127.0.0.1:0".parse().unwrap();
         let pool = self.pool().clone();
         let (mut gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();
@@ -212,7 +292,8 @@ impl House {
 
     /// An order through the other door; answers its reference.
     pub(crate) async fn submit_otherwise(&self, client_reference: &str) -> String {
-        let (permit, wallet) = signed_permit();
+        let signer = PrivateKeySigner::random();
+        let (permit, wallet) = (signed_permit(&signer, 0), format!("{:#x}", signer.address()));
         let request = serde_json::from_value(serde_json::json!({
             "intent_id": format!("intent-{wallet}"), "client_reference": client_reference,
             "user": wallet,
@@ -233,6 +314,15 @@ impl House {
 
     pub(crate) async fn count(&self, sql: &'static str) -> i64 {
         sqlx::query_as::<_, (i64,)>(sql).fetch_one(self.pool()).await.unwrap().0
+    }
+
+    /// Looks until it is so; fails loudly after a while.
+    pub(crate) async fn wait_until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !is_so(self) {
+            assert!(Instant::now() < deadline, "not in time: {what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Asks until the count is this; fails loudly after a while.
@@ -256,19 +346,14 @@ impl Drop for House {
 }
 
 async fn play_chain(pool: &PgPool, after: i64) -> i64 {
-    let command: Option<(i64, String, Vec<u8>)> =
-        sqlx::query_as("select id, kind, entity from chain_command where id > $1 order by id limit 1")
+    let command: Option<(i64, Vec<u8>, Json<ChainCommand>)> =
+        sqlx::query_as("select id, entity, payload from chain_command where id > $1 order by id limit 1")
             .bind(after)
             .fetch_optional(pool)
             .await
             .unwrap_or(None);
-    let Some((id, kind, entity)) = command else { return after };
-    let fact = match kind.as_str() {
-        "create" => ChainFact::Created { timelock: now().unix_secs() + 7200, amount: "1".into() },
-        "fill" => ChainFact::Filled { payout_ref: String::new() },
-        "settle" => ChainFact::Settled,
-        _ => ChainFact::Anchored,
-    };
+    let Some((id, entity, command)) = command else { return after };
+    let fact = command.goal().unwrap();
     sqlx::query(
         "insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
          values (31337, $1, 'x', $2, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now())",
@@ -283,30 +368,47 @@ async fn play_chain(pool: &PgPool, after: i64) -> i64 {
 
 /// A NewOrderSingle's body: 100 USDC for USD by a wallet of its own, paid to `account`.
 pub(crate) fn order(cl_ord_id: &str, account: &str, terms: &str) -> String {
-    let (permit, _) = signed_permit();
-    let Permit { deadline, signature, .. } = permit;
+    order_by(&PrivateKeySigner::random(), 0, cl_ord_id, account, terms)
+}
+
+/// The same by a wallet that is given, with its permit of this nonce.
+pub(crate) fn order_by(
+    wallet: &PrivateKeySigner,
+    nonce: u128,
+    cl_ord_id: &str,
+    account: &str,
+    terms: &str,
+) -> String {
+    let Permit { deadline, signature, .. } = signed_permit(wallet, nonce);
     let time = super::client::Client::utc().to_millis_text();
     format!(
-        "11={cl_ord_id}|21=1|38=100|{terms}|54=2|55=USDC/USD|60={time}|20001=0|20002={deadline}|\
+        "11={cl_ord_id}|21=1|38=100|{terms}|54=2|55=USDC/USD|60={time}|20001={nonce}|20002={deadline}|\
          20003={signature}|20010=Jane Doe|20011={account}|20012=US|20013=ach"
     )
 }
 
-/// A permit for 100 USDC, and the wallet of its own that signed it.
-fn signed_permit() -> (Permit, String) {
-    let wallet = PrivateKeySigner::random();
-    let deadline = now().unix_secs() + 7200;
+/// A NewOrderSingle's body: buys 100 USDC with money, for which no node is asked anything. Nobody sells it.
+pub(crate) fn purchase(cl_ord_id: &str) -> String {
+    let time = super::client::Client::utc().to_millis_text();
+    format!(
+        "11={cl_ord_id}|21=1|38=100|40=2|44=1.05|54=1|55=USDC/USD|60={time}|20010=Jane Doe|20011=12345678|20012=US|\
+         20013=ach|20020=0x00000000000000000000000000000000000000dd"
+    )
+}
+
+/// A permit for 100 USDC.
+fn signed_permit(wallet: &PrivateKeySigner, nonce: u128) -> Permit {
     let mut permit = Permit {
         token: TOKEN.into(),
         amount_minor: Minor::new(100_000_000),
         spender: ESCROW.into(),
-        nonce: Minor::ZERO,
-        deadline,
+        nonce: Minor::new(nonce),
+        deadline: now().unix_secs() + 7200,
         signature: String::new(),
     };
     let contract: Address = PERMIT.parse().unwrap();
     let digest = PermitDomain::new("Permit", 31337, contract).digest(&permit).unwrap();
     permit.signature =
         format!("0x{}", hex::encode(wallet.sign_hash_sync(&digest.into()).unwrap().as_bytes()));
-    (permit, format!("{:#x}", wallet.address()))
+    permit
 }

@@ -23,8 +23,9 @@ async fn orders_beyond_the_soft_limit_are_refused_one_by_one_and_the_session_goe
     // A refusal of what was said about an order is taken, and answered with nothing.
     client.send("j", "45=1|372=8|380=0").await;
     client.send("1", "112=end").await;
-    let (mut reports, mut refused) = (0, Vec::new());
-    loop {
+    let (mut reports, mut refused, mut has_ended) = (0, Vec::new(), false);
+    // Orders that wait for their wallets are told after what came behind them.
+    while !has_ended || reports + refused.len() < 20 {
         let message = client.next().await.unwrap();
         match message.text(35) {
             Some("8") => reports += 1,
@@ -33,7 +34,7 @@ async fn orders_beyond_the_soft_limit_are_refused_one_by_one_and_the_session_goe
                 assert_eq!(message.text(58), Some("message rate exceeded"));
                 refused.push(message.text(45).unwrap().parse::<u64>().unwrap() - first);
             }
-            Some("0") if message.text(112) == Some("end") => break,
+            Some("0") if message.text(112) == Some("end") => has_ended = true,
             other => panic!("{other:?}: {message:?}"),
         }
     }

@@ -52,7 +52,7 @@ pub(super) async fn run(args: WebhookListen) -> anyhow::Result<()> {
             let (secret, tls) = register(dir, address, &args.types).await?;
             (secret, Some(tls), format!("https://{address}/"))
         }
-        (None, Some(secret)) => (secret.clone(), None, format!("http://{address}/")),
+        (None, Some(secret)) => (secret.read("--secret")?, None, format!("http://{address}/")),
         (None, None) => anyhow::bail!("give --dir or --secret"),
     };
     let forward_to = args.forward_to.map(Arc::from);

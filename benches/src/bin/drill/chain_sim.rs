@@ -1,11 +1,11 @@
-//! Simulated chains, many seeds, some at once.
+//! Simulated chains under the indexer, and simulated nodes under the relayer: many seeds, some at once.
 
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use dvp_chain_indexer::sim::{Outcome, SimDatabase, run_seed};
+use dvp_chain_indexer::sim::{Outcome, RelayOutcome, SimDatabase, run_relay_seed, run_seed};
 use futures_util::future::try_join_all;
 use serde_json::json;
 
@@ -29,8 +29,9 @@ pub(crate) async fn run(seeds: Seeds) -> anyhow::Result<bool> {
                 return anyhow::Ok(());
             }
             let result = run_seed(&database, seed).await;
+            let relayed = run_relay_seed(&database, seed).await;
             if let Ok(mut total) = total.lock() {
-                total.add(seed, result)?;
+                total.add(seed, result, relayed)?;
             }
         }
     });
@@ -41,11 +42,12 @@ pub(crate) async fn run(seeds: Seeds) -> anyhow::Result<bool> {
     if seeds.json {
         writeln!(out, "{}", total.json(seconds))?;
     } else {
-        let Total { done, failed, sum, .. } = &total;
+        let Total { done, failed, sum, relayed, .. } = &total;
         writeln!(
             out,
             "{done} seeds in {seconds} s, {} failed: {} blocks, {} events, {} reorgs, {} steps, {} errors, {} \
-             disturbances, {} halts",
+             disturbances, {} halts; relayer: {} commands in {} transactions, {} reorgs, {} steps, {} errors, {} \
+             disturbances",
             failed.len(),
             sum.blocks,
             sum.events,
@@ -53,7 +55,13 @@ pub(crate) async fn run(seeds: Seeds) -> anyhow::Result<bool> {
             sum.steps,
             sum.errors,
             sum.disturbed,
-            total.halts
+            total.halts,
+            relayed.commands,
+            relayed.transactions,
+            relayed.reorgs,
+            relayed.steps,
+            relayed.errors,
+            relayed.disturbed
         )?;
     }
     Ok(total.failed.is_empty())
@@ -65,10 +73,16 @@ struct Total {
     failed: Vec<u64>,
     halts: u64,
     sum: Outcome,
+    relayed: RelayOutcome,
 }
 
 impl Total {
-    fn add(&mut self, seed: u64, result: Result<Outcome, String>) -> anyhow::Result<()> {
+    fn add(
+        &mut self,
+        seed: u64,
+        result: Result<Outcome, String>,
+        relayed: Result<RelayOutcome, String>,
+    ) -> anyhow::Result<()> {
         self.done = self.done.saturating_add(1);
         let mut err = std::io::stderr().lock();
         match result {
@@ -79,6 +93,15 @@ impl Total {
             Err(broken) => {
                 writeln!(err, "seed {seed}: {broken}")?;
                 self.failed.push(seed);
+            }
+        }
+        match relayed {
+            Ok(outcome) => self.relayed.add(&outcome),
+            Err(broken) => {
+                writeln!(err, "seed {seed}, relayer: {broken}")?;
+                if self.failed.last() != Some(&seed) {
+                    self.failed.push(seed);
+                }
             }
         }
         if self.done.is_multiple_of(TELL_EVERY) {
@@ -94,6 +117,11 @@ impl Total {
             "steps": self.sum.steps, "calls": self.sum.calls, "errors": self.sum.errors,
             "disturbed": self.sum.disturbed, "unwound": self.sum.unwound, "repaired": self.sum.repaired,
             "halts": self.halts,
+            "relayer": {
+                "commands": self.relayed.commands, "transactions": self.relayed.transactions,
+                "reorgs": self.relayed.reorgs, "steps": self.relayed.steps, "calls": self.relayed.calls,
+                "errors": self.relayed.errors, "disturbed": self.relayed.disturbed,
+            },
         })
     }
 }

@@ -7,6 +7,7 @@ mod chain_faults;
 mod chain_sim;
 mod crash;
 mod feed;
+mod hostile;
 #[path = "../../../../tests/e2e/partner.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
 mod partner;
@@ -51,6 +52,8 @@ enum What {
     Crash(crash::CrashArgs),
     /// A reader pages while sixteen writers commit, some slowly, in one process and in two.
     Feed(Seeds),
+    /// Hostile FIX and REST clients beside one partner that behaves well.
+    Hostile(hostile::HostileArgs),
     /// Hostile webhook receivers beside a healthy one.
     Webhooks(Seeds),
 }
@@ -64,6 +67,7 @@ fn main() -> anyhow::Result<ExitCode> {
             What::ChainFaults(seeds) => chain_faults_of(seeds).await,
             What::Crash(args) => crash::run(args).await,
             What::Feed(seeds) => feed::run(seeds).await,
+            What::Hostile(args) => hostile::run(args).await,
             What::Webhooks(seeds) => webhooks::run(seeds).await,
         }
     })?;

@@ -2,11 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
-use super::{Scene, eventually, raw};
-use alloy::primitives::B256;
+use super::{Order, Scene, eventually, raw};
+use alloy::primitives::{Address, B256};
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::{ChainConfig, run_indexer, run_relayer};
-use dvp_core::chain::{ChainCommand, ChainFact};
+use dvp_core::chain::{ChainCommand, ChainFact, CreateCommand, OutputArgs, SwapCommand};
 use dvp_core::embedded::TestDatabase;
 use dvp_core::store::PgPool;
 use dvp_core::store::commands::{self, NewCommand};
@@ -71,6 +71,10 @@ impl Chain {
             ChainCommand::Fill { entity, .. } | ChainCommand::Settle { entity, .. } => entity,
             ChainCommand::Anchor { content_hash } => content_hash,
             ChainCommand::Transfer(transfer) => &transfer.entity,
+            ChainCommand::Swap(swap) => &swap.entity,
+            ChainCommand::Cancel { entity }
+            | ChainCommand::ReturnFilled { entity, .. }
+            | ChainCommand::Refund { entity } => entity,
         };
         let new = NewCommand {
             chain_id: self.config.chain_id.cast_signed(),
@@ -113,6 +117,17 @@ impl Chain {
             found.fetch_optional(&self.pool()).await.unwrap()
         })
         .await;
+    }
+
+    /// Waits for a command to be refused for a reason that is not final; gives the reason.
+    pub(crate) async fn troubled(&self, reference: &str, kind: &str) -> String {
+        eventually(&format!("{kind} of {reference} in trouble"), async || {
+            let sql = "select trouble from chain_command
+                       where reference = $1 and kind = $2 and state = 'pending' and trouble is not null";
+            let found = sqlx::query_scalar(sql).bind(reference).bind(kind);
+            found.fetch_optional(&self.pool()).await.unwrap()
+        })
+        .await
     }
 
     pub(crate) async fn state_on_chain(&self, entity: B256, state: u8) {
@@ -176,6 +191,19 @@ impl Chain {
     pub(crate) async fn mined(&self, blocks: u64) {
         let _: serde_json::Value = raw(&self.scene.provider, "anvil_mine", json!([blocks])).await;
     }
+}
+
+/// The order as a swap, as the engine hands it over.
+pub(crate) fn swap_command(scene: &Scene, order: &Order, receiver: Address, amount: u64) -> ChainCommand {
+    let ChainCommand::Create(create) = scene.create_command(order) else { unreachable!() };
+    let CreateCommand { entity, maker, solver, token, amount: input, lock_by, terms, permit, .. } = *create;
+    let output = OutputArgs {
+        token: scene.token.to_string(),
+        receiver: receiver.to_string(),
+        amount: amount.to_string(),
+    };
+    let swap = SwapCommand { entity, maker, solver, token, amount: input, lock_by, terms, output, permit };
+    ChainCommand::Swap(Box::new(swap))
 }
 
 /// Indexer and relayer, running.

@@ -30,6 +30,7 @@ pub(crate) fn registry() -> Registry {
         quote: quote.into(),
         reference_price: price.parse().ok(),
         fees: fees(quote),
+        min_input: Minor::ZERO,
     };
     Registry {
         assets: vec![

@@ -6,7 +6,8 @@ use super::*;
 use crate::decision::{OrderKind, Slice};
 use crate::event::EventType;
 use crate::settlement::{
-    Effect, Finality, Happened, LegDone, Lock, RailAnswer, State, Step, accept, tests::terms_of,
+    Effect, Finality, Happened, LegDone, RailAnswer, State, Step, accept, tests as settlement_tests,
+    tests::terms_of,
 };
 use crate::time::Timestamp;
 
@@ -97,26 +98,30 @@ fn happened(choice: u8) -> Happened {
     let done = RailAnswer::Done(LegDone { provider_reference: "r".into(), occurred_at: AT });
     let fails = RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
     let waits = RailAnswer::InProgress { provider_reference: "r".into() };
-    match choice % 16 {
+    let at = AT;
+    match choice % 22 {
         0 => Happened::CancelAsked,
         1 => Happened::DeadlinePassed { at: AT },
         2 => Happened::LockFailed { code: "c".into(), message: "m".into(), at: AT },
         3 => Happened::Offramp { answer: fails, at: AT },
         4 => Happened::Payout { answer: fails, at: AT },
-        5 => Happened::Refunded,
+        5 => Happened::Refunded { tx_hash: "0x".into(), at },
         6 => Happened::Offramp { answer: waits, at: AT },
-        7 => Happened::Filled,
+        7 | 20 => Happened::Filled,
         8 => {
             Happened::Anchored(Finality { tx_hash: "0x".into(), contract_address: "0x".into(), chain_id: 1 })
         }
         9 | 10 => Happened::LockDue,
-        11 => Happened::Locked {
-            lock: Lock { tx_hash: "0x".into(), timelock_expires_at: AT, begin_before: None, refunded: false },
-            at: AT,
-        },
+        11 => Happened::Locked { lock: settlement_tests::lock(), at },
         12 | 13 => Happened::Offramp { answer: done, at: AT },
         14 => Happened::Payout { answer: done, at: AT },
-        _ => Happened::Settled { tx_hash: "0x".into() },
+        16 => Happened::LockLost { at },
+        17 => Happened::FillFailed { code: "c".into(), message: "m".into(), at },
+        18 => Happened::TimelockNear,
+        19 => {
+            Happened::DebtReturned { done: LegDone { provider_reference: "r".into(), occurred_at: at }, at }
+        }
+        _ => Happened::Settled { tx_hash: "0x".into(), at },
     }
 }
 
@@ -172,17 +177,27 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     assert_eq!(books.minor(&format!("{partner}:reserved"), input), 0);
     let prefunded = if funder(terms).is_some() { units(priced.input) } else { 0 };
     let completed = matches!(state, State::Completed { .. });
+    let debt_returned = matches!(state, State::PayoutFailed { debt_returned: Some(_), .. });
+    assert_eq!(books.minor(&format!("debt:{}:total", terms.reference), output), 0);
     for slice in &terms.plan.slices {
         let account = |part| format!("provider:{}:{part}", slice.provider_id);
         assert_eq!(books.minor(&account("reserved"), output), 0);
-        let (gives, gets) = if completed { (units(slice.output), units(slice.input)) } else { (0, 0) };
+        let gives = if completed { units(slice.output) } else { 0 };
+        // What was given back for a provider that has the input is owed by it.
+        let gets = if completed || debt_returned { units(slice.input) } else { 0 };
+        let owed = if debt_returned { -units(slice.input) } else { 0 };
+        assert_eq!(books.minor(&account("owed"), input), owed);
         assert_eq!(books.minor(&account("available"), output), units(slice.output) - gives);
         assert_eq!(books.minor(&account("available"), input), gets);
     }
     let recipient = format!("external:{}:total", terms.reference);
     let locked_still = match state {
-        State::ConversionFailed { lock: Some(_), refunded: false, .. }
-        | State::PayoutFailed { lock: Some(_), refunded: false, .. } => units(priced.input),
+        State::ConversionFailed { lock: Some(lock), .. }
+        | State::PayoutFailed { lock: Some(lock), debt_returned: None, .. }
+            if lock.holds() =>
+        {
+            units(priced.input)
+        }
         _ => 0,
     };
     assert_eq!(books.minor("escrow::total", input), locked_still);

@@ -254,7 +254,7 @@ impl<'a> Route<'a> {
     }
 
     fn priced(&self, input: Minor, taken: Taken) -> Option<Fill> {
-        if self.offers().any(|offer| input < offer.policy.min_order) {
+        if input < self.charges.min_input || self.offers().any(|offer| input < offer.policy.min_order) {
             return None;
         }
         let net = self.charges.net(input)?;

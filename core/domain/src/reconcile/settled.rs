@@ -7,6 +7,8 @@ use crate::settlement::{Finality, Lock, State};
 struct Claim<'a> {
     /// The lock it counts on.
     lock: Option<&'a Lock>,
+    /// The chain is committed to the payout.
+    committed: bool,
     /// The beneficiary was paid.
     paid: bool,
     /// It ended with funds in the escrow that are nobody's price any more.
@@ -14,24 +16,27 @@ struct Claim<'a> {
 }
 
 fn claim(state: &State) -> Claim<'_> {
-    let (lock, paid, gave_up) = match state {
-        State::Accepted | State::Locking | State::Cancelled | State::Expired | State::Failed { .. } => {
-            (None, false, false)
-        }
-        State::Converting { lock, .. } | State::Paying { lock, .. } => (lock.as_ref(), false, false),
-        State::Releasing { lock, .. } => (Some(lock), true, false),
-        State::Completed { lock, .. } => (lock.as_ref(), true, false),
-        State::ConversionFailed { lock, .. } | State::PayoutFailed { lock, .. } => {
-            (lock.as_ref(), false, true)
-        }
+    let lock = state.lock();
+    let (committed, paid, gave_up) = match state {
+        State::Accepted
+        | State::Locking
+        | State::Cancelled
+        | State::Expired
+        | State::Failed { .. }
+        | State::Converting { .. }
+        | State::Committing { .. } => (false, false, false),
+        State::Paying { .. } | State::Owing { .. } => (true, false, false),
+        State::Releasing { .. } | State::Completed { .. } => (true, true, false),
+        State::ConversionFailed { .. } | State::PayoutFailed { .. } => (false, false, true),
     };
-    Claim { lock, paid, gave_up }
+    Claim { lock, committed: committed && lock.is_some_and(Lock::holds), paid, gave_up }
 }
 
 pub(super) fn judge(found: &mut Found<'_>, booked: &Booked, moment: &Moment) {
     let claim = claim(&booked.state);
     locks(found, booked, &claim, moment);
     amounts(found, booked);
+    terms(found, booked);
     payment(found, booked, &claim, moment);
     anchor(found, booked, moment);
     open_funds(found, booked, &claim, moment);
@@ -40,9 +45,15 @@ pub(super) fn judge(found: &mut Found<'_>, booked: &Booked, moment: &Moment) {
 
 fn locks(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
-    let there = now.settler != SettlerState::None && now.escrow != EscrowState::None;
+    // A swap holds nothing.
+    let held = booked.terms.swaps() || now.escrow != EscrowState::None;
+    let there = now.settler != SettlerState::None && held;
     if claim.lock.is_some() && !there {
         let detail = format!("{}, and the chain has no lock", booked.state.name());
+        found.add(BreakKind::ExecutionWithoutLock, Action::Page, detail);
+    }
+    if there && claim.committed && now.settler == SettlerState::Created {
+        let detail = format!("{}, and the chain is not committed to the payout", booked.state.name());
         found.add(BreakKind::ExecutionWithoutLock, Action::Page, detail);
     }
     // A lock that is being made may be there before we know.
@@ -59,7 +70,7 @@ fn amounts(found: &mut Found<'_>, booked: &Booked) {
     let told = |amount: Option<_>, agreed| amount.filter(|amount| *amount != agreed);
     let (input, output) = (booked.terms.input.amount, booked.terms.output.amount);
     let slot = found.subject.contracts.as_ref();
-    let slot = slot.filter(|slot| slot.state.escrow != EscrowState::None).map(|slot| slot.amount);
+    let slot = slot.and_then(|slot| slot.lock.as_ref()).map(|held| held.amount);
     if let Some(amount) = told(kept.locked, input).or(told(slot, input)) {
         let detail = format!("{amount} is locked where {input} was agreed");
         found.add(BreakKind::AmountMismatch, Action::Page, detail);
@@ -67,6 +78,12 @@ fn amounts(found: &mut Found<'_>, booked: &Booked) {
     if let Some(amount) = told(kept.paid, output) {
         let detail = format!("{amount} was paid out where {output} was agreed");
         found.add(BreakKind::AmountMismatch, Action::Page, detail);
+    }
+}
+
+fn terms(found: &mut Found<'_>, booked: &Booked) {
+    if let Some(detail) = &booked.differing_fact {
+        found.add(BreakKind::TermsMismatch, Action::Page, detail.clone());
     }
 }
 
@@ -86,9 +103,16 @@ fn payment(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &M
         };
         found.add(BreakKind::PaidNotSettled, action, detail);
     }
-    if released && claim.lock.is_some() && !claim.paid {
-        let detail = format!("the funds were released, and the order is {}", booked.state.name());
-        found.add(BreakKind::SettledNotPaid, Action::Page, detail);
+    // Tokens are paid out and the funds released in one transaction, before the execution is told of either.
+    let returned = matches!(booked.state, State::PayoutFailed { debt_returned: Some(_), .. });
+    if released && claim.lock.is_some() && !claim.paid && !now.paid_out && !returned {
+        let (action, detail) = match &booked.state {
+            State::Owing { failure: None, .. } => (Action::Resolve, "and the payout has no final word"),
+            State::Owing { .. } => (Action::Page, "and the payout failed: the input is to be given back"),
+            _ => (Action::Page, "and nobody was paid"),
+        };
+        let detail = format!("{}: the funds were released, {detail}", booked.state.name());
+        found.add(BreakKind::SettledNotPaid, action, detail);
     }
     let pays = booked.terms.pays_on_chain();
     if pays && completed && !now.paid_out {
@@ -143,21 +167,42 @@ fn differs(receipt: &Receipted, finality: Option<&Finality>) -> Option<String> {
 fn open_funds(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
     let subject = found.subject;
     let locked = subject.kept.now.escrow == EscrowState::Locked && claim.lock.is_some();
-    let Some(contracts) = subject.contracts.as_ref().filter(|_| locked) else { return };
+    let held = subject.contracts.as_ref().filter(|_| locked).and_then(|contracts| contracts.lock.as_ref());
+    let Some(held) = held else { return };
+    let name = booked.state.name();
+    // The relayer is given a while to give back what is not committed.
+    let given = u64::try_from(moment.patience.settle_ms / 1000).unwrap_or(0);
+    let late = moment.chain_secs() > booked.changed_at.unix_secs().saturating_add(given);
+    if claim.gave_up && late {
+        let now = subject.kept.now.settler;
+        let action = give_back(subject, moment).unwrap_or(match now {
+            SettlerState::Created => Action::Cancel,
+            SettlerState::None | SettlerState::Filled | SettlerState::Settled | SettlerState::Cancelled => {
+                Action::Return
+            }
+        });
+        return found.add(BreakKind::RefundDue, action, format!("{name}, and the funds are still locked"));
+    }
     match give_back(subject, moment) {
         Some(Action::Cancel) if !claim.gave_up => {}
         Some(action) => {
-            let detail = format!("{}, and the funds are still locked", booked.state.name());
-            return found.add(BreakKind::RefundDue, action, detail);
+            return found.add(
+                BreakKind::RefundDue,
+                action,
+                format!("{name}, and the funds are still locked"),
+            );
         }
         None => {}
     }
+    let overdue = claim.lock.is_some_and(|lock| moment.now >= lock.deadlines.overdue_at);
     let margin = u64::try_from(moment.patience.expiring_ms / 1000).unwrap_or(0);
-    if !claim.gave_up && moment.chain_secs().saturating_add(margin) >= contracts.timelock {
-        let left = contracts.timelock.saturating_sub(moment.chain_secs());
-        let action = if claim.paid { Action::Settle } else { Action::Resolve };
-        let detail = format!("{}, and the timelock ends in {left} s", booked.state.name());
-        found.add(BreakKind::TimelockExpiring, action, detail);
+    if !claim.gave_up && (overdue || moment.chain_secs().saturating_add(margin) >= held.timelock) {
+        let left = held.timelock.saturating_sub(moment.chain_secs());
+        let action = match booked.state {
+            State::Releasing { .. } | State::Owing { .. } => Action::Settle,
+            _ => Action::Resolve,
+        };
+        found.add(BreakKind::TimelockExpiring, action, format!("{name}, and the timelock ends in {left} s"));
     }
 }
 
@@ -168,9 +213,13 @@ fn idle(found: &mut Found<'_>, booked: &Booked, moment: &Moment) {
     }
     let waits_until = match &booked.state {
         State::Accepted => booked.terms.lock_at.min(booked.terms.request.deadline).max(booked.changed_at),
+        // A bank takes its time, which is known.
+        State::Paying { lock: Some(lock), .. } => lock.deadlines.overdue_at,
         State::Locking
         | State::Converting { .. }
+        | State::Committing { .. }
         | State::Paying { .. }
+        | State::Owing { .. }
         | State::Releasing { .. }
         | State::Completed { .. }
         | State::ConversionFailed { .. }

@@ -11,7 +11,7 @@ const MOMENT: Moment = Moment {
 const LONG_AGO: Timestamp = Timestamp::from_millis(1_799_999_900_000);
 
 fn lock() -> Lock {
-    Lock { tx_hash: "0xl".into(), timelock_expires_at: NOW, begin_before: None, refunded: false }
+    crate::settlement::tests::lock()
 }
 
 fn done() -> LegDone {
@@ -28,7 +28,7 @@ fn finality() -> Finality {
 
 fn completed() -> State {
     State::Completed {
-        lock: Some(lock()),
+        lock: Some(filled()),
         offramp: Some(done()),
         payout: done(),
         settle_tx: Some("0xs".into()),
@@ -36,8 +36,24 @@ fn completed() -> State {
     }
 }
 
+/// A lock that is filled and whose payout is not overdue yet.
+fn filled() -> Lock {
+    let mut lock = crate::settlement::tests::filled();
+    lock.deadlines.overdue_at = NOW.plus_millis(1_800_000);
+    lock
+}
+
+fn paying() -> State {
+    State::Paying { lock: Some(filled()), offramp: Some(done()), leg: Default::default() }
+}
+
+fn owing(failure: Option<Failure>) -> State {
+    let (offramp, settle_tx) = (Some(done()), Some("0xs".into()));
+    State::Owing { lock: filled(), offramp, leg: Default::default(), settle_tx, failure }
+}
+
 fn releasing() -> State {
-    State::Releasing { lock: lock(), offramp: Some(done()), payout: done(), filled: false }
+    State::Releasing { lock: filled(), offramp: Some(done()), payout: done() }
 }
 
 fn converting() -> State {
@@ -45,7 +61,7 @@ fn converting() -> State {
 }
 
 fn failed() -> State {
-    State::PayoutFailed { lock: Some(lock()), offramp: None, failure: failure(), refunded: false }
+    State::PayoutFailed { lock: Some(lock()), offramp: None, failure: failure(), debt_returned: None }
 }
 
 /// A settlement whose every telling agrees, with the events named.
@@ -60,20 +76,31 @@ fn subject(state: State, events: &[&str]) -> Subject {
     });
     let contracts = Contracts {
         state: now,
-        amount: terms.input.amount,
-        token: "0xt".into(),
-        fill_deadline: MOMENT.block_secs + 3_600,
-        timelock: MOMENT.block_secs + 7_200,
+        lock: (now.escrow != EscrowState::None).then(|| Held {
+            amount: terms.input.amount,
+            token: "0xt".into(),
+            fill_deadline: MOMENT.block_secs + 3_600,
+            timelock: MOMENT.block_secs + 7_200,
+        }),
+        terms_differ: false,
     };
     Subject {
         entity: "0xe".into(),
-        booked: Some(Booked { terms, state, changed_at: NOW, receipt, failed_command: None }),
+        booked: Some(Booked {
+            terms,
+            state,
+            changed_at: NOW,
+            receipt,
+            failed_command: None,
+            differing_fact: None,
+        }),
         kept: Kept { now, at_block: now, locked, paid: None },
         contracts: Some(contracts),
     }
 }
 
 const LOCKED: &[&str] = &["Created", "Locked"];
+const FILLED: &[&str] = &["Created", "Locked", "Filled"];
 const SETTLED: &[&str] = &["Created", "Locked", "Filled", "Settled", "Released"];
 const CANCELLED: &[&str] = &["Created", "Locked", "Cancelled", "Refunded"];
 
@@ -84,9 +111,20 @@ fn kinds(subject: &Subject) -> Vec<&'static str> {
 #[test]
 fn a_settlement_on_its_way_is_no_break_at_any_step() {
     let failed_on_chain = State::Failed { failure: failure() };
-    let refunded =
-        State::PayoutFailed { lock: Some(lock()), offramp: None, failure: failure(), refunded: true };
-    let steps: [(State, &[&str]); 13] = [
+    let refunded = State::PayoutFailed {
+        lock: Some(Lock { refunded: true, ..lock() }),
+        offramp: None,
+        failure: failure(),
+        debt_returned: None,
+    };
+    let committing = State::Committing { lock: lock(), offramp: done() };
+    let returned = State::PayoutFailed {
+        lock: Some(filled()),
+        offramp: None,
+        failure: failure(),
+        debt_returned: Some(done()),
+    };
+    let steps: [(State, &[&str]); 16] = [
         (State::Accepted, &[]),
         (State::Cancelled, &[]),
         (State::Expired, &[]),
@@ -94,8 +132,11 @@ fn a_settlement_on_its_way_is_no_break_at_any_step() {
         (State::Locking, &[]),
         (State::Locking, LOCKED),
         (converting(), LOCKED),
-        (releasing(), LOCKED),
-        (releasing(), &["Created", "Locked", "Filled"]),
+        (committing.clone(), LOCKED),
+        (committing, FILLED),
+        (paying(), FILLED),
+        (returned, SETTLED),
+        (releasing(), FILLED),
         (releasing(), SETTLED),
         (completed(), SETTLED),
         (failed(), LOCKED),
@@ -132,6 +173,12 @@ fn an_execution_past_the_final_block_is_no_break_yet() {
     assert_eq!(kinds(&subject), [""; 0]);
 }
 
+fn overdue() -> State {
+    let mut lock = filled();
+    lock.deadlines.overdue_at = NOW;
+    State::Paying { lock: Some(lock), offramp: Some(done()), leg: Default::default() }
+}
+
 /// What is wrong, and the one name for it.
 type Planted = (&'static str, State, &'static [&'static str], fn(&mut Subject));
 
@@ -143,10 +190,14 @@ fn contracts(subject: &mut Subject) -> &mut Contracts {
     subject.contracts.as_mut().unwrap()
 }
 
+fn held(subject: &mut Subject) -> &mut Held {
+    contracts(subject).lock.as_mut().unwrap()
+}
+
 #[test]
 fn each_planted_break_is_found_and_nothing_else_is() {
     let house_paid = State::Completed {
-        lock: Some(Lock { refunded: true, ..lock() }),
+        lock: Some(Lock { refunded: true, ..filled() }),
         offramp: Some(done()),
         payout: done(),
         settle_tx: None,
@@ -158,9 +209,18 @@ fn each_planted_break_is_found_and_nothing_else_is() {
         ("execution_without_lock", converting(), &[], |_| {}),
         ("execution_without_lock", completed(), &[], |_| {}),
         ("amount_mismatch", converting(), LOCKED, |s| s.kept.locked = Some(Minor::new(1))),
-        ("amount_mismatch", converting(), LOCKED, |s| contracts(s).amount = Minor::new(1)),
-        ("paid_not_settled", releasing(), LOCKED, |s| booked(s).changed_at = LONG_AGO),
-        ("paid_not_settled", completed(), LOCKED, |_| {}),
+        ("amount_mismatch", converting(), LOCKED, |s| held(s).amount = Minor::new(1)),
+        ("terms_mismatch", State::Locking, LOCKED, |s| {
+            booked(s).differing_fact = Some("token is 0xa, and 0xb was asked for".into());
+        }),
+        ("paid_not_settled", releasing(), FILLED, |s| booked(s).changed_at = LONG_AGO),
+        ("paid_not_settled", completed(), FILLED, |_| {}),
+        ("execution_without_lock", paying(), LOCKED, |_| {}),
+        ("settled_not_paid", owing(None), SETTLED, |_| {}),
+        ("settled_not_paid", owing(Some(failure())), SETTLED, |_| {}),
+        ("timelock_expiring", paying(), FILLED, |s| s.booked.as_mut().unwrap().state = overdue()),
+        ("refund_due", failed(), FILLED, |s| booked(s).changed_at = LONG_AGO),
+        ("refund_due", failed(), LOCKED, |s| booked(s).changed_at = LONG_AGO),
         ("paid_not_settled", house_paid, CANCELLED, |_| {}),
         ("settled_not_paid", converting(), SETTLED, |_| {}),
         ("settled_not_paid", failed(), SETTLED, |_| {}),
@@ -174,13 +234,14 @@ fn each_planted_break_is_found_and_nothing_else_is() {
         ("anchor_mismatch", completed(), SETTLED, |s| {
             booked(s).receipt.as_mut().unwrap().anchor.as_mut().unwrap().tx_hash = "0xother".into();
         }),
-        ("timelock_expiring", converting(), LOCKED, |s| contracts(s).timelock = MOMENT.block_secs + 500),
-        ("refund_due", converting(), LOCKED, |s| contracts(s).timelock = MOMENT.block_secs),
-        ("refund_due", failed(), LOCKED, |s| contracts(s).fill_deadline = MOMENT.block_secs),
+        ("timelock_expiring", converting(), LOCKED, |s| held(s).timelock = MOMENT.block_secs + 500),
+        ("refund_due", converting(), LOCKED, |s| held(s).timelock = MOMENT.block_secs),
+        ("refund_due", failed(), LOCKED, |s| held(s).fill_deadline = MOMENT.block_secs),
         ("stuck", State::Locking, &[], |s| booked(s).changed_at = LONG_AGO),
-        ("stuck", releasing(), LOCKED, |s| booked(s).failed_command = Some("settle".into())),
+        ("stuck", releasing(), FILLED, |s| booked(s).failed_command = Some("settle".into())),
         ("payout_without_execution", State::Accepted, &["Paid"], |s| s.booked = None),
         ("index_mismatch", converting(), LOCKED, |s| contracts(s).state = OnChain::default()),
+        ("index_mismatch", converting(), LOCKED, |s| contracts(s).terms_differ = true),
     ];
     for (expected, state, events, plant) in planted {
         let mut subject = subject(state, events);
@@ -205,7 +266,7 @@ fn a_token_payout_is_held_against_the_order() {
         settle_tx: None,
         finality: Some(finality()),
     };
-    let gave_up = State::PayoutFailed { lock: None, offramp: None, failure: failure(), refunded: false };
+    let gave_up = State::PayoutFailed { lock: None, offramp: None, failure: failure(), debt_returned: None };
     assert_eq!(kinds(&pays(completed.clone(), true)), [""; 0]);
     assert_eq!(kinds(&pays(completed.clone(), false)), ["settled_not_paid"]);
     assert_eq!(kinds(&pays(gave_up, true)), ["paid_not_settled"]);
@@ -233,4 +294,11 @@ fn names_are_read_back() {
         assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
     }
     assert_eq!(BreakKind::parse("else"), None);
+}
+
+#[test]
+fn a_swap_holds_nothing_and_is_no_break() {
+    let mut subject = subject(completed(), &["Created", "Filled", "Settled", "Paid"]);
+    booked(&mut subject).terms = terms_of(OrderKind::TokenToToken);
+    assert_eq!(kinds(&subject), [""; 0]);
 }

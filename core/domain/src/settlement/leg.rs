@@ -11,9 +11,12 @@
 //!
 //! Invariants: a leg is called only when it is proven that no earlier call can have reached the rail; a leg that has
 //! provably never been called does not begin when its funds are gone or too little time is left; a leg that may have
-//! been called is neither repeated nor given up.
+//! been called is neither repeated nor given up. A payout for locked tokens is not called before the chain is committed
+//! to it; one that was called and has no final word when the timelock comes near is settled.
 
-use super::{Failure, RailAnswer, Stage, State};
+use super::{RailAnswer, State, Withheld};
+use crate::canonical::sha256;
+use crate::ids::Reference;
 use crate::time::Timestamp;
 
 /// The two legs a rail carries out.
@@ -32,28 +35,10 @@ impl LegKind {
             Self::Payout => "payout",
         }
     }
-}
 
-/// Why a leg that was never called is not called any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Withheld {
-    /// The escrow gave the funds back.
-    FundsGone,
-    /// Anyone may cancel on the chain before the payout could be recorded there.
-    TooLate,
-}
-
-impl Withheld {
-    pub(super) fn failure(self, stage: Stage) -> Failure {
-        let (code, message, retryable) = match self {
-            Self::FundsGone => {
-                ("lock_refunded", "the funds went back to the wallet before the payout", false)
-            }
-            Self::TooLate => {
-                ("fill_deadline_near", "too little time was left to pay and to release the funds", true)
-            }
-        };
-        Failure { stage, code: code.to_owned(), message: message.to_owned(), retryable }
+    /// What the leg is known by to its rail, and the payout to the chain: the same at every attempt.
+    pub fn reference(self, execution: &Reference) -> [u8; 32] {
+        sha256(&format!("{execution}:{}", self.as_str()))
     }
 }
 
@@ -86,6 +71,16 @@ pub enum First {
     Ask,
     Call,
     Withhold(Withheld),
+    /// Not yet: claim it again later, as never called.
+    Wait,
+}
+
+/// Whether a leg that was provably never called may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    Now,
+    Later,
+    Never(Withheld),
 }
 
 /// What to do after the rail was asked or called.
@@ -95,6 +90,8 @@ pub enum Then {
     /// Asked only: the call never arrived and cannot arrive any more.
     Call,
     Withhold(Withheld),
+    /// There is no final word, and the timelock is near.
+    Settle,
     /// Claim it again later. `called` says whether a call may have reached the rail.
     Later {
         called: bool,
@@ -106,19 +103,48 @@ impl State {
     pub const fn awaits(&self, leg: LegKind) -> bool {
         match leg {
             LegKind::Offramp => matches!(self, Self::Converting { .. }),
-            LegKind::Payout => matches!(self, Self::Paying { .. }),
+            LegKind::Payout => matches!(self, Self::Paying { .. } | Self::Owing { failure: None, .. }),
         }
     }
 
-    /// Why the leg under way must not begin, if so.
-    fn withholds(&self, now: Timestamp) -> Option<Withheld> {
-        let (Self::Converting { lock: Some(lock), .. } | Self::Paying { lock: Some(lock), .. }) = self else {
-            return None;
-        };
-        if lock.refunded {
-            return Some(Withheld::FundsGone);
+    /// Whether the leg under way may begin now.
+    fn begins(&self, now: Timestamp) -> Begins {
+        let gone = |refunded| if refunded { Withheld::FundsGone } else { Withheld::LockLost };
+        match self {
+            Self::Converting { lock: Some(lock), .. } | Self::Paying { lock: Some(lock), .. }
+                if !lock.holds() =>
+            {
+                Begins::Never(gone(lock.refunded))
+            }
+            Self::Converting { lock: Some(lock), .. } if lock.is_too_late(now) => {
+                Begins::Never(Withheld::TooLate)
+            }
+            Self::Paying { lock: Some(lock), .. } if now >= lock.deadlines.pay_before => {
+                Begins::Never(Withheld::TimelockNear)
+            }
+            Self::Paying { lock: Some(lock), .. } if !lock.filled => Begins::Later,
+            Self::Owing { lock, .. } if lock.refunded => Begins::Never(Withheld::FundsGone),
+            // What is owed may be paid once the funds are ours.
+            Self::Owing { settle_tx: None, .. } => Begins::Later,
+            Self::Owing { .. }
+            | Self::Converting { .. }
+            | Self::Paying { .. }
+            | Self::Accepted
+            | Self::Locking
+            | Self::Committing { .. }
+            | Self::Releasing { .. }
+            | Self::Completed { .. }
+            | Self::ConversionFailed { .. }
+            | Self::PayoutFailed { .. }
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => Begins::Now,
         }
-        lock.is_too_late(now).then_some(Withheld::TooLate)
+    }
+
+    /// A payout that has no final word by now is settled all the same.
+    fn must_settle(&self, now: Timestamp) -> bool {
+        matches!(self, Self::Paying { lock: Some(lock), .. } if !lock.refunded && now >= lock.deadlines.settle_at)
     }
 
     /// What to do with a leg that was claimed.
@@ -129,14 +155,24 @@ impl State {
         if claim.called_before {
             return First::Ask;
         }
-        self.withholds(now).map_or(First::Call, First::Withhold)
+        match self.begins(now) {
+            Begins::Now => First::Call,
+            Begins::Later => First::Wait,
+            Begins::Never(why) => First::Withhold(why),
+        }
     }
 
     /// What follows from the rail's answer to the question what became of an earlier call.
     pub fn asked(&self, claim: Claim, heard: Heard, now: Timestamp) -> Then {
         match heard {
-            Heard::Answer(answer) => Then::Take(answer),
-            Heard::NeverSeen if !claim.in_flight => self.withholds(now).map_or(Then::Call, Then::Withhold),
+            Heard::Answer(answer @ (RailAnswer::Done(_) | RailAnswer::Failed { .. })) => Then::Take(answer),
+            Heard::NeverSeen if !claim.in_flight => match self.begins(now) {
+                Begins::Now => Then::Call,
+                Begins::Later => Then::Later { called: false },
+                Begins::Never(why) => Then::Withhold(why),
+            },
+            _ if self.must_settle(now) => Then::Settle,
+            Heard::Answer(answer @ RailAnswer::InProgress { .. }) => Then::Take(answer),
             Heard::NeverSeen | Heard::Down | Heard::Silence => Then::Later { called: true },
         }
     }

@@ -41,7 +41,13 @@ pub(crate) fn terms_of(kind: OrderKind) -> Terms {
 }
 
 pub(crate) fn lock() -> Lock {
-    Lock { tx_hash: "0xl".into(), timelock_expires_at: LATER, begin_before: Some(LATER), refunded: false }
+    let deadlines = Deadlines { begin_before: LATER, pay_before: LATER, overdue_at: LATER, settle_at: LATER };
+    Lock::new("0xl".into(), LATER, deadlines)
+}
+
+/// The same, once the chain is committed to the payout.
+pub(crate) fn filled() -> Lock {
+    Lock { filled: true, ..lock() }
 }
 
 /// The states an order of a kind can be in.
@@ -63,45 +69,102 @@ fn states_of(kind: OrderKind) -> Vec<State> {
         }
     }
     states.retain(|state| match state {
-        State::Locking | State::Releasing { .. } | State::Failed { .. } => kind.locks_input(),
-        State::Converting { .. } | State::ConversionFailed { .. } => converts,
+        State::Locking | State::Failed { .. } => kind.locks_input(),
+        State::Committing { .. } | State::Owing { .. } | State::Releasing { .. } => {
+            kind == OrderKind::TokenToFiat
+        }
+        State::Converting { .. } | State::ConversionFailed { .. } => {
+            converts && kind != OrderKind::TokenToToken
+        }
+        State::Paying { .. } | State::PayoutFailed { .. } => kind != OrderKind::TokenToToken,
         _ => true,
     });
     states
 }
 
+fn done() -> LegDone {
+    LegDone { provider_reference: "ref".into(), occurred_at: NOW }
+}
+
+fn failure() -> Failure {
+    Failure { stage: Stage::Payout, code: "c".into(), message: "m".into(), retryable: false }
+}
+
+fn converting() -> State {
+    State::Converting { lock: Some(lock()), leg: Leg::default() }
+}
+
+fn committing() -> State {
+    State::Committing { lock: lock(), offramp: done() }
+}
+
+fn paying() -> State {
+    State::Paying { lock: Some(filled()), offramp: Some(done()), leg: Leg::default() }
+}
+
+fn owing(settle_tx: Option<&str>, failure: Option<Failure>) -> State {
+    let settle_tx = settle_tx.map(str::to_owned);
+    State::Owing { lock: filled(), offramp: Some(done()), leg: Leg::default(), settle_tx, failure }
+}
+
+fn completed() -> State {
+    State::Completed {
+        lock: Some(filled()),
+        offramp: Some(done()),
+        payout: done(),
+        settle_tx: Some("0xs".into()),
+        finality: None,
+    }
+}
+
+fn payout_failed() -> State {
+    let (lock, offramp) = (Some(filled()), Some(done()));
+    State::PayoutFailed { lock, offramp, failure: failure(), debt_returned: None }
+}
+
 fn states() -> Vec<State> {
-    let done = || LegDone { provider_reference: "ref".into(), occurred_at: NOW };
-    let failure =
-        || Failure { stage: Stage::Payout, code: "c".into(), message: "m".into(), retryable: false };
     vec![
         State::Accepted,
         State::Locking,
-        State::Converting { lock: Some(lock()), leg: Leg::default() },
-        State::Paying { lock: Some(lock()), offramp: Some(done()), leg: Leg::default() },
-        State::Releasing { lock: lock(), offramp: Some(done()), payout: done(), filled: false },
-        State::Completed {
-            lock: Some(lock()),
-            offramp: Some(done()),
-            payout: done(),
-            settle_tx: Some("0xs".into()),
-            finality: None,
-        },
-        State::ConversionFailed { lock: Some(lock()), failure: failure(), refunded: false },
-        State::PayoutFailed {
-            lock: Some(lock()),
-            offramp: Some(done()),
-            failure: failure(),
-            refunded: false,
-        },
+        converting(),
+        committing(),
+        paying(),
+        owing(None, None),
+        State::Releasing { lock: filled(), offramp: Some(done()), payout: done() },
+        completed(),
+        State::ConversionFailed { lock: Some(lock()), failure: failure() },
+        payout_failed(),
         State::Cancelled,
         State::Expired,
         State::Failed { failure: failure() },
     ]
 }
 
+/// States whose lock is not where it was, and debts further on.
+fn variants() -> Vec<(&'static str, State)> {
+    let with = |mut state: State, change: fn(&mut Lock)| {
+        state.lock_mut().map(change);
+        state
+    };
+    let refunded = |lock: &mut Lock| lock.refunded = true;
+    let lost = |lock: &mut Lock| lock.lost = true;
+    vec![
+        (" (refunded)", with(converting(), refunded)),
+        (" (lost)", with(converting(), lost)),
+        (" (filled)", with(converting(), |lock| lock.filled = true)),
+        (" (refunded)", with(paying(), refunded)),
+        (" (lost)", with(paying(), lost)),
+        (" (unpaid)", owing(None, Some(failure()))),
+        (" (settled)", owing(Some("0xs"), None)),
+        (" (settled, unpaid)", owing(Some("0xs"), Some(failure()))),
+        (" (refunded)", with(owing(None, None), refunded)),
+        (" (lost)", with(payout_failed(), lost)),
+    ]
+}
+
 fn everything() -> Vec<(&'static str, Happened)> {
-    let done = || RailAnswer::Done(LegDone { provider_reference: "ref".into(), occurred_at: NOW });
+    let paid = done;
+    let done = || RailAnswer::Done(done());
     let waits = || RailAnswer::InProgress { provider_reference: "ref".into() };
     let fails = || RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
     let finality = Finality { tx_hash: "0xa".into(), contract_address: "0xc".into(), chain_id: 1 };
@@ -111,6 +174,7 @@ fn everything() -> Vec<(&'static str, Happened)> {
         ("deadline_passed", Happened::DeadlinePassed { at: LATER }),
         ("locked", Happened::Locked { lock: lock(), at: LATER }),
         ("lock_failed", Happened::LockFailed { code: "c".into(), message: "m".into(), at: LATER }),
+        ("lock_lost", Happened::LockLost { at: LATER }),
         ("offramp in progress", Happened::Offramp { answer: waits(), at: LATER }),
         ("offramp done", Happened::Offramp { answer: done(), at: NOW }),
         ("offramp done late", Happened::Offramp { answer: done(), at: LATER }),
@@ -120,8 +184,11 @@ fn everything() -> Vec<(&'static str, Happened)> {
         ("payout failed", Happened::Payout { answer: fails(), at: LATER }),
         ("withheld", Happened::Withheld { why: Withheld::TooLate, at: LATER }),
         ("filled", Happened::Filled),
-        ("settled", Happened::Settled { tx_hash: "0xs".into() }),
-        ("refunded", Happened::Refunded),
+        ("fill_failed", Happened::FillFailed { code: "c".into(), message: "m".into(), at: LATER }),
+        ("timelock_near", Happened::TimelockNear),
+        ("settled", Happened::Settled { tx_hash: "0xs".into(), at: LATER }),
+        ("refunded", Happened::Refunded { tx_hash: "0xr".into(), at: LATER }),
+        ("debt_returned", Happened::DebtReturned { done: paid(), at: LATER }),
         ("anchored", Happened::Anchored(finality)),
     ]
 }
@@ -133,15 +200,12 @@ fn table(kind: OrderKind) -> String {
     let effects = |effects: &[Effect]| effects.iter().map(effect_name).collect::<Vec<_>>().join(", ");
     let begun = accept(&terms);
     table.push_str(&format!("-> accepted [intent.accepted] {{{}}}\n", effects(&begun.effects)));
-    let mut states = states_of(kind);
-    if kind.locks_input() {
-        let refunded = Some(Lock { refunded: true, ..lock() });
-        states.push(State::Converting { lock: refunded.clone(), leg: Leg::default() });
-        states.push(State::Paying { lock: refunded, offramp: None, leg: Leg::default() });
+    let mut states: Vec<_> = states_of(kind).into_iter().map(|state| ("", state)).collect();
+    if kind == OrderKind::TokenToFiat {
+        states.extend(variants());
     }
-    for state in states {
+    for (gone, state) in states {
         let mut refused = Vec::new();
-        let gone = if is_gone(state.lock()) { " (refunded)" } else { "" };
         let from = state.name();
         for (name, happened) in everything() {
             let Ok(step) = state.clone().step(&terms, happened) else {
@@ -176,7 +240,10 @@ fn effect_name(effect: &Effect) -> &'static str {
         Effect::CreateOnChain => "create",
         Effect::CallOfframp => "call offramp",
         Effect::CallPayout => "call payout",
-        Effect::FillAndSettle => "fill and settle",
+        Effect::SwapOnChain => "swap",
+        Effect::Fill => "fill",
+        Effect::Settle => "settle on the chain",
+        Effect::GiveBack => "give back",
         Effect::IssueReceipt => "issue receipt",
         Effect::DropTimers => "drop timers",
         Effect::TransferOnChain => "transfer",
@@ -201,8 +268,7 @@ fn a_terminal_state_tells_nothing_more() {
 fn progress_of_a_leg_is_told_once() {
     let terms = terms();
     let answer = || RailAnswer::InProgress { provider_reference: "ref".into() };
-    let first =
-        states().swap_remove(2).step(&terms, Happened::Offramp { answer: answer(), at: LATER }).unwrap();
+    let first = converting().step(&terms, Happened::Offramp { answer: answer(), at: LATER }).unwrap();
     let second = first.next.clone().step(&terms, Happened::Offramp { answer: answer(), at: LATER }).unwrap();
     assert_eq!((first.events.len(), second.events.len()), (1, 0));
 }
@@ -227,19 +293,18 @@ fn funds_are_said_to_be_where_the_contract_says() {
     let json = |state: &State, kind| {
         serde_json::to_value(crate::event::snapshot(&terms, state, kind, None)).unwrap()
     };
-    let states = states();
-    let accepted = json(&states[0], EventType::IntentAccepted);
+    let accepted = json(&State::Accepted, EventType::IntentAccepted);
     assert_eq!(accepted["fundsState"]["location"], "none_moved");
     assert!(accepted["lock"].is_null() && accepted["offramp"].is_null() && accepted["payout"].is_null());
-    let initiated = json(&states[2], EventType::OfframpInitiated);
+    let initiated = json(&converting(), EventType::OfframpInitiated);
     assert_eq!(initiated["fundsState"]["location"], "locked");
     assert_eq!(initiated["fundsState"]["lockTxHash"], "0xl");
     assert_eq!(initiated["offramp"]["status"], "initiated");
-    let converted = json(&states[3], EventType::OfframpCompleted);
+    let converted = json(&committing(), EventType::OfframpCompleted);
     assert!(converted["payout"].is_null());
     assert_eq!(converted["offramp"]["offrampId"], "ref");
-    assert_eq!(json(&states[3], EventType::PayoutInitiated)["payout"]["status"], "initiated");
-    let completed = json(&states[5], EventType::PayoutCompleted);
+    assert_eq!(json(&paying(), EventType::PayoutInitiated)["payout"]["status"], "initiated");
+    let completed = json(&completed(), EventType::PayoutCompleted);
     assert_eq!(completed["fundsState"], serde_json::json!({"location": "released"}));
     assert_eq!(completed["beneficiary"]["accountLast4"], "6789");
 }
@@ -248,13 +313,12 @@ fn funds_are_said_to_be_where_the_contract_says() {
 fn a_transaction_that_a_deep_reorganization_replaced_is_named_anew() {
     let terms = terms();
     let seen = |tx: &str| Finality { tx_hash: tx.into(), contract_address: "0xc".into(), chain_id: 1 };
-    let completed = states().swap_remove(5);
-    let anchored = completed.step(&terms, Happened::Anchored(seen("0xa"))).unwrap().next;
+    let anchored = completed().step(&terms, Happened::Anchored(seen("0xa"))).unwrap().next;
     assert!(anchored.clone().step(&terms, Happened::Anchored(seen("0xa"))).is_err(), "nothing new");
     let relocked = Lock { tx_hash: "0xl2".into(), ..lock() };
     let again = [
         Happened::Locked { lock: relocked, at: LATER },
-        Happened::Settled { tx_hash: "0xs2".into() },
+        Happened::Settled { tx_hash: "0xs2".into(), at: LATER },
         Happened::Anchored(seen("0xa2")),
     ];
     let last = again.into_iter().fold(anchored, |state, happened| {
@@ -292,4 +356,42 @@ fn money_for_money_has_no_offramp_and_no_lock() {
     assert!(told["lock"].is_null() && told["offramp"].is_null());
     assert_eq!(told["payout"]["status"], "initiated");
     assert_eq!(told["fundsState"], serde_json::json!({"location": "none_moved"}));
+}
+
+#[test]
+fn the_payout_of_locked_funds_begins_with_their_commitment_and_with_nothing_else() {
+    for kind in KINDS.into_iter().filter(|kind| kind.locks_input()) {
+        let variants = variants().into_iter().map(|(_, state)| state);
+        for state in states_of(kind).into_iter().chain(variants) {
+            for (name, happened) in everything() {
+                let Ok(step) = state.clone().step(&terms_of(kind), happened) else { continue };
+                if step.effects.contains(&Effect::CallPayout) {
+                    assert!(step.next.lock().is_some_and(|lock| lock.filled), "{} + {name}", state.name());
+                }
+                assert!(!step.effects.contains(&Effect::TransferOnChain), "{} + {name}", state.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_swap_tells_every_event_in_the_contracts_order_and_one_that_fails_moves_nothing() {
+    let terms = terms_of(OrderKind::TokenToToken);
+    let swapped =
+        State::Locking.step(&terms, Happened::Settled { tx_hash: "0xs".into(), at: LATER }).unwrap();
+    let told: Vec<_> = swapped.events.iter().map(|told| told.kind.as_str()).collect();
+    assert_eq!(told, ["offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"]);
+    let shown = |at: usize| {
+        let Emitted { kind, state, .. } = &swapped.events[at];
+        serde_json::to_value(crate::event::snapshot(&terms, state, *kind, None)).unwrap()
+    };
+    assert_eq!(shown(0)["fundsState"]["lockTxHash"], "0xs");
+    assert_eq!((&shown(1)["offramp"]["status"], &shown(1)["payout"]), (&"completed".into(), &().into()));
+    assert_eq!(shown(2)["payout"]["status"], "initiated");
+    assert_eq!(shown(3)["fundsState"], serde_json::json!({"location": "released"}));
+    let failed = Happened::LockFailed { code: "c".into(), message: "m".into(), at: LATER };
+    let failed = State::Locking.step(&terms, failed).unwrap();
+    assert_eq!(failed.events[0].kind, EventType::IntentFailed);
+    let posted: Vec<_> = failed.effects.iter().map(effect_name).collect();
+    assert_eq!(posted, ["drop timers", "release"]);
 }

@@ -1,7 +1,8 @@
 //! The facts that the indexer gives the engine, and those it takes back.
 //!
 //! Invariant: a fact is given for every canonical event at the confirmation depth that tells something of an entity
-//! for which there is a command, and for no other. A command is committed before anything it asks for reaches the
+//! for which there is a command, and for no other; a `created` fact that was handed over and is taken back is followed
+//! by a `lock_lost`, whichever of the two commits first. A command is committed before anything it asks for reaches the
 //! chain, so what has none is somebody else's use of the contracts: its events are kept and reconciliation names
 //! them. Where a command is older than its events and came into the database after them all the same, as from a
 //! backup, [`emit_late_facts`] gives what it lacks.
@@ -53,8 +54,9 @@ macro_rules! giving {
 }
 
 /// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
-/// (by block hash and log index) are not given again; those that were taken back with their block count again, and are
-/// given again only where another branch told the same of their entity meanwhile.
+/// (by block hash and log index) are not given again. Those that were taken back with their block count again; a lock is
+/// then given again, for its loss was told, and others only where another branch told the same of their entity
+/// meanwhile. A fill that a command asked for begins at the payout gate.
 pub async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -78,15 +80,18 @@ pub async fn emit_facts(
     }
     let rows = sqlx::query(giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
-                                 log_index)
-         select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index
+                                 log_index, gate)
+         select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index,
+                case when fact ->> 'kind' = 'filled'
+                          and exists (select from chain_command where entity = log.entity and kind = 'fill')
+                     then 'new' end
          from chain_log log
          where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
            and exists (select from chain_command where entity = log.entity)
          order by block_number, log_index
          on conflict on constraint chain_fact_log_key do update
-         set retracted_at = null,
-             consumed_at = case when exists (
+         set retracted_at = null, turn = nextval('chain_fact_turn'), gate = excluded.gate, gate_number = null,
+             consumed_at = case when chain_fact.kind = 'created' and chain_fact.differs is null or exists (
                  select from chain_fact other
                  where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
                    and other.id > chain_fact.id and other.consumed_at is not null
@@ -106,9 +111,12 @@ pub async fn emit_facts(
 pub async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Vec<Emitted>, StoreError> {
     let rows = sqlx::query(giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
-                                 log_index)
+                                 log_index, gate)
          select log.chain_id, log.entity, fact ->> 'kind', fact, log.block_number, block_hash, block_time,
-                tx_hash, log_index
+                tx_hash, log_index,
+                case when fact ->> 'kind' = 'filled'
+                          and exists (select from chain_command where entity = log.entity and kind = 'fill')
+                     then 'new' end
          from chain_log log
          join chain_cursor cursor on cursor.chain_id = log.chain_id and log.block_number <= cursor.facts_number
          where log.chain_id = $1 and log.canonical and log.fact is not null
@@ -142,6 +150,33 @@ async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted
             })
         })
         .collect()
+}
+
+/// Takes back the facts of blocks above a number. Of a lock that was handed over the loss is told, and the engine woken.
+pub(super) async fn retract_above(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    number: u64,
+) -> Result<(), StoreError> {
+    let lost = sqlx::query(
+        "with retracted as (
+             update chain_fact set retracted_at = clock_timestamp()
+             where chain_id = $1 and block_number > $2 and retracted_at is null
+             returning entity, kind, tx_hash, consumed_at, differs
+         )
+         insert into chain_fact (chain_id, entity, kind, payload, tx_hash)
+         select $1, entity, 'lock_lost', '{\"kind\": \"lock_lost\"}', tx_hash
+         from retracted
+         where kind = 'created' and consumed_at is not null and differs is null",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    if lost.rows_affected() > 0 {
+        notify_facts(tx).await?;
+    }
+    Ok(())
 }
 
 /// A refund that a cancel brought about is the cancel's to tell. Where the cancel was left out at first and added later,
@@ -186,7 +221,7 @@ pub async fn insert_fact(
     notify_facts(tx).await
 }
 
-async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
+pub(super) async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
     sqlx::query("select pg_notify('dvp_facts', '')").execute(conn).await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 //! Invariant: the cursor moves only in the transaction that writes the blocks it moves over, and only from the
 //! version that its reader saw.
 
-use super::{address, bigint, bulk, hash, unsigned};
+use super::{address, bigint, bulk, facts, hash, relay, unsigned};
 use crate::store::StoreError;
 use alloy::primitives::{Address, B256};
 use sqlx::{PgConnection, PgTransaction, Row};
@@ -36,8 +36,6 @@ pub struct Halted {
 pub enum HaltReason {
     /// A block at or below the final one is not there any more.
     FinalBlockChanged,
-    /// The node's finalized block went back while its head did not.
-    FinalizedRegressed,
 }
 
 impl HaltReason {
@@ -46,14 +44,12 @@ impl HaltReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::FinalBlockChanged => "final_block_changed",
-            Self::FinalizedRegressed => "finalized_regressed",
         }
     }
 
     fn parse(text: &str) -> Result<Self, StoreError> {
         match text {
             "final_block_changed" => Ok(Self::FinalBlockChanged),
-            "finalized_regressed" => Ok(Self::FinalizedRegressed),
             other => Err(StoreError::corrupt("chain_cursor", format!("halted for {other}"))),
         }
     }
@@ -170,7 +166,11 @@ pub async fn resume(tx: &mut PgTransaction<'_>, chain_id: u64, shared_with: u64)
     .bind(bigint(shared_with))
     .execute(&mut **tx)
     .await?;
-    Ok(done.rows_affected() == 1)
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    relay::reopen_above(tx, chain_id, shared_with).await?;
+    Ok(true)
 }
 
 /// Moves the cursor from the version `from` to `to`; [`StoreError::Stale`] when somebody else moved it.
@@ -372,8 +372,9 @@ pub async fn known_hashes_below(
 }
 
 /// Goes back to a block that is still canonical: later blocks and events become orphans, their facts are retracted
-/// (consumed ones too: the row then says that something was told that is not so any more), and commands that an orphaned event had completed are open again. Gives the number of
-/// orphaned blocks and events.
+/// (consumed ones too: the row then says that something was told that is not so any more), locks that were handed over
+/// are told to be lost, and commands that an orphaned event had completed are open again. Gives the number of orphaned
+/// blocks and events.
 pub async fn unwind_to(
     tx: &mut PgTransaction<'_>,
     from: &Cursor,
@@ -388,29 +389,8 @@ pub async fn unwind_to(
     };
     move_cursor(tx, from, &to).await?;
     let chain_id = bigint(from.chain_id);
-    sqlx::query(
-        "update chain_command command
-         set state = 'sent', done_at = null
-         from chain_log log
-         where log.chain_id = $1 and log.canonical and log.block_number > $2 and log.fact is not null
-           and command.chain_id = $1 and command.entity = log.entity and command.state = 'done'
-           and log.fact ->> 'kind' = case command.kind
-               when 'create' then 'created' when 'fill' then 'filled'
-               when 'settle' then 'settled' when 'anchor' then 'anchored'
-               when 'transfer' then 'transferred' end",
-    )
-    .bind(chain_id)
-    .bind(bigint(number))
-    .execute(&mut **tx)
-    .await?;
-    sqlx::query(
-        "update chain_fact set retracted_at = clock_timestamp()
-         where chain_id = $1 and block_number > $2 and retracted_at is null",
-    )
-    .bind(chain_id)
-    .bind(bigint(number))
-    .execute(&mut **tx)
-    .await?;
+    relay::reopen_above(tx, from.chain_id, number).await?;
+    facts::retract_above(tx, from.chain_id, number).await?;
     let logs = sqlx::query(
         "update chain_log set canonical = false where chain_id = $1 and canonical and block_number > $2",
     )

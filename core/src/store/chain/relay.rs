@@ -1,12 +1,25 @@
-//! What the relayer sends: commands, nonces, signed bytes.
+//! What the relayer is to send: commands, until their events were seen.
 //!
-//! Invariants: a nonce is given out under its lane's row lock; the bytes of a slot's attempt are committed before
-//! anybody sends them; a slot becomes `final` only at a block that may not change any more.
+//! Invariants: a command is `sent` while it is in a live transaction, and in one at most; it is `done` when the indexer
+//! has seen its event, and open again when that event is taken back or did not come.
 
-use super::{address, bigint, facts, hash, unsigned};
+mod attempts;
+mod lanes;
+mod operators;
+mod slots;
+
+pub use attempts::{AttemptRow, NewAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
+pub use lanes::{LaneRow, Share, find_share, list_lanes, note_balance, reserve_nonce};
+pub use operators::{CommandFilter, CommandView, Retried, list_commands, retry_command};
+pub use slots::{
+    Load, NewSlot, SlotRow, abandon_slots, finalize_slots, find_load, insert_slot, judge_slots, list_retired,
+    list_unsettled_slots, lowest_waiting, mark_foreign, mark_mined, mark_unmined, remake_slot,
+};
+
+use super::{bigint, facts, hash};
 use crate::chain::ChainFact;
 use crate::store::StoreError;
-use alloy::primitives::{Address, B256, Bytes};
+use alloy::primitives::B256;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
@@ -19,140 +32,222 @@ pub struct CommandRow {
     pub entity: B256,
     pub kind: String,
     pub payload: serde_json::Value,
+    /// The payload of the `create` of the same settlement, which has the terms that later calls bring along.
+    pub lock: Option<serde_json::Value>,
     /// Since it was left here, by the database's clock.
     pub age_ms: i64,
+    /// Transactions and looks that did not do.
+    pub tries: u32,
 }
 
-/// A nonce in use whose outcome is open.
-#[derive(Debug, Clone)]
-pub struct SlotRow {
-    pub nonce: u64,
-    /// `None`: it only fills a gap, and the texts are empty.
-    pub command_id: Option<i64>,
-    pub reference: String,
-    pub intent_id: String,
-    pub state: String,
-    pub block_hash: Option<B256>,
-    /// Oldest first; never empty.
-    pub attempts: Vec<AttemptRow>,
-}
-
-/// One signed transaction of a slot.
-#[derive(Debug, Clone)]
-pub struct AttemptRow {
-    pub nonce: u64,
-    pub attempt: u64,
-    pub hash: B256,
-    pub raw: Bytes,
-    /// Wei per gas.
-    pub max_fee: u128,
-    /// Wei per gas.
-    pub priority_fee: u128,
-    /// By the database's clock.
-    pub age_ms: i64,
-    /// `None` before the first broadcast.
-    pub last_broadcast_age_ms: Option<i64>,
-}
-
-/// A signed transaction to keep.
-#[derive(Debug, Clone)]
-pub struct NewAttempt {
-    pub nonce: u64,
-    pub attempt: u64,
-    pub hash: B256,
-    pub raw: Bytes,
-    /// Wei per gas.
-    pub max_fee: u128,
-    /// Wei per gas.
-    pub priority_fee: u128,
-}
-
-/// Completes commands whose event is in a canonical block at the confirmation depth, and wakes the relayer: the next
+/// Completes commands whose event is in a canonical block above `after` up to `up_to`, and wakes the relayer: the next
 /// command of the same entity may go.
-pub async fn complete_commands(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
+pub async fn complete_commands(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    after: u64,
+    up_to: u64,
+) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "update chain_command command
-         set state = 'done', done_at = now()
-         from chain_log log, chain_cursor cursor
-         where command.chain_id = $1 and command.state in ('pending', 'sent')
-           and cursor.chain_id = $1 and log.chain_id = $1 and log.canonical
-           and log.entity = command.entity and log.block_number <= cursor.facts_number
-           and log.fact ->> 'kind' = case command.kind
-               when 'create' then 'created' when 'fill' then 'filled'
-               when 'settle' then 'settled' when 'anchor' then 'anchored'
-               when 'transfer' then 'transferred' end",
+         set state = 'done', done_at = now(), trouble = null
+         from chain_log log
+         where log.chain_id = $1 and log.canonical and log.fact is not null
+           and log.block_number > $2 and log.block_number <= $3
+           and command.chain_id = $1 and command.entity = log.entity and command.state in ('pending', 'sent')
+           and chain_goal_reached(command.kind, log.fact ->> 'kind')",
     )
     .bind(bigint(chain_id))
+    .bind(bigint(after))
+    .bind(bigint(up_to))
     .execute(&mut *conn)
     .await?;
-    if done.rows_affected() > 0 {
-        sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
-    }
-    Ok(done.rows_affected())
+    wake(conn, done.rows_affected()).await
 }
 
-/// Due commands without a transaction under way or mined: of one entity only the oldest open one, and of one wallet's
-/// creates only the one with the lowest permit nonce, for the others cannot succeed before it. Those that were
-/// deferred come after those that were not, so that many that wait do not hide the rest.
+/// Completes open commands whose event was seen before they came into the database: all of them, or those of `ids`.
+pub async fn complete_late_commands(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    ids: Option<&[i64]>,
+) -> Result<u64, StoreError> {
+    // Keeps the indexer from taking events back between our look at them and our commit.
+    sqlx::query("select from chain_cursor where chain_id = $1 for share")
+        .bind(bigint(chain_id))
+        .execute(&mut **tx)
+        .await?;
+    let done = sqlx::query(
+        "update chain_command command
+         set state = 'done', done_at = now(), trouble = null
+         from chain_log log, chain_cursor cursor
+         where command.chain_id = $1 and command.state in ('pending', 'sent')
+           and ($2::bigint[] is null or command.id = any($2))
+           and cursor.chain_id = $1 and log.chain_id = $1 and log.canonical
+           and log.entity = command.entity and log.block_number <= cursor.facts_number
+           and chain_goal_reached(command.kind, log.fact ->> 'kind')",
+    )
+    .bind(bigint(chain_id))
+    .bind(ids)
+    .execute(&mut **tx)
+    .await?;
+    wake(tx, done.rows_affected()).await
+}
+
+async fn wake(conn: &mut PgConnection, changed: u64) -> Result<u64, StoreError> {
+    if changed > 0 {
+        sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
+    }
+    Ok(changed)
+}
+
+/// Opens again what was done by events above a block, which are about to be taken back. What is in a live transaction
+/// that has no block below is sent again as it is, the rest is looked at anew. Transactions of blocks above wait for a
+/// block again.
+pub(super) async fn reopen_above(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    number: u64,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "with undone as (
+             select distinct command.id
+             from chain_log log
+             join chain_command command on command.chain_id = $1 and command.entity = log.entity
+             where log.chain_id = $1 and log.canonical and log.block_number > $2 and log.fact is not null
+               and command.state = 'done' and chain_goal_reached(command.kind, log.fact ->> 'kind')
+         ), under_way as (
+             select carried.command_id as id
+             from undone
+             join slot_command carried on carried.command_id = undone.id and carried.live
+             join nonce_slot slot using (chain_id, signer, nonce)
+             where slot.state in ('signed', 'broadcast')
+                or (slot.state in ('mined', 'final') and slot.block_number > $2)
+         ), dropped as (
+             update slot_command set live = false
+             where live and command_id in (select id from undone except select id from under_way)
+         )
+         update chain_command command
+         set state = case when id in (select id from under_way) then 'sent' else 'pending' end, done_at = null
+         where id in (select id from undone)",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    slots::unmine_above(tx, chain_id, number).await
+}
+
+/// Due commands of one kind without a live transaction, oldest first, of one account's share. Of an entity only the
+/// oldest open one counts, and nothing of a wallet whose earlier nonces wait for a block: it could not succeed.
+/// The order of an entity is asked for without its chain, so that no index but the entity's can serve it, whatever the
+/// database knows of the table.
 pub async fn list_ready_commands(
     conn: &mut PgConnection,
     chain_id: u64,
-    limit: i64,
+    kind: &str,
+    share: Share,
+    limit: usize,
 ) -> Result<Vec<CommandRow>, StoreError> {
     let rows = sqlx::query(
-        "with open as (
-             select id, reference, intent_id, entity, kind, payload, not_before, created_at,
-                    rank() over (
-                        partition by kind, coalesce(payload ->> 'maker', id::text)
-                        order by case when payload #>> '{permit,nonce}' ~ '^[0-9]{1,78}$'
-                                      then (payload #>> '{permit,nonce}')::numeric end nulls first) as turn
-             from chain_command command
-             where chain_id = $1 and state in ('pending', 'sent')
-               and not exists (
-                   select from chain_command earlier
-                   where earlier.entity = command.entity and earlier.chain_id = $1 and earlier.id < command.id
-                     and earlier.state in ('pending', 'sent'))
-               and not exists (
-                   select from nonce_slot slot
-                   where slot.command_id = command.id
-                     and (slot.state in ('signed', 'broadcast')
-                          or (slot.state in ('mined', 'final') and slot.succeeded)))
-         )
-         select id, reference, intent_id, entity, kind, payload,
-                (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint as age_ms
-         from open
-         where turn = 1 and not_before <= clock_timestamp()
+        "select id, reference, intent_id, entity, kind, payload, tries,
+                case when kind not in ('create', 'swap', 'anchor') then
+                    (select locking.payload from chain_command locking
+                     where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
+                     order by locking.id limit 1) end as lock,
+                (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
+         from chain_command command
+         where chain_id = $1 and kind = $2 and state = 'pending' and not_before <= now() and share % $3 = $4
+           and not exists (
+               select from chain_command earlier
+               where earlier.entity = command.entity and earlier.id < command.id
+                 and earlier.state in ('pending', 'sent'))
+           and (wallet is null or not exists (
+               select from chain_command before
+               join slot_command carried on carried.command_id = before.id and carried.live
+               join nonce_slot slot on (slot.chain_id, slot.signer, slot.nonce)
+                                     = (carried.chain_id, carried.signer, carried.nonce)
+               where before.chain_id = $1 and before.wallet = command.wallet and before.state = 'sent'
+                 and before.permit_nonce < command.permit_nonce and slot.state in ('signed', 'broadcast')))
          order by not_before, id
-         limit $2",
+         limit $5",
     )
     .bind(bigint(chain_id))
-    .bind(limit)
+    .bind(kind)
+    .bind(share.lanes)
+    .bind(share.lane)
+    .bind(i64::try_from(limit).unwrap_or(i64::MAX))
     .fetch_all(conn)
     .await?;
-    rows.iter()
-        .map(|row| {
-            Ok(CommandRow {
-                id: row.try_get("id")?,
-                reference: row.try_get("reference")?,
-                intent_id: row.try_get("intent_id")?,
-                entity: hash("chain_command", row.try_get("entity")?)?,
-                kind: row.try_get("kind")?,
-                payload: row.try_get("payload")?,
-                age_ms: row.try_get("age_ms")?,
-            })
-        })
-        .collect()
+    rows.iter().map(command_row).collect()
 }
 
-/// Looks at a command again only after some time.
-pub async fn defer_command(conn: &mut PgConnection, id: i64, delay_ms: i64) -> Result<(), StoreError> {
+/// The live commands of a nonce's transaction, in the order of their permits.
+pub async fn list_live_commands(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: alloy::primitives::Address,
+    nonce: u64,
+) -> Result<Vec<CommandRow>, StoreError> {
+    let rows = sqlx::query(
+        "select id, reference, intent_id, entity, kind, payload, tries,
+                (select locking.payload from chain_command locking
+                 where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
+                   and command.kind not in ('create', 'swap', 'anchor')
+                 order by locking.id limit 1) as lock,
+                (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
+         from slot_command carried
+         join chain_command command on command.id = carried.command_id
+         where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = $3 and carried.live
+         order by permit_nonce nulls first, id",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(nonce))
+    .fetch_all(conn)
+    .await?;
+    rows.iter().map(command_row).collect()
+}
+
+fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
+    let tries: i32 = row.try_get("tries")?;
+    Ok(CommandRow {
+        id: row.try_get("id")?,
+        reference: row.try_get("reference")?,
+        intent_id: row.try_get("intent_id")?,
+        entity: hash("chain_command", row.try_get("entity")?)?,
+        kind: row.try_get("kind")?,
+        payload: row.try_get("payload")?,
+        lock: row.try_get("lock")?,
+        age_ms: row.try_get("age_ms")?,
+        tries: u32::try_from(tries).unwrap_or(0),
+    })
+}
+
+/// Looks at commands again only after some time: their hour has not come.
+pub async fn defer_commands(conn: &mut PgConnection, ids: &[i64], delay_ms: i64) -> Result<(), StoreError> {
     sqlx::query(
         "update chain_command
          set not_before = clock_timestamp() + $2 * interval '1 millisecond'
-         where id = $1 and state in ('pending', 'sent')",
+         where id = any($1) and state = 'pending'",
+    )
+    .bind(ids)
+    .bind(delay_ms)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A command was refused for a reason that is not final: it is looked at again after a second, and each time after
+/// twice as long, a minute at most.
+pub async fn trouble_command(conn: &mut PgConnection, id: i64, reason: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "update chain_command
+         set tries = tries + 1, trouble = $2, troubled_at = clock_timestamp(),
+             not_before = clock_timestamp() + least(60, power(2, least(tries, 6))) * interval '1 second'
+         where id = $1 and state = 'pending'",
     )
     .bind(id)
-    .bind(delay_ms)
+    .bind(reason)
     .execute(conn)
     .await?;
     Ok(())
@@ -168,7 +263,7 @@ pub async fn fail_command(
     let failed = sqlx::query(
         "update chain_command
          set state = 'failed', done_at = now()
-         where id = $1 and state in ('pending', 'sent')",
+         where id = $1 and state = 'pending'",
     )
     .bind(command.id)
     .execute(&mut **tx)
@@ -180,471 +275,51 @@ pub async fn fail_command(
     Ok(true)
 }
 
-/// Nonces of a lane that are not mined.
-pub async fn count_in_flight(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-) -> Result<u64, StoreError> {
-    let row = sqlx::query(
-        "select count(*) as open
-         from nonce_slot
-         where chain_id = $1 and signer = $2 and state in ('signed', 'broadcast')",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .fetch_one(conn)
-    .await?;
-    unsigned("nonce_slot", row.try_get("open")?)
-}
-
-/// Locks the lane and takes its lowest free nonce: one that was skipped, if any at or above the chain's own count
-/// `mined`, otherwise the next. The lock is held until the transaction ends.
-pub async fn reserve_nonce(
-    tx: &mut PgTransaction<'_>,
-    chain_id: u64,
-    signer: Address,
-    mined: u64,
-) -> Result<u64, StoreError> {
-    sqlx::query(
-        "insert into signer_lane (chain_id, signer, next_nonce)
-         values ($1, $2, $3)
-         on conflict on constraint signer_lane_pkey do nothing",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(mined))
-    .execute(&mut **tx)
-    .await?;
-    sqlx::query("select from signer_lane where chain_id = $1 and signer = $2 for update")
-        .bind(bigint(chain_id))
-        .bind(signer.as_slice())
-        .execute(&mut **tx)
-        .await?;
-    let row = sqlx::query(
-        "select coalesce(
-             (select min(nonce)
-              from generate_series($3::bigint, lane.next_nonce - 1) as skipped (nonce)
-              where not exists (
-                  select from nonce_slot slot
-                  where slot.chain_id = $1 and slot.signer = $2 and slot.nonce = skipped.nonce)),
-             greatest(lane.next_nonce, $3::bigint)) as nonce
-         from signer_lane lane
-         where lane.chain_id = $1 and lane.signer = $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(mined))
-    .fetch_one(&mut **tx)
-    .await?;
-    let nonce = unsigned("signer_lane", row.try_get("nonce")?)?;
-    sqlx::query(
-        "update signer_lane
-         set next_nonce = greatest(next_nonce, $3)
-         where chain_id = $1 and signer = $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce + 1))
-    .execute(&mut **tx)
-    .await?;
-    Ok(nonce)
-}
-
-/// Takes a command for a transaction of one's own; held until the transaction ends. `false`: another lane has one
-/// under way or mined for it, or it is not open any more.
-pub async fn claim_command(tx: &mut PgTransaction<'_>, id: i64) -> Result<bool, StoreError> {
-    let open =
-        sqlx::query("select from chain_command where id = $1 and state in ('pending', 'sent') for update")
-            .bind(id)
-            .fetch_optional(&mut **tx)
-            .await?;
-    if open.is_none() {
-        return Ok(false);
-    }
-    // A statement of its own: what another lane committed while we waited for the row must be seen.
-    let taken = sqlx::query(
-        "select from nonce_slot
-         where command_id = $1
-           and (state in ('signed', 'broadcast') or (state in ('mined', 'final') and succeeded))
-         limit 1",
-    )
-    .bind(id)
-    .fetch_optional(&mut **tx)
-    .await?;
-    Ok(taken.is_none())
-}
-
-/// Uses a nonce that was passed over, for no command: higher ones wait for it. `false`: it is in use.
-pub async fn insert_filler_slot(
-    tx: &mut PgTransaction<'_>,
-    chain_id: u64,
-    signer: Address,
-    nonce: u64,
-) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "insert into nonce_slot (chain_id, signer, nonce) values ($1, $2, $3)
-         on conflict on constraint nonce_slot_pkey do nothing",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce))
-    .execute(&mut **tx)
-    .await?;
-    Ok(done.rows_affected() == 1)
-}
-
-/// The lowest nonce whose transaction waits for a block.
-pub async fn lowest_waiting(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-) -> Result<Option<u64>, StoreError> {
-    let lowest: Option<i64> = sqlx::query_scalar(
-        "select min(nonce) from nonce_slot
-         where chain_id = $1 and signer = $2 and state in ('signed', 'broadcast')",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .fetch_one(conn)
-    .await?;
-    lowest.map(|nonce| unsigned("nonce_slot", nonce)).transpose()
-}
-
-/// Notes what an account holds, in wei. `true`: it has just become low, or stopped being so.
-pub async fn note_balance(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-    balance: u128,
-    low: bool,
-) -> Result<bool, StoreError> {
-    let before: Option<bool> = sqlx::query_scalar(
-        "with before as (
-             select balance_low from signer_lane where chain_id = $1 and signer = $2)
-         insert into signer_lane (chain_id, signer, next_nonce, balance_wei, balance_low, balance_at)
-         select $1, $2, 0, $3::text::numeric, $4, clock_timestamp()
-         on conflict on constraint signer_lane_pkey do update
-         set balance_wei = excluded.balance_wei, balance_low = excluded.balance_low,
-             balance_at = excluded.balance_at
-         returning (select balance_low from before)",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(balance.to_string())
-    .bind(low)
-    .fetch_one(conn)
-    .await?;
-    Ok(before.unwrap_or(false) != low)
-}
-
-/// A signer's account as it was last seen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneRow {
-    pub chain_id: u64,
-    pub signer: Address,
-    /// Wei; `None` before it was asked for.
-    pub balance: Option<u128>,
-    pub balance_low: bool,
-    /// Nonces signed and not mined.
-    pub waiting: u64,
-}
-
-/// Every lane, by chain and signer.
-pub async fn list_lanes(conn: &mut PgConnection) -> Result<Vec<LaneRow>, StoreError> {
+/// Locks commands for a transaction of one's own until the database transaction ends. `false`: one of them is not
+/// waiting any more, or another account is at it.
+pub async fn lock_commands(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<bool, StoreError> {
     let rows = sqlx::query(
-        "select lane.chain_id, lane.signer, lane.balance_wei::text as balance_wei, lane.balance_low,
-                (select count(*) from nonce_slot slot
-                 where slot.chain_id = lane.chain_id and slot.signer = lane.signer
-                   and slot.state in ('signed', 'broadcast')) as waiting
-         from signer_lane lane
-         order by lane.chain_id, lane.signer",
+        "select id from chain_command
+         where id = any($1) and state = 'pending'
+         order by id
+         for update skip locked",
     )
+    .bind(ids)
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(rows.len() == ids.len())
+}
+
+/// How many commands of a kind wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingRow {
+    pub kind: String,
+    pub waiting: i64,
+    /// Of them, those that were refused for a reason that is not final.
+    pub troubled: i64,
+    pub oldest_seconds: i64,
+}
+
+/// What waits for a transaction on a chain, by kind.
+pub async fn count_waiting(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<WaitingRow>, StoreError> {
+    let rows = sqlx::query(
+        "select kind, count(*) as waiting, count(trouble) as troubled,
+                extract(epoch from now() - min(created_at))::bigint as oldest_seconds
+         from chain_command
+         where chain_id = $1 and state = 'pending'
+         group by kind",
+    )
+    .bind(bigint(chain_id))
     .fetch_all(conn)
     .await?;
-    let table = "signer_lane";
     rows.iter()
         .map(|row| {
-            let balance: Option<&str> = row.try_get("balance_wei")?;
-            let balance = balance.map(|text| text.parse().map_err(|error| StoreError::corrupt(table, error)));
-            Ok(LaneRow {
-                chain_id: unsigned(table, row.try_get("chain_id")?)?,
-                signer: address(table, row.try_get("signer")?)?,
-                balance: balance.transpose()?,
-                balance_low: row.try_get("balance_low")?,
-                waiting: unsigned(table, row.try_get("waiting")?)?,
+            Ok(WaitingRow {
+                kind: row.try_get("kind")?,
+                waiting: row.try_get("waiting")?,
+                troubled: row.try_get("troubled")?,
+                oldest_seconds: row.try_get("oldest_seconds")?,
             })
         })
         .collect()
-}
-
-/// Uses a nonce for a command, which counts as sent from now on.
-pub async fn insert_slot(
-    tx: &mut PgTransaction<'_>,
-    chain_id: u64,
-    signer: Address,
-    nonce: u64,
-    command_id: i64,
-) -> Result<(), StoreError> {
-    sqlx::query("insert into nonce_slot (chain_id, signer, nonce, command_id) values ($1, $2, $3, $4)")
-        .bind(bigint(chain_id))
-        .bind(signer.as_slice())
-        .bind(bigint(nonce))
-        .bind(command_id)
-        .execute(&mut **tx)
-        .await?;
-    let sent = sqlx::query(
-        "update chain_command
-         set state = 'sent'
-         where id = $1 and state in ('pending', 'sent')",
-    )
-    .bind(command_id)
-    .execute(&mut **tx)
-    .await?;
-    if sent.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_command" }) }
-}
-
-/// Keeps signed bytes. Nothing may be sent before this is committed.
-pub async fn insert_attempt(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-    attempt: &NewAttempt,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, raw, max_fee, priority_fee)
-         values ($1, $2, $3, $4, $5, $6, $7::text::numeric, $8::text::numeric)",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(attempt.nonce))
-    .bind(bigint(attempt.attempt))
-    .bind(attempt.hash.as_slice())
-    .bind(attempt.raw.as_ref())
-    .bind(attempt.max_fee.to_string())
-    .bind(attempt.priority_fee.to_string())
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// Slots that are not mined, or were, in a block that is gone: the chain's own count `mined` of the account does not
-/// reach them any more, or the indexer has passed the block without finding it canonical. Lowest nonce first.
-pub async fn list_unsettled_slots(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-    mined: u64,
-) -> Result<Vec<SlotRow>, StoreError> {
-    let rows = sqlx::query(
-        "select slot.nonce, slot.command_id, slot.state, slot.block_hash,
-                coalesce(command.reference, '') as reference, coalesce(command.intent_id, '') as intent_id
-         from nonce_slot slot
-         left join chain_command command on command.id = slot.command_id
-         left join chain_cursor cursor on cursor.chain_id = slot.chain_id
-         where slot.chain_id = $1 and slot.signer = $2
-           and (slot.state in ('signed', 'broadcast')
-                or (slot.state = 'mined' and slot.nonce >= $3)
-                or (slot.state = 'mined' and slot.block_number <= cursor.head_number
-                    and not exists (
-                        select from chain_block block
-                        where block.chain_id = slot.chain_id and block.hash = slot.block_hash and block.canonical)))
-         order by slot.nonce",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(mined))
-    .fetch_all(&mut *conn)
-    .await?;
-    let mut slots = rows.iter().map(slot_row).collect::<Result<Vec<_>, _>>()?;
-    let nonces: Vec<i64> = slots.iter().map(|slot| bigint(slot.nonce)).collect();
-    for attempt in list_attempts(conn, chain_id, signer, &nonces).await? {
-        if let Some(slot) = slots.iter_mut().find(|slot| slot.nonce == attempt.nonce) {
-            slot.attempts.push(attempt);
-        }
-    }
-    Ok(slots)
-}
-
-fn slot_row(row: &PgRow) -> Result<SlotRow, StoreError> {
-    let table = "nonce_slot";
-    let block_hash: Option<&[u8]> = row.try_get("block_hash")?;
-    Ok(SlotRow {
-        nonce: unsigned(table, row.try_get("nonce")?)?,
-        command_id: row.try_get("command_id")?,
-        reference: row.try_get("reference")?,
-        intent_id: row.try_get("intent_id")?,
-        state: row.try_get("state")?,
-        block_hash: block_hash.map(|bytes| hash(table, bytes)).transpose()?,
-        attempts: Vec::new(),
-    })
-}
-
-/// The attempts of some nonces, by nonce and attempt.
-pub async fn list_attempts(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-    nonces: &[i64],
-) -> Result<Vec<AttemptRow>, StoreError> {
-    let rows = sqlx::query(
-        "select nonce, attempt, hash, raw, max_fee::text as max_fee, priority_fee::text as priority_fee,
-                (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint as age_ms,
-                (extract(epoch from clock_timestamp() - last_broadcast_at) * 1000)::bigint as broadcast_age_ms
-         from tx_attempt
-         where chain_id = $1 and signer = $2 and nonce = any($3)
-         order by nonce, attempt",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(nonces)
-    .fetch_all(conn)
-    .await?;
-    rows.iter().map(attempt_row).collect()
-}
-
-fn attempt_row(row: &PgRow) -> Result<AttemptRow, StoreError> {
-    let table = "tx_attempt";
-    let fee = |column: &str| -> Result<u128, StoreError> {
-        let text: &str = row.try_get(column)?;
-        text.parse().map_err(|error| StoreError::corrupt(table, error))
-    };
-    Ok(AttemptRow {
-        nonce: unsigned(table, row.try_get("nonce")?)?,
-        attempt: unsigned(table, row.try_get("attempt")?)?,
-        hash: hash(table, row.try_get("hash")?)?,
-        raw: Bytes::copy_from_slice(row.try_get("raw")?),
-        max_fee: fee("max_fee")?,
-        priority_fee: fee("priority_fee")?,
-        age_ms: row.try_get("age_ms")?,
-        last_broadcast_age_ms: row.try_get("broadcast_age_ms")?,
-    })
-}
-
-/// The node took the attempt's bytes.
-pub async fn mark_broadcast(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-    attempt: &AttemptRow,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "with sent as (
-             update tx_attempt
-             set last_broadcast_at = clock_timestamp(), last_error = null
-             where chain_id = $1 and signer = $2 and nonce = $3 and attempt = $4)
-         update nonce_slot
-         set state = 'broadcast'
-         where chain_id = $1 and signer = $2 and nonce = $3 and state = 'signed'",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(attempt.nonce))
-    .bind(bigint(attempt.attempt))
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// The node refused the attempt's bytes, or was not reached: they may have got there all the same.
-pub async fn note_send_error(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    attempt_hash: B256,
-    error: &str,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "update tx_attempt
-         set last_broadcast_at = clock_timestamp(), last_error = $3
-         where chain_id = $1 and hash = $2",
-    )
-    .bind(bigint(chain_id))
-    .bind(attempt_hash.as_slice())
-    .bind(error)
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// One of the slot's attempts is in a block; `is_final`: one that may not change any more.
-pub async fn mark_mined(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-    nonce: u64,
-    block: (u64, B256),
-    succeeded: bool,
-    is_final: bool,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "update nonce_slot
-         set state = case when $7 then 'final' else 'mined' end, block_number = $4, block_hash = $5, succeeded = $6
-         where chain_id = $1 and signer = $2 and nonce = $3 and state <> 'final'",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce))
-    .bind(bigint(block.0))
-    .bind(block.1.as_slice())
-    .bind(succeeded)
-    .bind(is_final)
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// The slot's block is gone, and its transaction with it: it is to be sent again.
-pub async fn mark_unmined(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-    nonce: u64,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "update nonce_slot
-         set state = 'broadcast', block_number = null, block_hash = null, succeeded = null
-         where chain_id = $1 and signer = $2 and nonce = $3 and state = 'mined'",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce))
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// A transaction that we did not sign has used the nonce.
-pub async fn mark_foreign(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    signer: Address,
-    nonce: u64,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "update nonce_slot
-         set state = 'foreign'
-         where chain_id = $1 and signer = $2 and nonce = $3 and state in ('signed', 'broadcast')",
-    )
-    .bind(bigint(chain_id))
-    .bind(signer.as_slice())
-    .bind(bigint(nonce))
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// Slots mined in a canonical block that may not change any more are final.
-pub async fn finalize_slots(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
-    let done = sqlx::query(
-        "update nonce_slot slot
-         set state = 'final'
-         from chain_cursor cursor, chain_block block
-         where slot.chain_id = $1 and slot.state = 'mined' and cursor.chain_id = $1
-           and slot.block_number <= cursor.final_number
-           and block.chain_id = $1 and block.hash = slot.block_hash and block.canonical",
-    )
-    .bind(bigint(chain_id))
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected())
 }

@@ -63,6 +63,8 @@ pub struct StatusRow {
     pub backfill_seconds: Option<u64>,
     /// Facts that were consumed and whose block is gone.
     pub retracted_facts: u64,
+    /// Fills at the payout gate.
+    pub fills_waiting: u64,
 }
 
 impl StatusRow {
@@ -140,7 +142,10 @@ pub async fn list_statuses(conn: &mut PgConnection) -> Result<Vec<StatusRow>, St
                 cursor.head_number, cursor.final_number,
                 (select count(*) from chain_fact fact
                  where fact.chain_id = status.chain_id and fact.retracted_at is not null
-                   and fact.consumed_at is not null) as retracted_facts
+                   and fact.consumed_at is not null) as retracted_facts,
+                (select count(*) from chain_fact fact
+                 where fact.chain_id = status.chain_id and fact.gate is not null and fact.retracted_at is null
+                   and fact.consumed_at is null) as fills_waiting
          from chain_status status
          join chain_cursor cursor on cursor.chain_id = status.chain_id
          order by status.chain_id",
@@ -174,5 +179,6 @@ fn status_row(row: &PgRow) -> Result<StatusRow, StoreError> {
         backfill,
         backfill_seconds: maybe("backfill_seconds")?,
         retracted_facts: number("retracted_facts")?,
+        fills_waiting: number("fills_waiting")?,
     })
 }

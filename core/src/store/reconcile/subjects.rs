@@ -1,5 +1,7 @@
 //! Executions with what the indexer kept of them, page by page, and what no execution accounts for.
 
+use std::collections::HashMap;
+
 use chrono::{DateTime, Utc};
 use dvp_domain::canonical::hex32;
 use dvp_domain::money::Minor;
@@ -9,6 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool, PgTransaction};
 
+use crate::chain::ChainFact;
 use crate::store::StoreError;
 
 /// What a run looks at.
@@ -23,9 +26,12 @@ pub struct Scope {
     pub ended_since: DateTime<Utc>,
 }
 
-/// A transaction that sees one moment and writes nothing.
+/// A transaction that sees one moment and writes nothing. It stays open while the chain is asked, which may take
+/// minutes; it locks no row.
 pub async fn snapshot(pool: &PgPool) -> Result<PgTransaction<'static>, StoreError> {
-    Ok(pool.begin_with("begin isolation level repeatable read read only").await?)
+    let mut tx = pool.begin_with("begin isolation level repeatable read read only").await?;
+    sqlx::query("set local idle_in_transaction_session_timeout = '5min'").execute(&mut *tx).await?;
+    Ok(tx)
 }
 
 #[derive(Deserialize)]
@@ -47,6 +53,7 @@ struct Row {
     anchor_tx: Option<Vec<u8>>,
     anchor_contract: Option<Vec<u8>>,
     failed_command: Option<String>,
+    differing_fact: Option<String>,
     events: Value,
 }
 
@@ -72,6 +79,8 @@ pub async fn list_booked(
                 a.tx_hash as anchor_tx, a.contract as anchor_contract, \
                 (select c.kind from chain_command c where c.reference = e.reference and c.state = 'failed' \
                  order by c.id limit 1) as failed_command, \
+                (select f.differs from chain_fact f where f.entity = e.entity and f.differs is not null \
+                   and f.retracted_at is null order by f.id limit 1) as differing_fact, \
                 (select coalesce(jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
                                                               'amount', l.fact ->> 'amount') \
                                            order by l.block_number, l.log_index), '[]') \
@@ -119,6 +128,7 @@ fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
         changed_at: row.changed_at.into(),
         receipt,
         failed_command: row.failed_command,
+        differing_fact: row.differing_fact,
     };
     let kept = kept(row.events, scope)?;
     Ok(Subject { entity: entity(&row.entity)?, booked: Some(booked), kept, contracts: None })
@@ -163,7 +173,8 @@ pub async fn list_lone_entities(
                                                        'amount', l.fact ->> 'amount') \
                                     order by l.block_number, l.log_index) as events \
          from chain_log l \
-         where l.chain_id = $1 and l.canonical and l.event <> 'Anchored' \
+         where l.chain_id = $1 and l.canonical \
+           and l.event in ('Created', 'Locked', 'Filled', 'Settled', 'Cancelled', 'Released', 'Refunded', 'Paid') \
            and l.block_number <= greatest($2, $3) and l.entity > $4 \
            and not exists (select from execution e where e.entity = l.entity) \
          group by l.entity order by l.entity limit $5",
@@ -224,6 +235,30 @@ pub async fn list_open_entities(
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|row| row.0).collect())
+}
+
+/// What `Created` told of each of these ids up to the final block, by id.
+pub async fn list_lock_facts(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    entities: &[Vec<u8>],
+) -> Result<HashMap<Vec<u8>, ChainFact>, StoreError> {
+    let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
+        "select l.entity, l.fact from chain_log l \
+         where l.chain_id = $1 and l.canonical and l.event = 'Created' and l.fact is not null \
+           and l.block_number <= $2 and l.entity = any($3)",
+    )
+    .bind(scope.chain_id)
+    .bind(scope.block_number)
+    .bind(entities)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(id, fact)| {
+            let fact = serde_json::from_value(fact).map_err(|e| StoreError::corrupt("chain_log", e))?;
+            Ok((id, fact))
+        })
+        .collect()
 }
 
 /// A contract's kept events up to the final block.

@@ -100,7 +100,7 @@ impl World {
     fn carry_out(&mut self, output: Output, handed_in: Option<&Message>) {
         match output {
             Output::Authenticate(_) => self.session.handle_authentication(self.now, true),
-            Output::Reset => {
+            Output::Reset { .. } => {
                 self.stored.clear();
                 self.said.clear();
             }

@@ -9,8 +9,8 @@ use super::{Field, MessageRef, MsgType, SOH, scan, text};
 
 /// The fields of a message beyond the standard header, as they go over the wire.
 ///
-/// Header fields that the application sets ([`Body::header_field`]) are kept apart, because they go in front. The
-/// bytes of both are what the store keeps: a resend writes them again unchanged under a new header.
+/// Fields of the standard header that the application appends before all others are moved to their place in the header.
+/// The bytes are what the store keeps: a resend writes them again unchanged under a new header.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Body {
     bytes: Vec<u8>,

@@ -5,9 +5,13 @@ use crate::time;
 /// FIX datatypes grouped by the check they need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Anything but SOH.
+    /// One line of UTF-8 without control characters.
     Text,
-    /// Exactly one byte.
+    /// UTF-8 that may have several lines: tab, line feed and carriage return are its only control characters.
+    Lines,
+    /// Any bytes: what a length field stands in front of.
+    Data,
+    /// Exactly one ASCII character that is no control character.
     Char,
     /// `Y` or `N`.
     Boolean,
@@ -31,8 +35,10 @@ impl Kind {
     /// Has the value the datatype's form?
     pub fn accepts(self, value: &[u8]) -> bool {
         match self {
-            Self::Text | Self::Multiple => true,
-            Self::Char => value.len() == 1,
+            Self::Text | Self::Multiple => is_text(value, char::is_control),
+            Self::Lines => is_text(value, |c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')),
+            Self::Data => true,
+            Self::Char => matches!(value, [b' '..=b'~']),
             Self::Boolean => value == b"Y" || value == b"N",
             Self::Decimal => {
                 let unsigned = value.strip_prefix(b"-").unwrap_or(value);
@@ -65,4 +71,11 @@ impl Kind {
             _ => known(value),
         }
     }
+}
+
+/// Is the value UTF-8 without the characters that `is_refused` names? NUL is among the control characters: what pads C
+/// strings with it would otherwise reach a store that cannot keep it.
+fn is_text(value: &[u8], is_refused: impl Fn(char) -> bool) -> bool {
+    value.iter().all(|byte| matches!(byte, b' '..=b'~'))
+        || std::str::from_utf8(value).is_ok_and(|text| !text.chars().any(is_refused))
 }

@@ -66,7 +66,7 @@ impl Session {
             (Some(_), State::LoggedOn(_)) => self.end_window(),
             (Some(epoch), State::Idle | State::AwaitingLogon) => self.begin_window(epoch),
             // Looked at again when the session is logged out, or let in.
-            (Some(_), State::Authenticating { .. } | State::LoggingOut { .. }) => {}
+            (Some(_), State::Authenticating { .. } | State::Resetting { .. } | State::LoggingOut { .. }) => {}
         }
     }
 
@@ -75,7 +75,7 @@ impl Session {
         if self.calendar.epoch.is_some_and(|known| known != Epoch::ENDLESS) {
             self.next_in = SeqNum::FIRST;
             self.next_out = SeqNum::FIRST;
-            self.outputs.push_back(Output::Reset);
+            self.outputs.push_back(Output::Reset { first_kept: SeqNum::FIRST });
         }
         self.calendar.epoch = Some(epoch);
         self.calendar.is_open = true;

@@ -28,7 +28,7 @@ impl Session {
             State::Idle => {}
             State::AwaitingLogon => self.first_message(message),
             // The driver broke its promise or the peer speaks before it was let in; either way this ends.
-            State::Authenticating { .. } => self.hang_up(),
+            State::Authenticating { .. } | State::Resetting { .. } => self.hang_up(),
             State::LoggedOn(_) | State::LoggingOut { .. } => {
                 if let Some(link) = self.link_mut() {
                     link.last_received = now.mono;
@@ -223,12 +223,13 @@ pub fn reversed_route(message: MessageRef<'_>) -> Body {
 }
 
 /// The body of a BusinessMessageReject(j) of `message`.
-pub fn business_reject(message: MessageRef<'_>, reason: u8, text: &str) -> Body {
+pub fn business_reject(message: MessageRef<'_>, ref_id: Option<&str>, reason: u8, text: &str) -> Body {
     let mut body = reversed_route(message);
     if let Some(seq) = message.seq() {
         body.push(tag::REF_SEQ_NUM, seq.to_string().as_bytes());
     }
     body.field(tag::TEXT, text)
         .field(tag::REF_MSG_TYPE, message.msg_type())
+        .maybe(tag::BUSINESS_REJECT_REF_ID, ref_id)
         .field(tag::BUSINESS_REJECT_REASON, reason.to_string())
 }

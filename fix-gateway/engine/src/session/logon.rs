@@ -92,15 +92,34 @@ impl Session {
     }
 
     fn agree(&mut self, logon: MessageRef<'_>) {
+        if logon.is_yes(tag::RESET_SEQ_NUM_FLAG) || self.config.reset_on_logon {
+            self.next_in = SeqNum::FIRST;
+            self.next_out = SeqNum::FIRST;
+            self.state = State::Resetting { logon: Box::new(logon.to_owned()), kept: 0 };
+            // The number before is our Logon's.
+            self.outputs.push_back(Output::Reset { first_kept: SeqNum::FIRST.next() });
+        } else {
+            self.agree_on(logon, None);
+        }
+    }
+
+    /// Goes on with a Logon that the numbers begin anew with, if there is one.
+    pub(super) fn agree_after_reset(&mut self) -> bool {
+        if !matches!(self.state, State::Resetting { .. }) {
+            return false;
+        }
+        if let State::Resetting { logon, kept } = std::mem::replace(&mut self.state, State::AwaitingLogon) {
+            self.agree_on(logon.view(), Some(kept));
+        }
+        true
+    }
+
+    /// `kept`: the numbers have begun anew, and so many messages go on under new ones.
+    fn agree_on(&mut self, logon: MessageRef<'_>, kept: Option<u64>) {
         let (Some(seq), Some(heartbeat)) = (logon.seq(), self.heartbeat_of(logon)) else {
             return self.respond(logon, Violation::NoProperLogon);
         };
         let reset = logon.is_yes(tag::RESET_SEQ_NUM_FLAG);
-        if reset || self.config.reset_on_logon {
-            self.next_in = SeqNum::FIRST;
-            self.next_out = SeqNum::FIRST;
-            self.outputs.push_back(Output::Reset);
-        }
         self.state = State::LoggedOn(Box::new(Link {
             heartbeat: Some(heartbeat).filter(|interval| !interval.is_zero()),
             last_sent: self.now.mono,
@@ -115,8 +134,7 @@ impl Session {
             return self.respond(logon, Violation::SeqTooLow { expected: self.next_in, received: seq });
         }
         // After a reset that only we know of, what the peer expects says nothing.
-        let begins_anew = reset || self.config.reset_on_logon;
-        let peer_expects = self.expected_by(logon).filter(|_| !begins_anew);
+        let peer_expects = self.expected_by(logon).filter(|_| kept.is_none());
         if let Some(received) = peer_expects.filter(|received| *received > self.next_out) {
             let expected = self.next_out;
             return self.respond(logon, Violation::NextExpectedTooHigh { expected, received });
@@ -126,6 +144,7 @@ impl Session {
             self.next_in = seq.next();
         }
         let answer = self.acknowledge(logon, reset);
+        self.send_kept(kept.unwrap_or(0));
         if !is_next {
             self.count_when_due(seq);
             // FIX 4.4 volume 2, "Logon": answer it first, then ask for what is missing. A peer that reads

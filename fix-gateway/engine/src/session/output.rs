@@ -11,8 +11,11 @@ use crate::{
 pub enum Output {
     /// Decide whether this peer is who it says, and call `handle_authentication`.
     Authenticate(Credentials),
-    /// Both numbers begin anew: forget stored messages and persist 1 and 1.
-    Reset,
+    /// Both numbers begin anew: persist 1 and 1, and forget stored messages. Those that the peer has not seen and still
+    /// wants are kept under the numbers from `first_kept` on, and [`Session::handle_kept`] is told how many they are.
+    ///
+    /// [`Session::handle_kept`]: super::Session::handle_kept
+    Reset { first_kept: SeqNum },
     /// Make durable which window of the schedule the numbers belong to. Comes after the [`Output::Reset`] that begins
     /// it: a crash in between resets once more, before anything was said.
     Epoch(Epoch),

@@ -22,6 +22,8 @@ pub(super) struct Resend {
     end: SeqNum,
     /// Where the run without stored messages began.
     gap_begin: Option<SeqNum>,
+    /// Messages that a reset kept go out under their new numbers for the first time.
+    is_first_time: bool,
 }
 
 /// What the peer asked for, and what we owe it.
@@ -115,7 +117,20 @@ impl Session {
             link.resends.next = Some((begin, end));
             return;
         }
-        link.resends.active = Some(Resend { cursor: begin, end, gap_begin: None });
+        link.resends.active = Some(Resend { cursor: begin, end, gap_begin: None, is_first_time: false });
+        self.fetch_next();
+    }
+
+    /// Sends what a reset kept: so many stored messages, whose numbers follow our Logon's.
+    pub(super) fn send_kept(&mut self, messages: u64) {
+        let Some(more) = messages.checked_sub(1) else { return };
+        let begin = self.next_out;
+        let end = SeqNum(begin.0.saturating_add(more));
+        self.next_out = end.next();
+        self.persist();
+        if let Some(link) = self.link_mut() {
+            link.resends.active = Some(Resend { cursor: begin, end, gap_begin: None, is_first_time: true });
+        }
         self.fetch_next();
     }
 
@@ -145,7 +160,7 @@ impl Session {
                 msg_type: message.msg_type,
                 body: message.body,
                 sending_time: now.utc,
-                orig_sending_time: Some(message.sending_time),
+                orig_sending_time: (!resend.is_first_time).then_some(message.sending_time),
             }));
         }
         if resend.cursor <= to {

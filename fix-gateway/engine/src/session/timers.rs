@@ -56,10 +56,21 @@ impl Session {
         }
     }
 
+    /// The driver was busy and read nothing until now: silence counts from here on.
+    pub fn resume_listening(&mut self, now: Now) {
+        if let Some(link) = self.link_mut() {
+            link.last_received = link.last_received.max(now.mono);
+        }
+    }
+
     const fn logout_deadline(&self) -> Option<Instant> {
         match self.state {
             State::LoggingOut { deadline, .. } => Some(deadline),
-            State::Idle | State::AwaitingLogon | State::Authenticating { .. } | State::LoggedOn(_) => None,
+            State::Idle
+            | State::AwaitingLogon
+            | State::Authenticating { .. }
+            | State::Resetting { .. }
+            | State::LoggedOn(_) => None,
         }
     }
 
@@ -67,7 +78,11 @@ impl Session {
         let link = match &self.state {
             State::LoggedOn(link) => link,
             // After our Logout there is nothing to keep alive.
-            State::Idle | State::AwaitingLogon | State::Authenticating { .. } | State::LoggingOut { .. } => {
+            State::Idle
+            | State::AwaitingLogon
+            | State::Authenticating { .. }
+            | State::Resetting { .. }
+            | State::LoggingOut { .. } => {
                 return Deadlines::default();
             }
         };

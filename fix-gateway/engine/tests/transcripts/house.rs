@@ -213,7 +213,7 @@ impl House {
             let now = self.now();
             match output {
                 Output::Authenticate(_) => self.session().handle_authentication(now, true),
-                Output::Reset => self.stored.clear(),
+                Output::Reset { .. } => self.stored.clear(),
                 Output::Epoch(_) | Output::LoggedOn => {}
                 Output::Persist { next_in, .. } => self.session().note_durable(next_in),
                 Output::Transmit(message) => self.transmit(message),
@@ -251,7 +251,7 @@ impl House {
             b"d" | b"C" => (msg_type, echo(message)),
             b"j" => return,
             _ => {
-                let body = business_reject(message, 3, "Unsupported Message Type");
+                let body = business_reject(message, None, 3, "Unsupported Message Type");
                 let body = body.maybe(tag::DEFAULT_APPL_VER_ID, self.config.default_appl_ver_id.as_deref());
                 (MsgType::BUSINESS_MESSAGE_REJECT, body)
             }

@@ -17,7 +17,8 @@ fn asset(symbol: &str, exponent: u8) -> Asset {
 
 /// A registry of one pair.
 fn registry(input: u8, output: u8, fees: FeeSchedule) -> Registry {
-    let pair = Pair { base: "IN".into(), quote: "OUT".into(), reference_price: None, fees };
+    let pair =
+        Pair { base: "IN".into(), quote: "OUT".into(), reference_price: None, fees, min_input: Minor::ZERO };
     Registry { assets: vec![asset("IN", input), asset("OUT", output)], pairs: vec![pair] }
 }
 

@@ -367,3 +367,89 @@ fn a_reset_inside_a_session_begins_both_numbers_anew() {
         "#]],
     );
 }
+
+#[test]
+fn what_a_reset_keeps_follows_the_logon_under_new_numbers_and_what_comes_next_follows_it() {
+    check(
+        "I A 1 98=0|108=30
+         app
+         app
+         lost
+         keeps
+         I A 1 98=0|108=30|141=Y
+         app
+         I 2 2 7=1|16=0",
+        expect![[r#"
+            I A 1 98=0|108=30
+              who is 
+              persist in=2 out=2
+              send 1 A|98=0|108=30
+              logged on
+            app
+              persist in=2 out=3
+              send 2 8|58=report
+            app
+              persist in=2 out=4
+              send 3 8|58=report
+            lost
+            keeps
+            I A 1 98=0|108=30|141=Y
+              who is 
+              reset, kept 2 3
+              persist in=2 out=2
+              send 1 A|98=0|108=30|141=Y
+              persist in=2 out=4
+              fetch 2..=3
+              logged on
+              send 2 8|58=report
+              send 3 8|58=report
+            app
+              persist in=2 out=5
+              send 4 8|58=report
+            I 2 2 7=1|16=0
+              persist in=3 out=5
+              fetch 1..=4
+              send 1 4|43=Y|122|36=2|123=Y
+              send 2 8|43=Y|122|58=report
+              send 3 8|43=Y|122|58=report
+              send 4 8|43=Y|122|58=report
+        "#]],
+    );
+}
+
+#[test]
+fn a_reset_that_only_we_ask_for_sends_what_it_keeps_before_it_asks_for_what_is_missing() {
+    let config = SessionConfig { reset_on_logon: true, ..config() };
+    check_with(
+        World::new(config, 1, 1),
+        "I A 1 98=0|108=30
+         app
+         lost
+         keeps
+         I A 3 98=0|108=30",
+        expect![[r#"
+            I A 1 98=0|108=30
+              who is 
+              reset
+              persist in=2 out=2
+              send 1 A|98=0|108=30
+              logged on
+            app
+              persist in=2 out=3
+              send 2 8|58=report
+            lost
+            keeps
+            I A 3 98=0|108=30
+              who is 
+              reset, kept 2
+              persist in=1 out=2
+              send 1 A|98=0|108=30
+              persist in=1 out=3
+              fetch 2..=2
+              persist in=1 out=4
+              logged on
+              send 2 8|58=report
+              send 3 2|7=1|16=0
+        "#]],
+    );
+}

@@ -48,6 +48,8 @@ pub(super) struct World {
     elapsed: Duration,
     stored: BTreeMap<SeqNum, Stored>,
     genuine: bool,
+    /// Has the peer seen nothing that is stored?
+    keeps: bool,
     /// Does the store answer at once, or when the script says so?
     is_prompt: bool,
     asked: Option<(SeqNum, SeqNum)>,
@@ -67,6 +69,7 @@ impl World {
             elapsed,
             stored,
             genuine: true,
+            keeps: false,
             is_prompt: true,
             asked: None,
             handed_in: None,
@@ -97,6 +100,7 @@ impl World {
                 "garbled" => self.session.handle_garbled(self.now()),
                 "stranger" => self.genuine = false,
                 "slow" => self.is_prompt = false,
+                "keeps" => self.keeps = true,
                 "stored" => {
                     let (from, to) = self.asked.take().unwrap();
                     self.answer(from, to);
@@ -176,10 +180,7 @@ impl World {
                 self.session.handle_authentication(now, self.genuine);
                 format!("who is {}", credentials.username.unwrap_or_default())
             }
-            Output::Reset => {
-                self.stored.clear();
-                "reset".to_owned()
-            }
+            Output::Reset { first_kept } => self.reset(first_kept),
             Output::Epoch(epoch) => format!("epoch {}", epoch.0),
             Output::Persist { next_in, next_out } => {
                 self.session.note_durable(next_in);
@@ -206,6 +207,16 @@ impl World {
             }
         };
         writeln!(self.transcript, "  {said}").unwrap();
+    }
+
+    fn reset(&mut self, first_kept: SeqNum) -> String {
+        let kept: Vec<Stored> =
+            std::mem::take(&mut self.stored).into_values().filter(|_| self.keeps).collect();
+        self.session.handle_kept(u64::try_from(kept.len()).unwrap());
+        let numbers = std::iter::successors(Some(first_kept), |seq| Some(seq.next()));
+        self.stored = numbers.zip(kept).map(|(seq, message)| (seq, Stored { seq, ..message })).collect();
+        let kept: Vec<String> = self.stored.keys().map(ToString::to_string).collect();
+        if kept.is_empty() { "reset".to_owned() } else { format!("reset, kept {}", kept.join(" ")) }
     }
 
     fn answer(&mut self, from: SeqNum, to: SeqNum) {

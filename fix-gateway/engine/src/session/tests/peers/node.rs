@@ -190,7 +190,7 @@ impl Node {
     fn carry_out_one(&mut self, now: Now, output: Output, handed_in: Option<&Message>, link: &mut Link) {
         match output {
             Output::Authenticate(_) => self.session.handle_authentication(now, true),
-            Output::Reset => {
+            Output::Reset { .. } => {
                 self.store.messages.clear();
                 (self.store.next_in, self.store.next_out) = (1, 1);
                 (self.store.reported, self.store.resets) = (0, self.store.resets + 1);

@@ -1,0 +1,143 @@
+//! Whose fault it is that a receiver is not reached: its own, or that of our resolver or our network.
+//!
+//! A name that does not resolve says nothing by itself: a resolver that is out of order says the same of every name. So
+//! whatever look-up fails, another name is looked up that has addresses for sure (the probe). If it resolves, the
+//! failure is the receiver's. Likewise an address without a route: if this machine has a route to anywhere, it is the
+//! receiver that has no address for us, such as an IPv6 address alone for a machine without IPv6.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::names::Names;
+
+/// A name of the public DNS that does not go away: a root server's.
+pub(super) const PROBE_NAME: &str = "a.root-servers.net";
+/// The addresses of that server. Nothing is sent to them.
+const PROBE_ADDRESSES: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)),
+    IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)),
+];
+/// How long the look-up of a receiver's name may take.
+const LOOK_UP: Duration = Duration::from_secs(8);
+/// How long the look-up of the probe may take.
+const PROBE: Duration = Duration::from_secs(4);
+/// How long what was found out about our resolver is believed.
+const BELIEVED: Duration = Duration::from_secs(10);
+/// Any port: no packet is sent.
+const PORT: u16 = 443;
+
+/// Why a name has no addresses for us.
+#[derive(Debug, thiserror::Error)]
+#[error("the name does not resolve: {source}")]
+pub(super) struct Unresolved {
+    /// Our resolver is out of order, which says nothing about the name.
+    pub(super) is_ours: bool,
+    #[source]
+    source: io::Error,
+}
+
+/// Addresses that this machine has no route to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("there is no route to the address")]
+pub(super) struct NoRoute {
+    /// There is no route to anywhere.
+    pub(super) is_ours: bool,
+}
+
+/// The machine's resolver, and when it was last known to work.
+pub(super) struct Resolver {
+    names: Arc<dyn Names>,
+    probe: String,
+    /// When, and whether it worked. Held while it is being found out, so that this is done once for all who ask.
+    state: Mutex<Option<(Instant, bool)>>,
+}
+
+impl Resolver {
+    pub(super) fn new(names: Arc<dyn Names>, probe: String) -> Self {
+        Self { names, probe, state: Mutex::new(None) }
+    }
+
+    /// The addresses of a name, at least one.
+    pub(super) async fn look_up(&self, name: &str) -> Result<Vec<IpAddr>, Unresolved> {
+        match addresses(&*self.names, name, LOOK_UP).await {
+            Ok(found) => Ok(found),
+            Err(source) => Err(Unresolved { is_ours: !self.works().await, source }),
+        }
+    }
+
+    async fn works(&self) -> bool {
+        let mut state = self.state.lock().await;
+        if let Some((at, works)) = *state
+            && at.elapsed() < BELIEVED
+        {
+            return works;
+        }
+        let works = addresses(&*self.names, &self.probe, PROBE).await.is_ok();
+        *state = Some((Instant::now(), works));
+        works
+    }
+}
+
+async fn addresses(names: &dyn Names, name: &str, limit: Duration) -> io::Result<Vec<IpAddr>> {
+    let found = tokio::time::timeout(limit, names.look_up(name)).await;
+    let found = found.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    if found.is_empty() { Err(io::Error::other("no addresses")) } else { Ok(found) }
+}
+
+/// Those of the addresses that this machine has a route to.
+pub(super) fn routed(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, NoRoute> {
+    let routed: Vec<IpAddr> = addresses.into_iter().filter(|address| has_route(*address)).collect();
+    if routed.is_empty() {
+        return Err(NoRoute { is_ours: !PROBE_ADDRESSES.into_iter().any(has_route) });
+    }
+    Ok(routed)
+}
+
+/// Connecting a datagram socket asks the routing table and sends nothing.
+fn has_route(address: IpAddr) -> bool {
+    let own: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    match UdpSocket::bind((own, 0)).and_then(|socket| socket.connect(SocketAddr::new(address, PORT))) {
+        Ok(()) => true,
+        // What else is wrong, such as too many open files, says nothing about routes.
+        Err(error) => {
+            !matches!(
+                error.kind(),
+                io::ErrorKind::NetworkUnreachable
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkDown
+                    | io::ErrorKind::AddrNotAvailable
+                    | io::ErrorKind::Unsupported
+            ) && error.raw_os_error() != Some(EAFNOSUPPORT)
+        }
+    }
+}
+
+/// The machine has no IPv6 at all.
+const EAFNOSUPPORT: i32 = 97;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_route_is_left_out_and_alone_it_is_told_whose_fault_it_is() {
+        let local = IpAddr::from(Ipv4Addr::LOCALHOST);
+        assert_eq!(routed(vec![local]), Ok(vec![local]));
+        let has_any = PROBE_ADDRESSES.into_iter().any(has_route);
+        for address in PROBE_ADDRESSES {
+            let expected = if has_route(address) { vec![local, address] } else { vec![local] };
+            assert_eq!(routed(vec![local, address]), Ok(expected));
+            if !has_route(address) {
+                assert_eq!(routed(vec![address]), Err(NoRoute { is_ours: !has_any }));
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The hashes of all keys that were ever issued, kept up to date in the background: tells callers from guesses without
+//! a look-up.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use dvp_core::store::{PgPool, StoreError, partners};
+use tracing::warn;
+
+use super::KeyHash;
+
+const EVERY: Duration = Duration::from_secs(1);
+/// How long the transaction that issues a key may take to commit.
+const LATE: TimeDelta = TimeDelta::seconds(60);
+
+#[derive(Default)]
+pub(super) struct Directory {
+    known: Arc<Mutex<Known>>,
+}
+
+#[derive(Default)]
+struct Known {
+    is_followed: bool,
+    hashes: HashSet<KeyHash>,
+    newest: Option<DateTime<Utc>>,
+}
+
+impl Directory {
+    pub(super) fn holds(&self, hash: &KeyHash) -> bool {
+        lock(&self.known).hashes.contains(hash)
+    }
+
+    /// Starts to read the keys, if nobody has.
+    pub(super) fn follow(&self, pool: &PgPool) {
+        let mut known = lock(&self.known);
+        if !known.is_followed {
+            known.is_followed = true;
+            tokio::spawn(follow(pool.clone(), Arc::downgrade(&self.known)));
+        }
+    }
+}
+
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends with the API.
+async fn follow(pool: PgPool, known: Weak<Mutex<Known>>) {
+    let mut failing = false;
+    while let Some(known) = known.upgrade() {
+        let since = lock(&known).newest.and_then(|newest| newest.checked_sub_signed(LATE));
+        match read(&pool, since).await {
+            Ok(issued) => {
+                failing = false;
+                let mut known = lock(&known);
+                for (hash, created_at) in issued {
+                    known.hashes.insert(hash);
+                    known.newest = known.newest.max(Some(created_at));
+                }
+            }
+            Err(error) => {
+                if !failing {
+                    warn!(%error, "new API keys cannot be read; trying again every second");
+                }
+                failing = true;
+            }
+        }
+        drop(known);
+        tokio::time::sleep(EVERY).await;
+    }
+}
+
+async fn read(
+    pool: &PgPool,
+    since: Option<DateTime<Utc>>,
+) -> Result<Vec<(KeyHash, DateTime<Utc>)>, StoreError> {
+    let mut conn = pool.acquire().await?;
+    partners::list_key_hashes(&mut conn, since).await
+}

@@ -1,0 +1,59 @@
+//! The log lines of requests.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use crate::house::{Call, House};
+
+/// Keeps what is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn line(&self, piece: &str) -> String {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let line = text.lines().find(|line| line.contains(piece));
+        line.unwrap_or_else(|| panic!("no line with {piece}:\n{text}")).to_owned()
+    }
+}
+
+#[tokio::test]
+async fn a_requests_line_names_partner_key_route_status_and_why_it_was_refused() {
+    let house = House::new().await;
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
+    let ask = async || {
+        house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200);
+        house.send(&Call::get(&house.globex, "/v1/events?limit=0")).await.refused(400, "INVALID_PARAMETER");
+    };
+    // Other tests log nothing, and lines that one of them reached first count as disabled until they are rebuilt.
+    ask().await;
+    tracing::callsite::rebuild_interest_cache();
+    ask().await;
+    for (piece, keys, partner, more) in [
+        ("request answered", &house.acme, "ptn_acme", "status=200"),
+        ("request refused", &house.globex, "ptn_globex", "code=\"INVALID_PARAMETER\""),
+    ] {
+        let line = log.line(piece);
+        let partner = format!("partner=\"{partner}\"");
+        for named in [&partner, &keys.id, more, "route=\"/v1/events\"", "request_id="] {
+            assert!(line.contains(named), "{named} is missing in {line}");
+        }
+        assert!(!line.contains(&keys.api_key) && !line.contains(&keys.secret), "{line}");
+    }
+}

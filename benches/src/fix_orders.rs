@@ -1,0 +1,309 @@
+//! NewOrderSingle to its committed ExecutionReport through the whole gateway, beside `POST /v1/intents` and the engine
+//! with the same orders in the same run; latency beside a durable commit of one row; then to Filled, with settlement in
+//! the same process.
+
+mod orders;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use dvp_core::rails::simulated::SimulatedRails;
+use dvp_core::store::fix::{self, NewFixSession};
+use dvp_core::workflow;
+use dvp_fix_gateway::{FixGateway, GatewayConfig};
+use sqlx::{Connection as _, PgConnection};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use self::orders::{Goal, Orders};
+use crate::cpu;
+use crate::figure::{Figure, per_second};
+use crate::fix_client::{self, Client, Driven};
+use crate::house::{House, fiat_order};
+use crate::http::{Served, drive, request};
+use crate::submit::{ORDERS_A_SECOND, submissions};
+
+const USERNAME: &str = "acme";
+const PASSWORD: &str = "password";
+const POSTGRES: &str = "postgres";
+
+/// So many sessions, each with so many orders on their way; the names of its figures.
+struct Part {
+    sessions: usize,
+    window: usize,
+    rest: &'static str,
+    accepted: Names,
+    filled: Names,
+}
+
+/// Names of a rate and of the processor time of an order.
+struct Names {
+    rate: &'static str,
+    service: &'static str,
+    postgres: &'static str,
+    client: &'static str,
+}
+
+const PARTS: [Part; 2] = [
+    Part {
+        sessions: 1,
+        window: 64,
+        rest: "REST orders, 64 callers",
+        accepted: Names {
+            rate: "FIX orders, one session with 64",
+            service: "FIX orders, one session, CPU of the service",
+            postgres: "FIX orders, one session, CPU of PostgreSQL",
+            client: "FIX orders, one session, CPU of the client",
+        },
+        filled: Names {
+            rate: "FIX orders to Filled, one session with 64",
+            service: "FIX orders to Filled, one session, CPU of the service",
+            postgres: "FIX orders to Filled, one session, CPU of PostgreSQL",
+            client: "FIX orders to Filled, one session, CPU of the client",
+        },
+    },
+    Part {
+        sessions: 8,
+        window: 32,
+        rest: "REST orders, 256 callers",
+        accepted: Names {
+            rate: "FIX orders, eight sessions with 32",
+            service: "FIX orders, eight sessions, CPU of the service",
+            postgres: "FIX orders, eight sessions, CPU of PostgreSQL",
+            client: "FIX orders, eight sessions, CPU of the client",
+        },
+        filled: Names {
+            rate: "FIX orders to Filled, eight sessions with 32",
+            service: "FIX orders to Filled, eight sessions, CPU of the service",
+            postgres: "FIX orders to Filled, eight sessions, CPU of PostgreSQL",
+            client: "FIX orders to Filled, eight sessions, CPU of the client",
+        },
+    },
+];
+
+/// A rate, and what an order of it cost in nanoseconds of processor time.
+#[derive(Debug, Clone, Copy, Default)]
+struct Measured {
+    orders_a_second: u64,
+    service: u64,
+    postgres: u64,
+    client: u64,
+}
+
+/// Measures each part for `seconds`, first acceptance alone and then with settlement.
+pub async fn measure(seconds: u64) -> anyhow::Result<Vec<Figure>> {
+    let (mut figures, accepted) = acceptance(seconds).await?;
+    figures.extend(settlement(seconds, accepted).await?);
+    Ok(figures)
+}
+
+/// Without the worker: the engine, REST and FIX with the same orders, and one order at a time beside one commit.
+async fn acceptance(seconds: u64) -> anyhow::Result<(Vec<Figure>, [Measured; 2])> {
+    let dir = tempfile::tempdir()?;
+    let house = House::start_for_fiat(dir.path()).await?;
+    let served = Served::start(&house).await?;
+    let gateway = Gateway::start(&house).await?;
+    let mut figures = Vec::new();
+    let mut all = [Measured::default(); 2];
+    for (part, measured) in PARTS.iter().zip(&mut all) {
+        let callers = part.sessions * part.window;
+        let orders = (0..made_beforehand(seconds)?).map(|_| fiat_order()).collect::<Result<Vec<_>, _>>()?;
+        let before = cpu::worked(&[POSTGRES]);
+        let engine = submissions(&house, orders, seconds, callers).await?;
+        let floor = measured_since(&before, engine, seconds, Duration::ZERO);
+        figures.push(rest(&served, part, seconds, engine).await?);
+        *measured = gateway.drive(part.sessions, part.window, seconds, Goal::Accepted).await?.0;
+        figures.extend(beside(&part.accepted, *measured, floor));
+    }
+    let commits = commits(&house, seconds).await?;
+    let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Accepted).await?;
+    figures.extend(latency(["FIX order, median", "FIX order, p99"], &latencies, &commits));
+    gateway.stop().await?;
+    served.stop.cancel();
+    house.postgres.stop().await?;
+    Ok((figures, all))
+}
+
+fn made_beforehand(seconds: u64) -> anyhow::Result<usize> {
+    Ok(usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND))
+}
+
+/// `POST /v1/intents` by as many callers as there are orders on their way, beside the engine.
+async fn rest(served: &Served, part: &Part, seconds: u64, engine: u64) -> anyhow::Result<Figure> {
+    let (count, keys) = (made_beforehand(seconds)?, served.keys.clone());
+    let requests = tokio::task::spawn_blocking(move || {
+        (0..count).map(|_| request(&fiat_order()?, &keys)).collect::<anyhow::Result<Vec<_>>>()
+    });
+    let requests = Mutex::new(requests.await??);
+    let next = || requests.lock().ok().and_then(|mut requests| requests.pop());
+    let callers = part.sessions * part.window;
+    let value = drive(served.address, seconds, callers, 202, next).await?;
+    Ok(Figure { name: part.rest, value, unit: "orders/s", floor: engine })
+}
+
+/// With settlement in the same process, beside acceptance alone. A database of its own: what was accepted before would
+/// be settled first.
+async fn settlement(seconds: u64, accepted: [Measured; 2]) -> anyhow::Result<Vec<Figure>> {
+    let dir = tempfile::tempdir()?;
+    let house = House::start_for_fiat(dir.path()).await?;
+    let rails = Arc::new(SimulatedRails::new(house.pool.clone()));
+    let stop = watch::Sender::new(false);
+    let settling = tokio::spawn(workflow::run(house.engine.clone(), rails.clone(), rails, stop.subscribe()));
+    let gateway = Gateway::start(&house).await?;
+    let mut figures = Vec::new();
+    let commits = commits(&house, seconds).await?;
+    let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Filled).await?;
+    figures.extend(latency(
+        ["FIX order to Filled, median", "FIX order to Filled, p99"],
+        &latencies,
+        &commits,
+    ));
+    for (part, floor) in PARTS.iter().zip(accepted) {
+        let measured = gateway.drive(part.sessions, part.window, seconds, Goal::Filled).await?.0;
+        figures.extend(beside(&part.filled, measured, floor));
+    }
+    gateway.stop().await?;
+    stop.send_replace(true);
+    settling.await?;
+    house.postgres.stop().await?;
+    Ok(figures)
+}
+
+/// The gateway of a house on loopback, with its sessions.
+struct Gateway {
+    addr: SocketAddr,
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Gateway {
+    async fn start(house: &House) -> anyhow::Result<Self> {
+        let mut conn = house.pool.acquire().await?;
+        for n in 0..PARTS.iter().map(|part| part.sessions).max().unwrap_or(1) {
+            let client = comp_id(n);
+            let id = fix::session_id("FIX.4.4", "DVP", &client);
+            let session = NewFixSession {
+                partner_id: house.tenant.partner_id.clone(),
+                livemode: house.tenant.livemode,
+                begin_string: "FIX.4.4".into(),
+                password_hash: house.engine.context().vault.fix_password_hash(&id, PASSWORD),
+                client_comp_id: client,
+                service_comp_id: "DVP".into(),
+                default_appl_ver_id: None,
+                username: USERNAME.into(),
+            };
+            fix::upsert_session(&mut conn, &session).await?;
+        }
+        drop(conn);
+        let addr = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (engine, pool) = (house.engine.clone(), house.pool.clone());
+        let (gateway, addr) = FixGateway::bind(addr, engine, pool, GatewayConfig::default()).await?;
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(gateway.run(shutdown.clone()));
+        Ok(Self { addr, shutdown, task })
+    }
+
+    /// Runs so many sessions at once, each on a thread of its own.
+    async fn drive(
+        &self,
+        sessions: usize,
+        window: usize,
+        seconds: u64,
+        goal: Goal,
+    ) -> anyhow::Result<(Measured, Vec<Duration>)> {
+        let addr = self.addr;
+        let clients = tokio::task::spawn_blocking(move || {
+            let log_on = |n| Client::log_on(addr, comp_id(n), Some((USERNAME, PASSWORD)));
+            (0..sessions).map(|n| Ok((log_on(n)?, Orders::new(goal)))).collect::<anyhow::Result<Vec<_>>>()
+        });
+        let clients = clients.await??;
+        let before = cpu::worked(&[POSTGRES]);
+        let time = Duration::from_secs(seconds);
+        let driven = tokio::task::spawn_blocking(move || fix_client::drive(clients, time, window));
+        let Driven { workloads, elapsed, worked } = driven.await??;
+        let latencies: Vec<Duration> = workloads.into_iter().flat_map(|orders| orders.latencies).collect();
+        Ok((measured(&before, latencies.len(), elapsed, worked), latencies))
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        self.shutdown.cancel();
+        self.task.await.context("the gateway")
+    }
+}
+
+fn comp_id(n: usize) -> String {
+    format!("CLNT{n}")
+}
+
+/// What an order cost since `before`, the client's part taken apart.
+fn measured(before: &[Duration], orders: usize, elapsed: Duration, client: Duration) -> Measured {
+    let after = cpu::worked(&[POSTGRES]);
+    let used = |n: usize| {
+        let at = |worked: &[Duration]| worked.get(n).copied().unwrap_or_default();
+        at(&after).saturating_sub(at(before))
+    };
+    let each = |time: Duration| {
+        let nanos = time.as_nanos().checked_div(u128::try_from(orders).unwrap_or(0)).unwrap_or(0);
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    };
+    Measured {
+        orders_a_second: per_second(orders, elapsed),
+        service: each(used(0).saturating_sub(client)),
+        postgres: each(used(1)),
+        client: each(client),
+    }
+}
+
+/// The same of a rate that was measured elsewhere.
+fn measured_since(before: &[Duration], orders_a_second: u64, seconds: u64, client: Duration) -> Measured {
+    let orders = usize::try_from(orders_a_second.saturating_mul(seconds)).unwrap_or(usize::MAX);
+    Measured { orders_a_second, ..measured(before, orders, Duration::from_secs(seconds), client) }
+}
+
+fn beside(names: &Names, ours: Measured, floor: Measured) -> [Figure; 4] {
+    let cpu = |name, value, floor| Figure { name, value, unit: "ns/order", floor };
+    let (value, rate_floor) = (ours.orders_a_second, floor.orders_a_second);
+    [
+        Figure { name: names.rate, value, unit: "orders/s", floor: rate_floor },
+        cpu(names.service, ours.service, floor.service),
+        cpu(names.postgres, ours.postgres, floor.postgres),
+        cpu(names.client, ours.client, floor.client),
+    ]
+}
+
+/// Durable commits of one row, one after the other.
+async fn commits(house: &House, seconds: u64) -> anyhow::Result<Vec<Duration>> {
+    let mut conn = PgConnection::connect_with(&house.postgres.connect_options()).await?;
+    sqlx::query("create table if not exists floor (id uuid primary key, body text not null)")
+        .execute(&mut conn)
+        .await?;
+    let (until, body) = (Instant::now() + Duration::from_secs(seconds), "x".repeat(1024));
+    let mut latencies = Vec::new();
+    while Instant::now() < until {
+        let at = Instant::now();
+        sqlx::query("insert into floor values ($1, $2)")
+            .bind(uuid::Uuid::new_v4())
+            .bind(&body)
+            .execute(&mut conn)
+            .await?;
+        latencies.push(at.elapsed());
+    }
+    conn.close().await?;
+    Ok(latencies)
+}
+
+/// Median and 99th percentile beside those of a commit.
+fn latency(names: [&'static str; 2], ours: &[Duration], floor: &[Duration]) -> [Figure; 2] {
+    let at = |all: &[Duration], share: usize| {
+        let mut all = all.to_vec();
+        all.sort_unstable();
+        let found = all.get(all.len().saturating_sub(1) * share / 100).copied().unwrap_or_default();
+        u64::try_from(found.as_nanos()).unwrap_or(u64::MAX)
+    };
+    let figure = |name, share| Figure { name, value: at(ours, share), unit: "ns", floor: at(floor, share) };
+    let [median, p99] = names;
+    [figure(median, 50), figure(p99, 99)]
+}

@@ -1,0 +1,366 @@
+//! Hostile FIX sessions of another partner: they are admitted, and then say what no field should hold.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use dvp_fix::codec::Message;
+use tokio_util::sync::CancellationToken;
+
+use super::dictionary::{Place, places};
+use super::promises::Promises;
+use super::values::{KINDS, Kind, random_byte};
+use super::wire::{Fields, Line, Login, fields, readable, utc, visible};
+use crate::crash::dice::Dice;
+
+/// Messages of a walk that wait for their answers at once.
+const BATCH: usize = 10;
+/// An answer that takes longer is missing.
+const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+const MESSAGES: [&str; 5] = ["D", "F", "R", "H", "AF"];
+/// Fields of each message whose text is stored or repeated: a value that is no text is refused by name.
+const STORED: [(&str, &[u32]); 5] = [
+    (
+        "D",
+        &[
+            1, 11, 55, 117, 20001, 20002, 20003, 20010, 20011, 20012, 20013, 20014, 20015, 20016, 20017,
+            20018, 20019, 20020, 20021,
+        ],
+    ),
+    ("F", &[11, 41]),
+    ("R", &[55, 131]),
+    ("H", &[11, 55]),
+    ("AF", &[55, 584]),
+];
+
+fn is_stored(kind: &str, tag: u32) -> bool {
+    STORED.iter().any(|(message, tags)| *message == kind && tags.contains(&tag))
+}
+
+/// What every hostile FIX session needs.
+#[derive(Clone)]
+pub(super) struct Peer {
+    pub fix: std::net::SocketAddr,
+    pub from: Ipv4Addr,
+    pub login: Login,
+    pub promises: Promises,
+    pub seed: u64,
+    /// Between two batches.
+    pub pause: Duration,
+    pub stop: CancellationToken,
+}
+
+/// A message that was sent, and how its answer is known.
+struct Sent {
+    seq: u64,
+    kind: &'static str,
+    tag: u32,
+    what: Kind,
+    value: Vec<u8>,
+    /// ClOrdID, QuoteReqID or MassStatusReqID.
+    id: Vec<u8>,
+}
+
+impl Sent {
+    fn is_answered_by(&self, message: &Message) -> bool {
+        match message.msg_type() {
+            b"3" | b"j" => message.text(45).and_then(|seq| seq.parse().ok()) == Some(self.seq),
+            b"8" | b"9" | b"S" | b"AG" | b"b" => {
+                [11, 131, 584].iter().any(|tag| message.get(*tag) == Some(&self.id[..]))
+            }
+            _ => false,
+        }
+    }
+
+    /// Is the field named that is at fault?
+    fn is_named_by(&self, message: &Message) -> bool {
+        let text = message.text(58).unwrap_or_default();
+        let mut words = text.split(|c: char| !c.is_ascii_alphanumeric());
+        let tag = self.tag.to_string();
+        message.text(371) == Some(&tag) || words.any(|word| word == tag)
+    }
+
+    fn describe(&self) -> String {
+        format!("35={} {}={} ({:?})", self.kind, self.tag, visible(&self.value), self.what)
+    }
+}
+
+/// A message that is in order, and the tag of its id.
+fn template(kind: &str, id: &str) -> (Fields, u32) {
+    let at = utc();
+    let sale = [(54, "2"), (55, "USD/EUR"), (60, at.as_str())];
+    match kind {
+        "D" => {
+            let mut body = fields(&[(1, "bene_straight:dest_10000000"), (11, id), (21, "1"), (38, "10")]);
+            body.extend(fields(&[(40, "2"), (44, "0.5"), (59, "0")]));
+            body.extend(fields(&sale));
+            (body, 11)
+        }
+        "F" => {
+            let mut body = fields(&[(11, id), (38, "10"), (41, "unknown")]);
+            body.extend(fields(&sale));
+            (body, 11)
+        }
+        "H" => (fields(&[(11, id), (54, "2"), (55, "USD/EUR")]), 11),
+        "R" => (fields(&[(131, id), (146, "1"), (55, "USD/EUR"), (54, "2"), (38, "10")]), 131),
+        _ => (fields(&[(584, id), (585, "7")]), 584),
+    }
+}
+
+/// The template with a value in one place; what is not in it is added at its end, in its groups.
+fn with_value(mut body: Fields, place: &Place, value: &[u8]) -> Fields {
+    if let Some((_, there)) = body.iter_mut().find(|(tag, _)| *tag == place.tag) {
+        *there = value.to_vec();
+        return body;
+    }
+    for (count, first) in &place.groups {
+        if !body.iter().any(|(tag, _)| tag == count) {
+            body.push((*count, b"1".to_vec()));
+            if *first != place.tag {
+                body.push((*first, b"1".to_vec()));
+            }
+        }
+    }
+    body.push((place.tag, value.to_vec()));
+    body
+}
+
+/// Walks every field of every message of a dictionary, with each kind of value, in an order that the seed gives.
+pub(super) async fn walk(peer: Peer, dictionary: String) -> anyhow::Result<u64> {
+    let mut dice = Dice::new(peer.seed);
+    let mut all = Vec::new();
+    for kind in MESSAGES {
+        for place in places(&dictionary, kind)?.unwrap_or_default() {
+            all.extend(KINDS.map(|what| (kind, place.clone(), what)));
+        }
+    }
+    shuffle(&mut all, &mut dice);
+    // What is stored comes first, also where there is time for little.
+    all.sort_by_key(|(kind, place, _)| !is_stored(kind, place.tag));
+    let (mut answered, mut at, mut n) = (0, 0, 0_u64);
+    while !peer.stop.is_cancelled() {
+        let mut line = match Line::log_on(peer.fix, peer.from, &peer.login).await {
+            Ok(line) => line,
+            Err(error) => {
+                peer.promises
+                    .broken("a hostile session with its right password is admitted", || format!("{error:#}"));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        while !peer.stop.is_cancelled() {
+            let mut batch = Vec::new();
+            for (kind, place, what) in all.iter().cycle().skip(at).take(BATCH) {
+                n += 1;
+                let id = format!("{}-{}-{n}", peer.seed, peer.login.comp_id);
+                batch.push(prepare(&mut line, kind, place, *what, &id, &mut dice));
+            }
+            at = (at + BATCH) % all.len().max(1);
+            let (count, is_up) = exchange(&peer, &mut line, batch).await;
+            answered += count;
+            if !is_up {
+                break;
+            }
+            tokio::time::sleep(peer.pause).await;
+        }
+    }
+    Ok(answered)
+}
+
+fn shuffle<T>(all: &mut [T], dice: &mut Dice) {
+    for n in (1..all.len()).rev() {
+        let other = dice.roll(u64::try_from(n + 1).unwrap_or(1));
+        all.swap(n, usize::try_from(other).unwrap_or(0));
+    }
+}
+
+fn prepare(
+    line: &mut Line,
+    kind: &'static str,
+    place: &Place,
+    what: Kind,
+    id: &str,
+    dice: &mut Dice,
+) -> (Sent, Vec<u8>) {
+    let (body, id_tag) = template(kind, id);
+    let good = body.iter().find(|(tag, _)| *tag == place.tag).map_or(&b"1"[..], |(_, value)| value);
+    let value = what.value(good, dice);
+    let id = if id_tag == place.tag { value.clone() } else { id.as_bytes().to_vec() };
+    let (seq, bytes) = line.message(kind, &with_value(body, place, &value));
+    (Sent { seq, kind, tag: place.tag, what, value, id }, bytes)
+}
+
+/// Sends a batch and waits for its answers; how many came, and whether the connection is still up.
+async fn exchange(peer: &Peer, line: &mut Line, batch: Vec<(Sent, Vec<u8>)>) -> (u64, bool) {
+    let (mut waiting, bytes): (Vec<Sent>, Vec<Vec<u8>>) = batch.into_iter().unzip();
+    let until = Instant::now() + ANSWER_WITHIN;
+    let mut answered = 0;
+    let mut is_up = line.write(&bytes.concat()).await.is_ok();
+    let mut last = String::from("no Logout before");
+    while is_up && !waiting.is_empty() {
+        let Ok(message) = tokio::time::timeout_at(until.into(), line.next()).await else { break };
+        let Some(message) = message else {
+            is_up = false;
+            break;
+        };
+        if let Some(n) = waiting.iter().position(|sent| sent.is_answered_by(&message)) {
+            answered += 1;
+            let sent = waiting.swap_remove(n);
+            judge(peer, &sent, &message);
+        } else if !carry_on(line, &message).await {
+            last = readable(&message);
+            is_up = false;
+        }
+    }
+    for sent in &waiting {
+        let promise = format!("every order of a hostile session is answered (35={})", sent.kind);
+        let ended =
+            if is_up { format!("within {ANSWER_WITHIN:?}") } else { format!("connection ended, {last}") };
+        peer.promises
+            .broken(&promise, || format!("{} on {}: {ended}", sent.describe(), peer.login.begin_string));
+    }
+    (answered, is_up && waiting.is_empty())
+}
+
+/// Session messages, and reports of what was answered before. `false`: the session has ended.
+async fn carry_on(line: &mut Line, message: &Message) -> bool {
+    let text = |tag| message.text(tag).unwrap_or_default().to_owned();
+    match message.msg_type() {
+        b"1" => line.send("0", &fields(&[(112, &text(112))])).await.is_ok(),
+        b"2" => line.fill_gap(text(7).parse().unwrap_or(1)).await.is_ok(),
+        b"5" => false,
+        _ => true,
+    }
+}
+
+/// What is no text and would be stored is refused by name.
+fn judge(peer: &Peer, sent: &Sent, answer: &Message) {
+    let is_refused = match answer.msg_type() {
+        b"3" | b"j" | b"9" | b"AG" | b"b" => true,
+        _ => answer.text(39) == Some("8"),
+    };
+    let case = || format!("{} on {} got {}", sent.describe(), peer.login.begin_string, readable(answer));
+    if sent.what.is_never_text() && is_stored(sent.kind, sent.tag) {
+        let promise = format!("text that no field may hold is refused (35={} {})", sent.kind, sent.tag);
+        peer.promises.check(is_refused, &promise, case);
+        let promise = format!("a refusal names the field at fault (35={} {})", sent.kind, sent.tag);
+        peer.promises.check(!is_refused || sent.is_named_by(answer), &promise, case);
+    }
+    if answer.msg_type() == b"3" && !sent.value.is_empty() {
+        let promise = format!("a Reject has RefTagID(371) (35={})", sent.kind);
+        peer.promises.check(answer.text(371).is_some(), &promise, case);
+    }
+}
+
+/// Many messages of one fault at once, then the connection is dropped and the same comes again.
+pub(super) async fn volleys(peer: Peer, size: usize) -> anyhow::Result<u64> {
+    let mut dice = Dice::new(peer.seed);
+    let (mut answered, mut n) = (0, 0_u64);
+    let place = |tag| Place { tag, groups: Vec::new() };
+    while !peer.stop.is_cancelled() {
+        let Ok(mut line) = Line::log_on(peer.fix, peer.from, &peer.login).await else {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            continue;
+        };
+        let what = *KINDS.get(usize::try_from(dice.roll(6))?).context("a kind")?;
+        let tag = if dice.roll(2) == 0 { 11 } else { 1 };
+        let mut batch = Vec::new();
+        for _ in 0..size {
+            n += 1;
+            batch.push(prepare(
+                &mut line,
+                "D",
+                &place(tag),
+                what,
+                &format!("V-{}-{n}", peer.seed),
+                &mut dice,
+            ));
+        }
+        answered += exchange(&peer, &mut line, batch).await.0;
+        drop(line);
+        tokio::time::sleep(peer.pause).await;
+    }
+    Ok(answered)
+}
+
+/// Valid orders in bursts: each is answered, whatever the answer is.
+pub(super) async fn flood(peer: Peer, burst: usize) -> anyhow::Result<u64> {
+    let mut dice = Dice::new(peer.seed);
+    let (mut answered, mut n) = (0, 0_u64);
+    let untouched = Place { tag: 44, groups: Vec::new() };
+    while !peer.stop.is_cancelled() {
+        let Ok(mut line) = Line::log_on(peer.fix, peer.from, &peer.login).await else {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            continue;
+        };
+        while !peer.stop.is_cancelled() {
+            let mut batch = Vec::new();
+            for _ in 0..burst {
+                n += 1;
+                let id = format!("B-{}-{n}", peer.seed);
+                let (body, _) = template("D", &id);
+                let (seq, bytes) = line.message("D", &body);
+                let sent = Sent {
+                    seq,
+                    kind: "D",
+                    tag: untouched.tag,
+                    what: Kind::Odd,
+                    value: b"0.5".to_vec(),
+                    id: id.into_bytes(),
+                };
+                batch.push((sent, bytes));
+            }
+            let (count, is_up) = exchange(&peer, &mut line, batch).await;
+            answered += count;
+            if !is_up {
+                break;
+            }
+            tokio::time::sleep(peer.pause + Duration::from_millis(dice.roll(50))).await;
+        }
+    }
+    Ok(answered)
+}
+
+/// After its Logon, bytes that are no messages. Nothing is promised but that nobody else notices.
+pub(super) async fn noise(peer: Peer) -> anyhow::Result<u64> {
+    let mut dice = Dice::new(peer.seed);
+    let mut sent = 0;
+    while !peer.stop.is_cancelled() {
+        let Ok(mut line) = Line::log_on(peer.fix, peer.from, &peer.login).await else {
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            continue;
+        };
+        for _ in 0..20 {
+            let mut bytes = garbage(&mut dice, &peer.login.begin_string);
+            if dice.roll(3) == 0 {
+                // A good message with one byte changed.
+                let (body, _) = template("D", "noise");
+                bytes = line.message("D", &body).1;
+                let at = usize::try_from(dice.roll(u64::try_from(bytes.len())?))?;
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = random_byte(&mut dice);
+                }
+            }
+            if line.write(&bytes).await.is_err() {
+                break;
+            }
+            sent += 1;
+            tokio::time::sleep(peer.pause).await;
+        }
+    }
+    Ok(sent)
+}
+
+/// Bytes that a peer may send where a message belongs.
+pub(super) fn garbage(dice: &mut Dice, begin_string: &str) -> Vec<u8> {
+    let random = |dice: &mut Dice, length: u64| (0..dice.roll(length)).map(|_| random_byte(dice)).collect();
+    match dice.roll(7) {
+        0 => random(dice, 2_000),
+        1 => format!("8={begin_string}\x019=999999999\x0135=A\x01").into_bytes(),
+        2 => format!("8={begin_string}\x019=5\x0135=0\x0110=000\x01").into_bytes(),
+        3 => b"GET / HTTP/1.1\r\nhost: dvp\r\n\r\n".to_vec(),
+        4 => b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03".to_vec(),
+        5 => vec![0; 5_000],
+        _ => [format!("8={begin_string}\x019=").into_bytes(), random(dice, 200)].concat(),
+    }
+}

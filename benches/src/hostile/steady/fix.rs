@@ -1,0 +1,210 @@
+//! Orders over FIX on one session, and another session that logs on again and again.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use dvp_fix::codec::Message;
+use tokio::task::JoinHandle;
+
+use super::{ACCOUNT, PATIENCE, TOKEN_PAUSE, Terms};
+use crate::crash::fix::{ENDED, Told, content};
+use crate::crash::rest::{Wallet, text};
+use crate::hostile::latency::{Door, Due};
+use crate::hostile::wire::{Fields, Line, Login, fields, readable, utc};
+
+/// Between two Logons of the session that does nothing else.
+const LOGON_EVERY: Duration = Duration::from_secs(2);
+/// After which nothing more is expected to come.
+const QUIET: Duration = Duration::from_secs(2);
+
+pub(super) async fn run(terms: Terms) -> anyhow::Result<Told> {
+    let logons = tokio::spawn(logons(terms.clone()));
+    let login = terms.target.good_sessions.first().context("a session")?.clone();
+    let line = Line::log_on(terms.target.fix, Ipv4Addr::LOCALHOST, &login).await?;
+    let told = Told {
+        session_id: login.session_id(),
+        heard: BTreeMap::new(),
+        orders: Default::default(),
+        status: BTreeMap::new(),
+        // The Logon had number 1.
+        next_in: 2,
+        repeats: 0,
+    };
+    let client =
+        Client { terms, line, told, waiting: BTreeMap::new(), permit: None, token_order: None, n: 0 };
+    let told = client.run().await?;
+    logons.await?;
+    Ok(told)
+}
+
+type Permit = JoinHandle<anyhow::Result<Fields>>;
+
+struct Client {
+    terms: Terms,
+    line: Line,
+    told: Told,
+    /// Orders without their first report.
+    waiting: BTreeMap<String, Due>,
+    /// The next permit, once it is signed.
+    permit: Option<Permit>,
+    /// The order that was placed with the last one.
+    token_order: Option<String>,
+    n: u64,
+}
+
+impl Client {
+    async fn run(mut self) -> anyhow::Result<Told> {
+        let mut at = Instant::now() + self.terms.interval;
+        let mut beat = tokio::time::interval(Duration::from_secs(20));
+        self.permit = Some(self.sign(TOKEN_PAUSE)?);
+        while !self.terms.stop.is_cancelled() {
+            tokio::select! {
+                message = self.line.next() => self.take(message).await?,
+                () = tokio::time::sleep_until(at.into()) => {
+                    self.order(Door::Fix, at, Fields::new()).await?;
+                    at += self.terms.interval;
+                }
+                permit = joined(&mut self.permit), if self.permit.is_some() => {
+                    self.permit = None;
+                    self.order(Door::FixToken, Instant::now(), permit?).await?;
+                }
+                _ = beat.tick() => {
+                    self.line.send("0", &Fields::new()).await?;
+                }
+            }
+        }
+        self.wait_for_ends().await?;
+        Ok(self.told)
+    }
+
+    /// Until each order has ended and nothing more comes.
+    async fn wait_for_ends(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let has_ended =
+                |id: &String| self.told.status.get(id).is_some_and(|is| ENDED.contains(&is.as_str()));
+            let open = self.told.orders.iter().find(|id| !has_ended(id)).cloned();
+            match (tokio::time::timeout(QUIET, self.line.next()).await, open) {
+                (Ok(message), _) => self.take(message).await?,
+                (Err(_), None) => return Ok(()),
+                (Err(_), Some(open)) if Instant::now() > until => {
+                    let promise = "an order of the well-behaved partner over FIX is reported to its end";
+                    self.terms.promises.broken(promise, || open);
+                    return Ok(());
+                }
+                (Err(_), Some(_)) => {}
+            }
+        }
+    }
+
+    /// Signs the next permit beside everything else.
+    fn sign(&self, pause: Duration) -> anyhow::Result<Permit> {
+        let wallet = Wallet::of(&self.terms.target.ready, 1)?;
+        let rpc = text(&self.terms.target.ready, "/chain/rpcUrl")?.to_owned();
+        Ok(tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let permit = wallet.permit(&reqwest::Client::new(), &rpc, 10_000_000).await?;
+            let (nonce, deadline) = (permit.nonce.to_string(), permit.deadline.to_string());
+            Ok(fields(&[(20001, &nonce), (20002, &deadline), (20003, &permit.signature)]))
+        }))
+    }
+
+    async fn order(&mut self, door: Door, at: Instant, permit: Fields) -> anyhow::Result<()> {
+        self.n += 1;
+        let id = format!("S-{}", self.n);
+        let due = self.terms.recorder.due(door, at);
+        let is_token = door == Door::FixToken;
+        let (symbol, quantity, price) =
+            if is_token { ("USDC/USD", "10", "0.9") } else { ("USD/EUR", "100", "0.5") };
+        let mut body =
+            fields(&[(11, &id), (1, ACCOUNT), (55, symbol), (54, "2"), (60, &utc()), (38, quantity)]);
+        body.extend(fields(&[(40, "2"), (44, price), (59, "0")]));
+        body.extend(permit);
+        if is_token {
+            self.token_order = Some(id.clone());
+        }
+        self.waiting.insert(id.clone(), due);
+        self.told.orders.insert(id);
+        self.line.send("D", &body).await.context("the well-behaved session")?;
+        Ok(())
+    }
+
+    async fn take(&mut self, message: Option<Message>) -> anyhow::Result<()> {
+        let message = message.context("the well-behaved FIX session was disconnected")?;
+        let seq = message.seq().context("a message without its number")?.0;
+        if seq != self.told.next_in {
+            bail!("message {seq} came where {} was due: {}", self.told.next_in, readable(&message));
+        }
+        self.told.next_in += 1;
+        match message.msg_type() {
+            b"0" | b"A" => return Ok(()),
+            b"1" => {
+                let id = message.text(112).unwrap_or_default().to_owned();
+                self.line.send("0", &fields(&[(112, &id)])).await?;
+                return Ok(());
+            }
+            b"8" => self.report(&message)?,
+            _ => {
+                let promise = "a message of the well-behaved FIX session is taken";
+                self.terms.promises.broken(promise, || readable(&message));
+            }
+        }
+        self.told.heard.insert(seq, content(&message));
+        Ok(())
+    }
+
+    fn report(&mut self, message: &Message) -> anyhow::Result<()> {
+        let order = message.text(11).unwrap_or_default();
+        let status = message.text(39).unwrap_or_default();
+        if let Some(due) = self.waiting.remove(order) {
+            due.answered();
+        }
+        let promise = "an order of the well-behaved partner over FIX is accepted";
+        self.terms.promises.check(status != "8", promise, || readable(message));
+        self.told.status.insert(order.to_owned(), status.to_owned());
+        if ENDED.contains(&status) && self.token_order.as_deref() == Some(order) {
+            self.token_order = None;
+            self.permit = Some(self.sign(TOKEN_PAUSE)?);
+        }
+        Ok(())
+    }
+}
+
+/// The permit, once it is there.
+async fn joined(permit: &mut Option<Permit>) -> anyhow::Result<Fields> {
+    match permit {
+        Some(permit) => permit.await?,
+        None => std::future::pending().await,
+    }
+}
+
+/// Another session of the partner comes and goes: nobody else's wrong Logons keep it out.
+async fn logons(terms: Terms) {
+    let Some(login) = terms.target.good_sessions.get(1) else { return };
+    while !terms.stop.is_cancelled() {
+        let pause = Instant::now() + LOGON_EVERY;
+        let due = terms.recorder.due(Door::FixLogon, Instant::now());
+        match come_and_go(&terms, login, due).await {
+            Ok(()) => {}
+            Err(error) => {
+                let promise = "a Logon of the well-behaved partner is admitted";
+                terms.promises.broken(promise, || format!("{error:#}"));
+            }
+        }
+        tokio::time::sleep_until(pause.into()).await;
+    }
+}
+
+async fn come_and_go(terms: &Terms, login: &Login, due: Due) -> anyhow::Result<()> {
+    let mut line = Line::log_on(terms.target.fix, Ipv4Addr::LOCALHOST, login).await?;
+    due.answered();
+    line.send("5", &Fields::new()).await?;
+    while let Some(message) = tokio::time::timeout(Duration::from_secs(10), line.next()).await? {
+        if message.msg_type() == b"5" {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! Those whom nobody knows: they are never admitted, at either door.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+
+use super::fix_peers::garbage;
+use super::promises::Promises;
+use super::wire::{Line, Login, connect};
+use crate::crash::dice::Dice;
+
+/// A stranger's connection that lives longer than this is not ended by the service.
+const ENDED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Where strangers come from and how often.
+#[derive(Clone)]
+pub(super) struct Strangers {
+    pub http: SocketAddr,
+    pub fix: SocketAddr,
+    /// Sessions whose passwords are guessed from elsewhere.
+    pub good_sessions: Vec<Login>,
+    /// A session of the hostile partner, whose stale password comes from the well-behaved partner's own address.
+    pub stale: Login,
+    pub promises: Promises,
+    pub seed: u64,
+    pub pause: Duration,
+    pub stop: CancellationToken,
+}
+
+/// Another address of this machine.
+fn elsewhere(dice: &mut Dice) -> Ipv4Addr {
+    let last = 2 + u8::try_from(dice.roll(6)).unwrap_or(0);
+    Ipv4Addr::new(127, 0, 0, last)
+}
+
+impl Strangers {
+    /// Bytes before any Logon.
+    pub(super) async fn garbage(self) -> anyhow::Result<u64> {
+        let mut dice = Dice::new(self.seed);
+        let mut made = 0;
+        while !self.stop.is_cancelled() {
+            let from = if dice.roll(2) == 0 { Ipv4Addr::LOCALHOST } else { elsewhere(&mut dice) };
+            if let Ok(mut stream) = connect(self.fix, from).await {
+                let bytes = garbage(&mut dice, "FIX.4.4");
+                let _ = stream.write_all(&bytes).await;
+                made += 1;
+                // Some stay to see what comes.
+                if dice.roll(4) == 0 {
+                    tokio::spawn(stay(stream, Duration::from_secs(15)));
+                }
+            }
+            tokio::time::sleep(self.pause).await;
+        }
+        Ok(made)
+    }
+
+    /// Logons that nobody may be admitted with.
+    pub(super) async fn logons(self) -> anyhow::Result<u64> {
+        let mut dice = Dice::new(self.seed);
+        let mut made = 0;
+        while !self.stop.is_cancelled() {
+            let n = dice.roll(1_000_000);
+            let (login, from) = match dice.roll(3) {
+                // CompIDs that are nobody's, from the well-behaved partner's address too.
+                0 => {
+                    let from = if dice.roll(2) == 0 { Ipv4Addr::LOCALHOST } else { elsewhere(&mut dice) };
+                    (Login { comp_id: format!("NOBODY{n}"), ..self.stale.clone() }, from)
+                }
+                // The well-behaved partner's sessions, from elsewhere.
+                1 => {
+                    let at = usize::try_from(dice.roll(3)).unwrap_or(0);
+                    let Some(session) = self.good_sessions.get(at) else { continue };
+                    (session.clone(), elsewhere(&mut dice))
+                }
+                _ => (self.stale.clone(), Ipv4Addr::LOCALHOST),
+            };
+            let login = Login { password: format!("wrong-{n}"), ..login };
+            tokio::spawn(knock(self.clone(), from, login));
+            made += 1;
+            tokio::time::sleep(self.pause).await;
+        }
+        Ok(made)
+    }
+
+    /// Connections that come and go, at both doors.
+    pub(super) async fn storms(self, burst: usize) -> anyhow::Result<u64> {
+        let mut dice = Dice::new(self.seed);
+        let mut made = 0;
+        while !self.stop.is_cancelled() {
+            let from = elsewhere(&mut dice);
+            for to in [self.fix, self.http] {
+                let mut open = Vec::new();
+                for _ in 0..burst {
+                    if let Ok(stream) = connect(to, from).await {
+                        // Half of them are reset instead of closed.
+                        if dice.roll(2) == 0 {
+                            let _ = stream.set_zero_linger();
+                        }
+                        open.push(stream);
+                        made += 1;
+                    }
+                }
+            }
+            tokio::time::sleep(self.pause).await;
+        }
+        Ok(made)
+    }
+
+    /// Keeps so many requests half-open: heads and bodies that come a byte at a time, and none at all.
+    pub(super) async fn half_open(self, count: usize) -> anyhow::Result<u64> {
+        let mut slots = tokio::task::JoinSet::new();
+        for n in 0..count {
+            let me = self.clone();
+            slots.spawn(async move {
+                let mut dice = Dice::new(me.seed ^ u64::try_from(n).unwrap_or(0));
+                let mut made = 0;
+                while !me.stop.is_cancelled() {
+                    made += 1;
+                    let from = elsewhere(&mut dice);
+                    let slow = drip(me.http, from, dice.roll(3));
+                    tokio::select! {
+                        is_ended = tokio::time::timeout(ENDED_WITHIN, slow) => {
+                            let promise = "a half-open request is ended by the service";
+                            me.promises.check(is_ended.is_ok(), promise, || format!("open after {ENDED_WITHIN:?}"));
+                        }
+                        () = me.stop.cancelled() => {}
+                    }
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                made
+            });
+        }
+        Ok(slots.join_all().await.into_iter().sum())
+    }
+}
+
+async fn stay(mut stream: TcpStream, how_long: Duration) {
+    let mut buffer = [0; 256];
+    let gone = async { while stream.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {} };
+    let _ = tokio::time::timeout(how_long, gone).await;
+}
+
+/// One Logon that has to be refused: nobody who is not admitted is answered with a Logon.
+async fn knock(me: Strangers, from: Ipv4Addr, login: Login) {
+    let Ok(mut line) = Line::open(me.fix, from, &login, 1).await else { return };
+    if line.send_logon(&[(141, "Y")]).await.is_err() {
+        return;
+    }
+    if let Ok(Some(answer)) = tokio::time::timeout(Duration::from_secs(15), line.next()).await {
+        let promise = "a Logon with a wrong password is refused";
+        me.promises.check(answer.msg_type() != b"A", promise, || login.session_id());
+    }
+}
+
+/// A request that never becomes whole; ends when the service has enough of it.
+async fn drip(to: SocketAddr, from: Ipv4Addr, kind: u64) {
+    let Ok(stream) = connect(to, from).await else { return };
+    let (mut reader, mut writer) = stream.into_split();
+    let writing = async {
+        let start: &[u8] = match kind {
+            0 => b"",
+            1 => b"GET /v1/pairs HTTP/1.1\r\nhost: dvp\r\nx-long: ",
+            _ => b"POST /v1/intents HTTP/1.1\r\nhost: dvp\r\nx-api-key: nobody\r\ncontent-length: 50000\r\n\r\n",
+        };
+        if writer.write_all(start).await.is_err() {
+            return;
+        }
+        loop {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if kind > 0 && writer.write_all(b"x").await.is_err() {
+                return;
+            }
+        }
+    };
+    let mut buffer = [0; 1024];
+    let ended = async { while reader.read(&mut buffer).await.is_ok_and(|bytes| bytes > 0) {} };
+    tokio::select! {
+        () = writing => {}
+        () = ended => {}
+    }
+}

@@ -1,0 +1,80 @@
+//! Values that no field should have.
+
+use crate::crash::dice::Dice;
+
+/// What is wrong with a value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Nul,
+    /// A good value in a C buffer.
+    Padded,
+    Control,
+    InvalidUtf8,
+    Long,
+    VeryLong,
+    Random,
+    Odd,
+}
+
+pub(super) const KINDS: [Kind; 8] = [
+    Kind::Nul,
+    Kind::Padded,
+    Kind::Control,
+    Kind::InvalidUtf8,
+    Kind::Long,
+    Kind::VeryLong,
+    Kind::Random,
+    Kind::Odd,
+];
+
+impl Kind {
+    /// No stored text may look like this: the service has to refuse it and name the field.
+    pub(super) const fn is_never_text(self) -> bool {
+        !matches!(self, Self::Random | Self::Odd)
+    }
+
+    /// A value of the kind, made from one that the field could have. It has no SOH: that would begin another field.
+    pub(super) fn value(self, good: &[u8], dice: &mut Dice) -> Vec<u8> {
+        let with = |bytes: &[u8]| [good, bytes].concat();
+        match self {
+            Self::Nul => one_of(&[b"\0", b"a\0b", b"\0\0\0\0", b"1\0"], dice).to_vec(),
+            Self::Padded => with(&[0; 16]),
+            Self::Control => with(one_of(&[b"\n", b"\r\n", b"\x02", b"\x1b[2J", b"\x7f", b"\xc2\x85"], dice)),
+            Self::InvalidUtf8 => {
+                with(one_of(&[b"\xff\xfe", b"\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"], dice))
+            }
+            Self::Long => vec![b'A'; 6_000],
+            Self::VeryLong => vec![b'A'; 60_000],
+            Self::Random => {
+                let length = 1 + dice.roll(40);
+                (0..length).map(|_| random_byte(dice)).collect()
+            }
+            Self::Odd => {
+                let odd: [&[u8]; 9] = [
+                    b"",
+                    b"=",
+                    b" ",
+                    b"-1",
+                    b"999999999999999999999999",
+                    b"1e400",
+                    b"NaN",
+                    "\u{202e}x".as_bytes(),
+                    b"' or 1=1",
+                ];
+                one_of(&odd, dice).to_vec()
+            }
+        }
+    }
+}
+
+fn one_of<'a>(values: &[&'a [u8]], dice: &mut Dice) -> &'a [u8] {
+    let sides = u64::try_from(values.len()).unwrap_or(1);
+    let at = usize::try_from(dice.roll(sides)).unwrap_or(0);
+    values.get(at).copied().unwrap_or_default()
+}
+
+/// Any byte but SOH.
+pub(super) fn random_byte(dice: &mut Dice) -> u8 {
+    let byte = u8::try_from(dice.roll(255)).unwrap_or(0);
+    if byte == 1 { 255 } else { byte }
+}

@@ -1,0 +1,283 @@
+//! Token orders from their submission over REST to their anchored receipt: the sandbox with one relayer account and one
+//! block a second, beside the orders that its blocks have gas for.
+
+mod chain;
+
+use std::path::Path;
+use std::str::FromStr as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alloy::primitives::{Address, B256};
+use alloy::signers::local::PrivateKeySigner;
+use anyhow::{Context as _, bail, ensure};
+use serde_json::Value;
+use sqlx::{Connection as _, PgConnection};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use self::chain::{Blocks, Rpc};
+use crate::crash::check::count;
+use crate::crash::process::Process;
+use crate::crash::rest::{Wallet, fiat_order, pay_with_token, text, unix_secs};
+use crate::figure::{Figure, per_second};
+use crate::http::headers;
+
+const PATH: &str = "/v1/intents";
+const ACCOUNT: &str = "bene_straight:dest_10000000";
+/// Of the input token, in its units.
+const AMOUNT: u64 = 10_000_000;
+/// Requests on their way at any time.
+const CALLERS: usize = 16;
+/// What takes longer does not end.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Size {
+    /// Orders of as many wallets.
+    #[arg(long, default_value_t = 3_000)]
+    pub orders: usize,
+    /// Orders of one wallet, one after the other in its nonces.
+    #[arg(long, default_value_t = 300)]
+    pub of_one: usize,
+    /// Anchors that wait while a token order is locked.
+    #[arg(long, default_value_t = 20_000)]
+    pub anchors: i64,
+}
+
+/// The sandbox that is measured.
+struct Place {
+    process: Process,
+    ready: Value,
+    rpc: Rpc,
+    client: reqwest::Client,
+}
+
+/// Some orders from the first submission to the last receipt.
+struct Lot {
+    orders: usize,
+    completed: Duration,
+    anchored: Duration,
+    blocks: Blocks,
+}
+
+/// Measures one order alone, orders of many wallets, orders of one wallet, and an order behind a backlog of anchors.
+pub async fn measure(binary: &Path, size: Size) -> anyhow::Result<Vec<Figure>> {
+    let dir = tempfile::tempdir()?;
+    let mut process = Process::start(binary, dir.path())?;
+    let ready = process.ready_within(Duration::from_secs(120)).await?;
+    let rpc = Rpc::new(text(&ready, "/chain/rpcUrl")?);
+    let place = Place { process, ready, rpc, client: reqwest::Client::new() };
+    let outcome = place.figures(size).await;
+    let outcome = outcome.with_context(|| place.process.log_tail());
+    place.process.stop().await?;
+    outcome
+}
+
+impl Place {
+    async fn figures(&self, size: Size) -> anyhow::Result<Vec<Figure>> {
+        let wallets = self.wallets(size).await?;
+        let (alone, rest) = wallets.split_at(2);
+        let (one, many) = rest.split_at(1);
+        let single = self.one_alone(&alone[..1]).await?;
+        let many = self.lot(many.iter().map(|wallet| (wallet, 0)).collect()).await?;
+        let one =
+            self.lot((0..size.of_one).filter_map(|nonce| Some((one.first()?, nonce))).collect()).await?;
+        let behind = self.behind_anchors(&alone[1..], size.anchors).await?;
+        let mut figures = vec![Figure {
+            name: "one token order alone, to completed",
+            value: u64::try_from(single.as_millis())?,
+            unit: "ms",
+            floor: 1000,
+        }];
+        let names = ["of many wallets, completed", "of many wallets, anchored", "gas", "transactions"];
+        figures.extend(many.figures(names));
+        let names = ["of one wallet, completed", "of one wallet, anchored", "gas", "transactions"];
+        figures.extend(one.figures(names));
+        figures.push(Figure {
+            name: "blocks until a lock, behind waiting anchors and alone",
+            value: behind.0,
+            unit: "blocks",
+            floor: behind.1,
+        });
+        Ok(figures)
+    }
+
+    /// Wallets that nobody has used, with tokens for all their orders: two for single orders, one for many, and the rest
+    /// for one each.
+    async fn wallets(&self, size: Size) -> anyhow::Result<Vec<Wallet>> {
+        let (started, count) = (unix_secs()?, size.orders + 3);
+        let mut wallets = Vec::with_capacity(count);
+        let mut owners = Vec::with_capacity(count);
+        for n in 0..count {
+            let key = alloy::primitives::keccak256(format!("{started} {n}"));
+            let signer = PrivateKeySigner::from_bytes(&B256::from(key))?;
+            owners.push(signer.address());
+            wallets.push(Wallet::with_signer(&self.ready, signer)?);
+        }
+        let token = Address::from_str(text(&self.ready, "/chain/tokens/0/address")?)?;
+        let permit = Address::from_str(text(&self.ready, "/chain/contracts/permit")?)?;
+        let amount = u128::from(AMOUNT) * u128::try_from(size.of_one.max(2))?;
+        self.rpc.furnish(token, permit, &owners, amount).await?;
+        Ok(wallets)
+    }
+
+    async fn database(&self) -> anyhow::Result<PgConnection> {
+        Ok(PgConnection::connect(text(&self.ready, "/databaseUrl")?).await?)
+    }
+
+    /// Submits an order of each wallet and nonce, in their order, and follows them to their receipts' anchors.
+    async fn lot(&self, orders: Vec<(&Wallet, usize)>) -> anyhow::Result<Lot> {
+        let mut bodies = Vec::with_capacity(orders.len());
+        let is_of_one = orders.iter().any(|(_, nonce)| *nonce > 0);
+        for (wallet, nonce) in orders {
+            let mut order = fiat_order(ACCOUNT)?;
+            pay_with_token(&mut order, wallet, &wallet.permit_with(u64::try_from(nonce)?, AMOUNT)?)?;
+            bodies.push(order.to_string());
+        }
+        let mut database = self.database().await?;
+        let (from, before) = (self.rpc.head().await?, count(&mut database, COMPLETED).await?);
+        let (orders, began) = (bodies.len(), Instant::now());
+        let due = before + i64::try_from(orders)?;
+        let callers = if is_of_one { 1 } else { CALLERS };
+        let submitting = self.submit(bodies, callers);
+        let following = async {
+            until(&mut database, COMPLETED, due).await?;
+            let completed = began.elapsed();
+            until(&mut database, ANCHORED, due).await?;
+            anyhow::Ok((completed, began.elapsed()))
+        };
+        let ((), (completed, anchored)) = tokio::try_join!(submitting, following)?;
+        let blocks = self.rpc.blocks(from, self.rpc.head().await?).await?;
+        Ok(Lot { orders, completed, anchored, blocks })
+    }
+
+    /// So many callers send the orders; one caller sends them in their order.
+    async fn submit(&self, bodies: Vec<String>, callers: usize) -> anyhow::Result<()> {
+        let places = Arc::new(Semaphore::new(callers));
+        let mut sent = JoinSet::new();
+        for body in bodies {
+            let place = Arc::clone(&places).acquire_owned().await?;
+            let request = self.request(&body)?;
+            sent.spawn(async move {
+                let response = request.send().await?;
+                let status = response.status();
+                let answer = response.text().await?;
+                ensure!(status.as_u16() == 202, "an order was answered with {status}: {answer}");
+                drop(place);
+                anyhow::Ok(())
+            });
+        }
+        while let Some(done) = sent.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
+
+    fn request(&self, body: &str) -> anyhow::Result<reqwest::RequestBuilder> {
+        let secret = text(&self.ready, "/partner/signingSecret")?;
+        let signed = headers(secret.as_bytes(), PATH, body.as_bytes(), unix_secs()?)?;
+        let url = format!("{}{PATH}", text(&self.ready, "/http")?);
+        let key = uuid::Uuid::new_v4().to_string();
+        Ok(self
+            .client
+            .post(url)
+            .header("X-API-Key", text(&self.ready, "/partner/apiKey")?)
+            .header("Content-Type", "application/json")
+            .header("X-Idempotency-Key", key)
+            .headers(signed)
+            .body(body.to_owned()))
+    }
+
+    async fn one_alone(&self, wallets: &[Wallet]) -> anyhow::Result<Duration> {
+        Ok(self.lot(wallets.iter().map(|wallet| (wallet, 0)).collect()).await?.completed)
+    }
+
+    /// In how many blocks an order is locked: behind a backlog of anchors, and alone.
+    async fn behind_anchors(&self, wallets: &[Wallet], anchors: i64) -> anyhow::Result<(u64, u64)> {
+        let [wallet] = wallets else { bail!("one wallet") };
+        let alone = self.blocks_to_lock(wallet, 0).await?;
+        let mut database = self.database().await?;
+        let chain_id = self.ready.pointer("/chain/chainId").and_then(Value::as_i64).context("chainId")?;
+        sqlx::query(ADD_ANCHORS).bind(anchors).bind(chain_id).execute(&mut database).await?;
+        // The relayer is at it.
+        let waiting = "select count(*) from chain_command where kind = 'anchor' and state = 'sent'";
+        until(&mut database, waiting, 1).await?;
+        Ok((self.blocks_to_lock(wallet, 1).await?, alone))
+    }
+
+    async fn blocks_to_lock(&self, wallet: &Wallet, nonce: u64) -> anyhow::Result<u64> {
+        let mut order = fiat_order(ACCOUNT)?;
+        pay_with_token(&mut order, wallet, &wallet.permit_with(nonce, AMOUNT)?)?;
+        let mut database = self.database().await?;
+        let locks = count(&mut database, LOCKS).await?;
+        let from = self.rpc.head().await?;
+        self.submit(vec![order.to_string()], 1).await?;
+        until(&mut database, LOCKS, locks + 1).await?;
+        let (number,): (i64,) =
+            sqlx::query_as("select max(block_number) from chain_log where event = 'Created' and canonical")
+                .fetch_one(&mut database)
+                .await?;
+        Ok(u64::try_from(number)?.saturating_sub(from))
+    }
+}
+
+const COMPLETED: &str = "select count(*) from execution where state_name = 'completed'";
+const ANCHORED: &str = "select count(*) from execution where state_name = 'completed' \
+                        and jsonb_typeof(state -> 'finality') = 'object'";
+const LOCKS: &str = "select count(*) from chain_log where event = 'Created' and canonical";
+/// Receipts of nobody.
+const ADD_ANCHORS: &str = "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
+                           select $2, 'backlog ' || n, 'backlog ' || n, hash, 'anchor', jsonb_build_object( \
+                               'kind', 'anchor', 'content_hash', '0x' || encode(hash, 'hex')) \
+                           from generate_series(1, $1) n, lateral (select sha256(n::text::bytea) as hash) h";
+
+/// Waits until so many are counted.
+async fn until(database: &mut PgConnection, sql: &'static str, due: i64) -> anyhow::Result<()> {
+    let began = Instant::now();
+    loop {
+        let found = count(database, sql).await?;
+        if found >= due {
+            return Ok(());
+        }
+        if began.elapsed() > PATIENCE {
+            bail!("{found} of {due}: {sql}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+impl Lot {
+    /// Rates beside the orders a second that the blocks of this time had gas for; gas and transactions beside what is
+    /// allowed an order.
+    fn figures(&self, names: [&'static str; 4]) -> Vec<Figure> {
+        let Self { orders, completed, anchored, blocks } = self;
+        let each = |sum: u64| sum / u64::try_from(*orders).unwrap_or(u64::MAX).max(1);
+        let gas = each(blocks.gas_used);
+        let room = blocks.gas_limit.saturating_mul(blocks.count) / gas.max(1);
+        let limit = per_second(usize::try_from(room).unwrap_or(usize::MAX), *anchored);
+        let [by_completed, by_anchored, by_gas, by_transactions] = names;
+        vec![
+            Figure {
+                name: by_completed,
+                value: per_second(*orders, *completed),
+                unit: "orders/s",
+                floor: limit,
+            },
+            Figure {
+                name: by_anchored,
+                value: per_second(*orders, *anchored),
+                unit: "orders/s",
+                floor: limit,
+            },
+            Figure { name: by_gas, value: gas, unit: "gas/order", floor: 130_000 },
+            Figure {
+                name: by_transactions,
+                value: each(blocks.transactions.saturating_mul(1000)),
+                unit: "transactions/1000 orders",
+                floor: 350,
+            },
+        ]
+    }
+}

@@ -1,0 +1,91 @@
+//! Roles, receivers and caps: what the plan asks for and the contracts do not have yet.
+
+use super::batch::Batch;
+use super::{DeployError, DeployPlan, Deployment};
+use crate::contracts::payouts::Payouts;
+use crate::contracts::settler::IntentSettler;
+use crate::rpc;
+use alloy::eips::BlockId;
+use alloy::primitives::{Address, B256};
+use alloy::providers::DynProvider;
+use alloy::signers::local::PrivateKeySigner;
+use alloy::sol_types::SolCall;
+
+pub(super) async fn grant(
+    provider: &DynProvider,
+    admin: &PrivateKeySigner,
+    plan: &DeployPlan,
+    deployment: &mut Deployment,
+) -> Result<(), DeployError> {
+    let mut batch = Batch::start(provider, admin).await?;
+    let at = BlockId::latest();
+    let (settler, payouts) = (deployment.settler, deployment.payouts);
+
+    let relayer = rpc::view(provider, settler, &IntentSettler::RELAYER_ROLECall {}, at).await?;
+    for account in plan.relayers.iter().copied() {
+        for contract in [settler, payouts] {
+            give(provider, &mut batch, contract, ("RELAYER_ROLE", relayer), account).await?;
+        }
+        if !deployment.relayers.contains(&account) {
+            deployment.relayers.push(account);
+        }
+    }
+    let operator = rpc::view(provider, settler, &IntentSettler::OPERATOR_ROLECall {}, at).await?;
+    for account in plan.operators.iter().copied() {
+        give(provider, &mut batch, settler, ("OPERATOR_ROLE", operator), account).await?;
+    }
+    let pauser = rpc::view(provider, settler, &IntentSettler::PAUSER_ROLECall {}, at).await?;
+    for account in plan.pausers.iter().copied() {
+        for contract in [settler, payouts] {
+            give(provider, &mut batch, contract, ("PAUSER_ROLE", pauser), account).await?;
+        }
+    }
+    for receiver in plan.solvers.iter().copied() {
+        let allowed = IntentSettler::allowedReceiversCall { receiver };
+        if !rpc::view(provider, settler, &allowed, at).await? {
+            let call = IntentSettler::setReceiverCall { receiver, allowed: true };
+            batch.call("allow a receiver", settler, call.abi_encode()).await?;
+        }
+    }
+    set_caps(provider, &mut batch, plan, deployment).await?;
+    batch.finish().await?;
+    Ok(())
+}
+
+/// `role` with its name. The call is the same in both contracts.
+async fn give(
+    provider: &DynProvider,
+    batch: &mut Batch<'_>,
+    contract: Address,
+    (name, role): (&str, B256),
+    account: Address,
+) -> Result<(), DeployError> {
+    let has = IntentSettler::hasRoleCall { role, account };
+    if !rpc::view(provider, contract, &has, BlockId::latest()).await? {
+        let call = IntentSettler::grantRoleCall { role, account };
+        batch.call(&format!("grant {name} to {account}"), contract, call.abi_encode()).await?;
+    }
+    Ok(())
+}
+
+async fn set_caps(
+    provider: &DynProvider,
+    batch: &mut Batch<'_>,
+    plan: &DeployPlan,
+    deployment: &Deployment,
+) -> Result<(), DeployError> {
+    for cap in &plan.caps {
+        let known = deployment.tokens.iter().find(|token| token.symbol == cap.token);
+        let token: Address = match known {
+            Some(token) => token.address,
+            None => cap.token.parse().map_err(|_| DeployError::UnknownToken(cap.token.clone()))?,
+        };
+        let (payer, per_day) = (cap.payer, cap.per_day);
+        let call = Payouts::capsCall { payer, token };
+        if rpc::view(provider, deployment.payouts, &call, BlockId::latest()).await?.perDay != per_day {
+            let call = Payouts::setCapCall { payer, token, perDay: per_day };
+            batch.call("set a cap", deployment.payouts, call.abi_encode()).await?;
+        }
+    }
+    Ok(())
+}

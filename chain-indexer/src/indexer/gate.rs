@@ -1,0 +1,256 @@
+//! The payout gate: a fill is handed to the engine once its block is where the order's amount wants it, and once more
+//! than half of the endpoints have the same events of escrow and settler in the blocks of the lock and of the fill.
+//!
+//! What cannot be said now is asked again later; nothing here holds up the reading of the chain for longer than
+//! [`PATIENCE`].
+
+use super::{IndexError, Indexer, decode};
+use crate::gate::Wait;
+use crate::orders;
+use crate::reader::ChainReader;
+use alloy::eips::BlockId;
+use alloy::primitives::B256;
+use alloy::rpc::types::Filter;
+use dvp_core::store::chain::{self as store, Gate, Heights, KeptEvent, NewFill, PassableFill};
+use dvp_core::store::lease::Lease;
+use futures_util::future::join_all;
+use metrics::{counter, gauge};
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+/// Fills looked at together.
+const PAGE: i64 = 512;
+/// How long an endpoint may take to say what is in a block.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// After endpoints did not agree, or not answer, they are asked again after so many steps or so long.
+const ASK_AGAIN_STEPS: u32 = 16;
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// Blocks remembered.
+const REMEMBERED: usize = 4_096;
+
+/// What is known of the fills that wait.
+#[derive(Debug, Default)]
+pub(super) struct GateKeeper {
+    /// Whether their gates were set by this process: the steps may have changed with the configuration.
+    reset: bool,
+    /// Blocks of which enough endpoints have the same events.
+    agreed: HashSet<B256>,
+    /// Blocks about which an alarm was raised.
+    disputed: HashSet<B256>,
+    /// When endpoints did not agree, and the steps since.
+    refused: Option<(Instant, u32)>,
+}
+
+/// What an endpoint says of a block's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Same,
+    Other,
+    Nothing,
+}
+
+impl GateKeeper {
+    /// Whether endpoints that did not agree are to be left alone for now.
+    fn is_too_soon(&mut self) -> bool {
+        if let Some((at, steps)) = &mut self.refused {
+            *steps += 1;
+            if *steps < ASK_AGAIN_STEPS && at.elapsed() < ASK_AGAIN {
+                return true;
+            }
+        }
+        self.refused = None;
+        false
+    }
+}
+
+impl<R: ChainReader> Indexer<R> {
+    /// Hands over the fills that may pass.
+    pub(super) async fn keep_gate(&mut self, at: usize, lease: &Lease) -> Result<(), IndexError> {
+        if self.gate.is_too_soon() {
+            return Ok(());
+        }
+        let chain_id = self.config.chain_id;
+        let mut conn = self.pool.acquire().await?;
+        let waiting = store::count_waiting_fills(&mut conn, chain_id).await?;
+        drop(conn);
+        self.show(waiting.all);
+        if waiting.all == 0 {
+            return Ok(());
+        }
+        if waiting.new > 0 || !self.gate.reset {
+            self.set_gates(lease).await?;
+        }
+        let mut conn = self.pool.acquire().await?;
+        let cursor = store::find_cursor(&mut conn, chain_id).await?;
+        drop(conn);
+        let Some(cursor) = cursor else { return Ok(()) };
+        let safe = self.safe(at).await?;
+        let heights = Heights { head: cursor.head_number, safe, finalized: cursor.final_number };
+        let passed = self.let_pass(lease, heights).await?;
+        self.show(waiting.all.saturating_sub(passed));
+        Ok(())
+    }
+
+    fn show(&self, waiting: u64) {
+        let waiting = f64::from(u32::try_from(waiting).unwrap_or(u32::MAX));
+        gauge!("dvp_chain_fills_waiting", "chain" => self.config.name.clone()).set(waiting);
+    }
+
+    /// Says of new fills what they wait for.
+    async fn set_gates(&mut self, lease: &Lease) -> Result<(), IndexError> {
+        let chain_id = self.config.chain_id;
+        loop {
+            let mut tx = self.pool.begin().await?;
+            lease.guard(&mut tx).await?;
+            if !self.gate.reset {
+                store::reset_gates(&mut tx, chain_id).await?;
+            }
+            let new = store::list_new_fills(&mut tx, chain_id, PAGE).await?;
+            let gates: Vec<(i64, Gate)> = new.iter().map(|fill| (fill.id, self.gate_of(fill))).collect();
+            if !gates.is_empty() {
+                store::set_gates(&mut tx, &gates).await?;
+            }
+            tx.commit().await?;
+            self.gate.reset = true;
+            if new.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn gate_of(&self, fill: &NewFill) -> Gate {
+        let order = || {
+            let token = orders::address("token", fill.token.as_deref()?).ok()?;
+            let amount = orders::amount("amount", fill.amount.as_deref()?).ok()?;
+            Some((token, amount))
+        };
+        match self.config.payout_gate.wait(order()) {
+            Wait::Depth(depth) => Gate::Head(fill.block_number.saturating_add(depth.max(1) - 1)),
+            Wait::Safe => Gate::Safe(fill.block_number),
+            Wait::Finalized => Gate::Finalized(fill.block_number),
+        }
+    }
+
+    /// The endpoint's `safe` block, if a fill waits for it and it is one of ours.
+    async fn safe(&self, at: usize) -> Result<Option<u64>, IndexError> {
+        let mut conn = self.pool.acquire().await?;
+        let wanted = store::count_waiting_fills(&mut conn, self.config.chain_id).await?.safe > 0;
+        drop(conn);
+        if !wanted {
+            return Ok(None);
+        }
+        let node = &self.endpoints.at(at).reader;
+        let asked = tokio::time::timeout(PATIENCE, node.block(BlockId::safe())).await;
+        let Ok(Ok(Some(safe))) = asked else { return Ok(None) };
+        let mut conn = self.pool.acquire().await?;
+        let ours = store::find_known_hash(&mut conn, self.config.chain_id, safe.number).await?;
+        Ok((ours == Some(safe.hash)).then_some(safe.number))
+    }
+
+    async fn let_pass(&mut self, lease: &Lease, heights: Heights) -> Result<u64, IndexError> {
+        let (chain_id, mut after, mut passed) = (self.config.chain_id, 0, 0);
+        loop {
+            let mut conn = self.pool.acquire().await?;
+            let page = store::list_passable_fills(&mut conn, chain_id, heights, after, PAGE).await?;
+            drop(conn);
+            let Some(last) = page.last() else { return Ok(passed) };
+            after = last.id;
+            let mut ids = Vec::with_capacity(page.len());
+            for fill in &page {
+                if self.is_agreed(fill).await? {
+                    ids.push(fill.id);
+                }
+            }
+            if ids.is_empty() {
+                continue;
+            }
+            let mut tx = self.pool.begin().await?;
+            lease.guard(&mut tx).await?;
+            passed += store::lift_gates(&mut tx, &ids).await?;
+            tx.commit().await?;
+        }
+    }
+
+    /// Whether enough endpoints have the lock and the fill.
+    async fn is_agreed(&mut self, fill: &PassableFill) -> Result<bool, IndexError> {
+        if self.endpoints.len() == 1 {
+            return Ok(true);
+        }
+        for &block in &fill.blocks {
+            if !self.gate.agreed.contains(&block.1) && !self.agree_on(block, fill).await? {
+                self.gate.refused = Some((Instant::now(), 0));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn agree_on(&mut self, block: (u64, B256), fill: &PassableFill) -> Result<bool, IndexError> {
+        // Asked a moment ago for another fill.
+        if self.gate.refused.is_some() {
+            return Ok(false);
+        }
+        let deployment = &self.config.deployment;
+        let contracts = [deployment.settler, deployment.escrow];
+        let mut conn = self.pool.acquire().await?;
+        let addresses = contracts.map(|contract| contract.to_vec());
+        let ours = store::list_block_events(&mut conn, self.config.chain_id, block, &addresses).await?;
+        drop(conn);
+        let filter = Filter::new().at_block_hash(block.1).address(contracts.to_vec());
+        let filter = filter.event_signature(decode::topics());
+        let asked = (0..self.endpoints.len()).map(|at| self.said(at, block.1, &filter, &ours));
+        let said = join_all(asked).await;
+        let count = |wanted: Said| said.iter().filter(|said| **said == wanted).count();
+        let (same, other) = (count(Said::Same), count(Said::Other));
+        if other > 0 {
+            self.dispute(block, fill, other);
+        }
+        if same * 2 <= said.len() {
+            let (chain, number, hash, endpoints) = (&self.config.name, block.0, block.1, said.len());
+            let intent_id = fill.intent_id.as_deref();
+            tracing::warn!(chain, intent_id, number, %hash, same, endpoints,
+                           "too few endpoints have a fill's events; its payout waits and they are asked again");
+            return Ok(false);
+        }
+        if self.gate.agreed.len() >= REMEMBERED {
+            self.gate.agreed.clear();
+        }
+        self.gate.agreed.insert(block.1);
+        Ok(true)
+    }
+
+    /// The alarm, once a block.
+    fn dispute(&mut self, (number, hash): (u64, B256), fill: &PassableFill, endpoints: usize) {
+        if self.gate.disputed.len() >= REMEMBERED {
+            self.gate.disputed.clear();
+        }
+        if self.gate.disputed.insert(hash) {
+            let chain = self.config.name.clone();
+            let intent_id = fill.intent_id.as_deref();
+            tracing::error!(chain, intent_id, number, %hash, endpoints,
+                            "endpoints have other events in a block with a lock or a fill than we were given");
+            counter!("dvp_chain_disputed_blocks_total", "chain" => chain).increment(1);
+        }
+    }
+
+    async fn said(&self, at: usize, hash: B256, filter: &Filter, ours: &[KeptEvent]) -> Said {
+        let node = &self.endpoints.at(at).reader;
+        let Ok(Ok(logs)) = tokio::time::timeout(PATIENCE, node.logs(filter)).await else {
+            return Said::Nothing;
+        };
+        // The times of blocks are not compared: their hashes are.
+        let Ok(rows) = decode::rows(&self.config.deployment, &logs, &HashMap::from([(hash, 0)])) else {
+            return Said::Other;
+        };
+        let theirs = rows.into_iter().map(|row| KeptEvent {
+            log_index: row.log_index,
+            tx_hash: row.tx_hash,
+            contract: row.contract.to_vec(),
+            event: row.event.to_owned(),
+            entity: row.entity,
+            seq: row.seq,
+            fact: row.fact,
+        });
+        if theirs.eq(ours.iter().cloned()) { Said::Same } else { Said::Other }
+    }
+}

@@ -1,0 +1,77 @@
+//! The terms of an order as the contracts take them, hash them and tell them. Pure.
+
+use crate::contracts::settler::Orders::{Order, Output};
+use crate::rpc::parse_amount;
+use alloy::primitives::{Address, B256, U256, keccak256};
+use alloy::sol_types::SolValue;
+use dvp_core::chain::{ChainFact, CreateCommand, OutputArgs};
+
+/// A field of a command that is not what its name says.
+#[derive(Debug, thiserror::Error)]
+#[error("command's {field} is malformed")]
+pub struct Malformed {
+    pub(crate) field: &'static str,
+}
+
+/// The terms that a command asks to lock.
+pub fn order(create: &CreateCommand) -> Result<Order, Malformed> {
+    let output = create.output.as_ref().map(|output| self::output(&create.terms, output)).transpose()?;
+    Ok(Order {
+        maker: address("maker", &create.maker)?,
+        solver: address("solver", &create.solver)?,
+        token: address("token", &create.token)?,
+        amount: amount("amount", &create.amount)?,
+        fillDeadline: create.fill_deadline,
+        timelock: create.timelock,
+        // Without a hashlock only the delivery of the output releases the funds.
+        hashlock: if output.is_some() { B256::ZERO } else { word("hashlock", &create.hashlock)? },
+        terms: output.as_ref().map_or_else(|| word("terms", &create.terms), |output| Ok(binding(output)))?,
+    })
+}
+
+/// The output to which an order with these agreed terms is bound.
+pub fn output(agreed: &str, output: &OutputArgs) -> Result<Output, Malformed> {
+    Ok(Output {
+        token: address("output.token", &output.token)?,
+        receiver: address("output.receiver", &output.receiver)?,
+        amount: amount("output.amount", &output.amount)?,
+        agreed: word("terms", agreed)?,
+    })
+}
+
+/// The terms that the events of a lock told; `None` for another fact, or one that cannot be read.
+pub fn told(fact: &ChainFact) -> Option<Order> {
+    let ChainFact::Created { timelock, amount: value, lock } = fact else { return None };
+    Some(Order {
+        maker: address("maker", &lock.maker).ok()?,
+        solver: address("solver", &lock.solver).ok()?,
+        token: address("token", &lock.token).ok()?,
+        amount: amount("amount", value).ok()?,
+        fillDeadline: lock.fill_deadline,
+        timelock: *timelock,
+        hashlock: word("hashlock", &lock.hashlock).ok()?,
+        terms: word("terms", &lock.terms).ok()?,
+    })
+}
+
+/// `Orders.commitment`: the escrow keeps its first 31 bytes.
+pub fn commitment(order: &Order) -> B256 {
+    keccak256(order.abi_encode())
+}
+
+/// `Orders.binding`.
+pub fn binding(output: &Output) -> B256 {
+    keccak256(output.abi_encode())
+}
+
+pub(crate) fn word(field: &'static str, hex: &str) -> Result<B256, Malformed> {
+    hex.parse().map_err(|_| Malformed { field })
+}
+
+pub(crate) fn address(field: &'static str, hex: &str) -> Result<Address, Malformed> {
+    hex.parse().map_err(|_| Malformed { field })
+}
+
+pub(crate) fn amount(field: &'static str, decimal: &str) -> Result<U256, Malformed> {
+    parse_amount(decimal).ok_or(Malformed { field })
+}

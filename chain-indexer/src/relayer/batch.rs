@@ -1,0 +1,99 @@
+//! Several commands of one kind as one call. Pure.
+
+use super::action;
+use super::plan::Kind;
+use crate::contracts::{anchor::ReceiptAnchor, payouts::Payouts, settler::IntentSettler};
+use crate::deploy::Deployment;
+use crate::orders::{Malformed, word};
+use alloy::primitives::{Address, Bytes, U256};
+use alloy::sol_types::{SolCall, SolError};
+use dvp_core::chain::{ChainCommand, CreateCommand};
+
+/// One command with what its call takes from elsewhere.
+pub(super) type Terms<'a> = (&'a ChainCommand, Option<&'a CreateCommand>);
+
+/// Whether the command may be one of several: what is paid for a lock is delivered alone.
+pub(super) fn is_batchable((command, lock): Terms<'_>) -> bool {
+    match command {
+        ChainCommand::Create(_)
+        | ChainCommand::Swap(_)
+        | ChainCommand::Fill { .. }
+        | ChainCommand::Settle { .. }
+        | ChainCommand::Anchor { .. } => true,
+        ChainCommand::Transfer(_) => lock.is_none(),
+        ChainCommand::Cancel { .. } | ChainCommand::ReturnFilled { .. } | ChainCommand::Refund { .. } => {
+            false
+        }
+    }
+}
+
+/// The call for all of them, which are of one kind.
+pub(super) fn call(
+    deployment: &Deployment,
+    kind: Kind,
+    items: &[Terms<'_>],
+) -> Result<(Address, Bytes), Malformed> {
+    let item_gas = U256::from(kind.limits().item_gas);
+    let settler = deployment.settler;
+    Ok(match kind {
+        Kind::Create => {
+            let items = each(items, action::create_params)?;
+            (settler, IntentSettler::createManyCall { items, itemGas: item_gas }.abi_encode().into())
+        }
+        Kind::Swap => {
+            let items = each(items, action::swap_params)?;
+            (settler, IntentSettler::swapManyCall { items, itemGas: item_gas }.abi_encode().into())
+        }
+        Kind::Fill => {
+            let items = each(items, action::fill_params)?;
+            (settler, IntentSettler::fillManyCall { items, itemGas: item_gas }.abi_encode().into())
+        }
+        Kind::Settle => {
+            let items = each(items, action::settle_params)?;
+            (settler, IntentSettler::settleManyCall { items, itemGas: item_gas }.abi_encode().into())
+        }
+        Kind::Transfer => {
+            let items = each(items, action::pay_params)?;
+            (deployment.payouts, Payouts::payManyCall { items, itemGas: item_gas }.abi_encode().into())
+        }
+        Kind::Anchor => {
+            let hashes = each(items, |(command, _)| match command {
+                ChainCommand::Anchor { content_hash } => word("content_hash", content_hash),
+                _ => Err(OTHER_KIND),
+            })?;
+            let call = ReceiptAnchor::anchorManyCall { contentHashes: hashes };
+            (deployment.anchor, call.abi_encode().into())
+        }
+        Kind::Cancel | Kind::ReturnFilled | Kind::Refund => return Err(OTHER_KIND),
+    })
+}
+
+/// A command among those of another kind.
+pub(super) const OTHER_KIND: Malformed = Malformed { field: "kind" };
+
+fn each<'a, T>(
+    items: &[Terms<'a>],
+    params: impl Fn(Terms<'a>) -> Result<T, Malformed>,
+) -> Result<Vec<T>, Malformed> {
+    items.iter().map(|item| params(*item)).collect()
+}
+
+/// What each item's revert would say; empty for those that succeed, and for those that run out of gas. `None` when
+/// the answer is not one of ours.
+pub(super) fn reasons(kind: Kind, answer: &Bytes, items: usize) -> Option<Vec<Bytes>> {
+    let reasons = match kind {
+        Kind::Anchor => Some(vec![Bytes::new(); items]),
+        Kind::Create => IntentSettler::createManyCall::abi_decode_returns(answer).ok(),
+        Kind::Swap => IntentSettler::swapManyCall::abi_decode_returns(answer).ok(),
+        Kind::Fill => IntentSettler::fillManyCall::abi_decode_returns(answer).ok(),
+        Kind::Settle => IntentSettler::settleManyCall::abi_decode_returns(answer).ok(),
+        Kind::Transfer => Payouts::payManyCall::abi_decode_returns(answer).ok(),
+        Kind::Cancel | Kind::ReturnFilled | Kind::Refund => None,
+    };
+    reasons.filter(|reasons| reasons.len() == items)
+}
+
+/// Whether a batch was refused because it needs more gas than it was given.
+pub(super) fn is_out_of_gas(data: &[u8]) -> bool {
+    IntentSettler::BatchOutOfGas::abi_decode(data).is_ok()
+}

@@ -1,0 +1,53 @@
+//! What accounts that were taken out of the configuration have left: their transactions are sent on without their key,
+//! and in the end given up, so that other accounts do the work.
+
+use super::{RelayError, Relayer};
+use alloy::primitives::Address;
+use alloy::providers::Provider;
+use dvp_core::store::chain::{self as store, SlotRow};
+
+/// A retired account's transactions have so long to be mined, by the time of their first signature.
+const GIVE_UP_AFTER_MS: i64 = 600_000;
+
+impl Relayer {
+    /// Sends on what nobody else sends. Every account does; the node knows a transaction already, or takes it.
+    pub(super) async fn drain_retired(&self) -> Result<(), RelayError> {
+        let chain_id = self.config.chain_id;
+        let mut conn = self.pool.acquire().await?;
+        let left = store::list_retired(&mut conn, chain_id).await?;
+        drop(conn);
+        for (signer, slots) in left {
+            if signer == self.signer.address() {
+                continue;
+            }
+            let stuck = slots.iter().filter_map(|slot| slot.attempts.first());
+            if stuck.map(|attempt| attempt.age_ms).max().unwrap_or(0) > GIVE_UP_AFTER_MS {
+                let mut conn = self.pool.acquire().await?;
+                let opened = store::abandon_slots(&mut conn, chain_id, signer).await?;
+                tracing::warn!(%signer, opened, "a retired account's transactions are given up: others take over");
+                continue;
+            }
+            for slot in &slots {
+                self.send_on(signer, slot).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_on(&self, signer: Address, slot: &SlotRow) -> Result<(), RelayError> {
+        if self.find_receipt(signer, slot).await? {
+            return Ok(());
+        }
+        let Some(newest) = slot.attempts.last() else { return Ok(()) };
+        if newest.last_broadcast_age_ms.is_some_and(|age| !self.is_due_again(age)) {
+            return Ok(());
+        }
+        let sent = self.provider().send_raw_transaction(&newest.raw).await;
+        let mut conn = self.pool.acquire().await?;
+        let said = match sent {
+            Ok(_pending) => "sent on for an account that is not in service".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Ok(store::note_send_error(&mut conn, self.config.chain_id, newest.hash, &said).await?)
+    }
+}

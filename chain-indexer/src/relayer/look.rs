@@ -1,0 +1,92 @@
+//! One command at one block: is its goal reached, and would its own transaction succeed?
+
+use super::action::Action;
+use super::outlook::{self, IntentState, Outlook};
+use super::{RelayError, Relayer};
+use crate::contracts::{payouts::Payouts, settler::IntentSettler};
+use crate::rpc::{self, BlockHead, Simulated};
+use alloy::eips::BlockId;
+use alloy::primitives::B256;
+use alloy::transports::RpcError;
+use dvp_core::chain::ChainCommand;
+
+impl Relayer {
+    /// What the newest block says; a last word must hold at the confirmation depth too.
+    pub(super) async fn outlook(
+        &self,
+        entity: B256,
+        command: &ChainCommand,
+        action: &Action,
+        head: &BlockHead,
+    ) -> Result<Outlook, RelayError> {
+        let now = self.outlook_at(entity, command, action, head, BlockId::hash(head.hash)).await?;
+        if !matches!(now, Outlook::Never { .. }) || self.config.confirmations <= 1 {
+            return Ok(now);
+        }
+        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations));
+        match self.outlook_at(entity, command, action, head, deep).await? {
+            Outlook::Never { .. } => Ok(now),
+            Outlook::Reached | Outlook::Possible | Outlook::NotYet(_) | Outlook::Blocked(_) => {
+                Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned()))
+            }
+        }
+    }
+
+    async fn outlook_at(
+        &self,
+        entity: B256,
+        command: &ChainCommand,
+        action: &Action,
+        head: &BlockHead,
+        at: BlockId,
+    ) -> Result<Outlook, RelayError> {
+        let by_state = self.outlook_by_state(entity, command, action, at).await?;
+        // An anchor cannot be refused.
+        if by_state != Outlook::Possible || matches!(command, ChainCommand::Anchor { .. }) {
+            return Ok(by_state);
+        }
+        let (from, gas) = (self.signer.address(), super::plan::ceiling(head.gas_limit));
+        match rpc::simulate(self.provider(), from, action.to, action.input.clone(), gas, at).await {
+            Ok(Simulated::Succeeds(_)) => Ok(Outlook::Possible),
+            Ok(Simulated::Reverts { data, message }) => {
+                Ok(outlook::judge(command, self.config.deployment.permit, &data, &message))
+            }
+            // The node answered and did not like this one call: the others need not wait for it.
+            Err(RpcError::ErrorResp(payload)) => Ok(Outlook::Blocked(payload.to_string())),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn outlook_by_state(
+        &self,
+        entity: B256,
+        command: &ChainCommand,
+        action: &Action,
+        at: BlockId,
+    ) -> Result<Outlook, RelayError> {
+        let (provider, to) = (self.provider(), action.to);
+        Ok(match command {
+            // The chain keeps no anchors: the indexer completes the command when it sees the event, and a second
+            // event would add nothing.
+            ChainCommand::Anchor { .. } => Outlook::Possible,
+            ChainCommand::Transfer(_) if to == self.config.deployment.payouts => {
+                let call = Payouts::paidAtCall { id: entity };
+                outlook::paid_outlook(rpc::view(provider, to, &call, at).await?)
+            }
+            ChainCommand::Create(_)
+            | ChainCommand::Fill { .. }
+            | ChainCommand::Settle { .. }
+            | ChainCommand::Transfer(_)
+            | ChainCommand::Swap(_)
+            | ChainCommand::Cancel { .. }
+            | ChainCommand::ReturnFilled { .. }
+            | ChainCommand::Refund { .. } => {
+                let call = IntentSettler::stateOfCall { intentId: entity };
+                let settler = self.config.deployment.settler;
+                let state = rpc::view(provider, settler, &call, at).await?;
+                let state = IntentState::from_contract(state).ok_or(RelayError::UnknownState(state))?;
+                outlook::settler_outlook(command, state)
+            }
+        })
+    }
+}

@@ -1,0 +1,400 @@
+//! Whether a command's time has come: what the state on the chain and a refusal say about its future. Pure.
+
+use crate::contracts::{
+    escrow::Escrow, payouts::Payouts, permit::Permit, settler::IntentSettler, token::TestToken,
+};
+use alloy::primitives::Address;
+use alloy::sol_types::{SolError, SolInterface, decode_revert_reason};
+use dvp_core::chain::ChainCommand;
+
+/// Whether a command's time has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Outlook {
+    /// The chain is where the command wants it, whoever brought it there.
+    Reached,
+    Possible,
+    NotYet(String),
+    /// The contracts' own state says that it cannot succeed any more. The code is stable, see `ChainFact::CommandFailed`.
+    Never {
+        code: &'static str,
+        message: String,
+    },
+    /// It was refused for a reason that may end: by a person's doing, or one that we do not know. It is tried again, and
+    /// somebody is told.
+    Blocked(String),
+}
+
+/// `IntentSettler.State`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IntentState {
+    None,
+    Created,
+    Filled,
+    Settled,
+    Cancelled,
+}
+
+impl IntentState {
+    pub(super) const fn from_contract(state: u8) -> Option<Self> {
+        match state {
+            0 => Some(Self::None),
+            1 => Some(Self::Created),
+            2 => Some(Self::Filled),
+            3 => Some(Self::Settled),
+            4 => Some(Self::Cancelled),
+            _ => None,
+        }
+    }
+}
+
+/// The stable code of a command that was refused for no reason with a code of its own.
+pub(super) const fn rejected(command: &ChainCommand) -> &'static str {
+    match command {
+        ChainCommand::Create(_) => "lock_rejected",
+        ChainCommand::Fill { .. } => "fill_rejected",
+        ChainCommand::Settle { .. } => "settle_rejected",
+        ChainCommand::Anchor { .. } => "anchor_rejected",
+        ChainCommand::Transfer(_) => "transfer_rejected",
+        ChainCommand::Swap(_) => "swap_rejected",
+        ChainCommand::Cancel { .. } => "cancel_rejected",
+        ChainCommand::ReturnFilled { .. } => "return_rejected",
+        ChainCommand::Refund { .. } => "refund_rejected",
+    }
+}
+
+/// What the settlement's state says. Anchors and payouts without a lock have none.
+pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState) -> Outlook {
+    use ChainCommand as C;
+    use IntentState as S;
+    let never = |message: &str| Outlook::Never { code: rejected(command), message: message.to_owned() };
+    let not_yet = |message: &str| Outlook::NotYet(message.to_owned());
+    match (command, state) {
+        (C::Create(_) | C::Swap(_), S::None)
+        | (C::Fill { .. } | C::Transfer(_) | C::Cancel { .. }, S::Created)
+        | (C::Settle { .. } | C::ReturnFilled { .. }, S::Filled)
+        | (C::Refund { .. }, S::Created | S::Filled)
+        | (C::Anchor { .. }, _) => Outlook::Possible,
+        (C::Create(_), S::Created | S::Filled | S::Settled | S::Cancelled)
+        | (C::Fill { .. }, S::Filled | S::Settled)
+        | (C::Settle { .. } | C::Transfer(_) | C::Swap(_), S::Settled)
+        | (C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. }, S::Cancelled) => Outlook::Reached,
+        (
+            C::Fill { .. }
+            | C::Settle { .. }
+            | C::Transfer(_)
+            | C::Cancel { .. }
+            | C::ReturnFilled { .. }
+            | C::Refund { .. },
+            S::None,
+        ) => not_yet("the settlement is not created yet"),
+        (C::Settle { .. } | C::ReturnFilled { .. }, S::Created) => {
+            not_yet("the settlement is not filled yet")
+        }
+        // What is delivered on the chain is never filled by itself, and what was filled is returned by two operators.
+        (C::Transfer(_) | C::Cancel { .. }, S::Filled) => never("the settlement is filled"),
+        (C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. }, S::Settled) => {
+            never("the settlement is settled")
+        }
+        (C::Swap(_), S::Created | S::Filled) => never("the settlement's id has a lock"),
+        (C::Fill { .. } | C::Settle { .. } | C::Transfer(_) | C::Swap(_), S::Cancelled) => {
+            never("the settlement was cancelled on the chain")
+        }
+    }
+}
+
+/// `paid_at`: `Payouts.paidAt`, zero when it was not paid.
+pub(super) const fn paid_outlook(paid_at: u64) -> Outlook {
+    if paid_at == 0 { Outlook::Possible } else { Outlook::Reached }
+}
+
+/// What a revert says, given that the goal was not reached at the same block. `permit`: the permit contract, which pulls
+/// the maker's tokens.
+pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_message: &str) -> Outlook {
+    if let Ok(error) = Permit::PermitErrors::abi_decode(data) {
+        return judge_permit(command, error);
+    }
+    if let Ok(error) = TestToken::ERC20InsufficientBalance::abi_decode(data) {
+        let lacks = format!("{} holds {} and {} are needed", error.sender, error.balance, error.needed);
+        return lacking(is_maker(command, error.sender), lacks);
+    }
+    if let Ok(error) = TestToken::ERC20InsufficientAllowance::abi_decode(data) {
+        let lacks = format!("{} may move {} and {} are needed", error.spender, error.allowance, error.needed);
+        return lacking(locks(command) && error.spender == permit, lacks);
+    }
+    if let Ok(error) = IntentSettler::IntentSettlerErrors::abi_decode(data) {
+        return judge_settler(command, &error);
+    }
+    if let Ok(error) = Payouts::PayoutsErrors::abi_decode(data) {
+        return judge_payout(command, &error);
+    }
+    if let Ok(error) = Escrow::EscrowErrors::abi_decode(data) {
+        return judge_escrow(command, &error);
+    }
+    let reason = decode_revert_reason(data).unwrap_or_else(|| node_message.to_owned());
+    let lower = reason.to_ascii_lowercase();
+    // An older token names nobody; in a `create` the maker alone pays.
+    let funds = lower.contains("balance") || lower.contains("allowance");
+    lacking(funds && matches!(command, ChainCommand::Create(_)), reason)
+}
+
+/// Whether the command takes the maker's tokens with its permit.
+const fn locks(command: &ChainCommand) -> bool {
+    matches!(command, ChainCommand::Create(_) | ChainCommand::Swap(_))
+}
+
+fn is_maker(command: &ChainCommand, account: Address) -> bool {
+    let maker = match command {
+        ChainCommand::Create(create) => &create.maker,
+        ChainCommand::Swap(swap) => &swap.maker,
+        ChainCommand::Fill { .. }
+        | ChainCommand::Settle { .. }
+        | ChainCommand::Anchor { .. }
+        | ChainCommand::Transfer(_)
+        | ChainCommand::Cancel { .. }
+        | ChainCommand::ReturnFilled { .. }
+        | ChainCommand::Refund { .. } => return false,
+    };
+    maker.parse() == Ok(account)
+}
+
+/// What the maker lacks ends the order; what anybody else lacks is for an operator.
+const fn lacking(of_maker: bool, message: String) -> Outlook {
+    if of_maker { Outlook::Never { code: "insufficient_funds", message } } else { Outlook::Blocked(message) }
+}
+
+fn judge_permit(command: &ChainCommand, error: Permit::PermitErrors) -> Outlook {
+    use Permit::PermitErrors as E;
+    match error {
+        E::PermitExpired(_) => Outlook::Never {
+            code: "permit_expired",
+            message: "the permit deadline has already expired".to_owned(),
+        },
+        E::InvalidNonce(e) if e.given > e.expected => {
+            Outlook::NotYet(format!("permit nonce {} comes after {}, the wallet's next", e.given, e.expected))
+        }
+        E::InvalidNonce(e) => Outlook::Never {
+            code: "permit_nonce_used",
+            message: format!("permit nonce {} is used, the wallet's next is {}", e.given, e.expected),
+        },
+        E::SafeERC20FailedOperation(_) => Outlook::Blocked("the token refused the transfer".to_owned()),
+        // What was signed does not change: these are the same for ever.
+        error @ (E::AmountAbovePermit(_)
+        | E::ECDSAInvalidSignature(_)
+        | E::ECDSAInvalidSignatureLength(_)
+        | E::ECDSAInvalidSignatureS(_)
+        | E::InvalidShortString(_)
+        | E::InvalidSigner(_)
+        | E::NotSpender(_)
+        | E::StringTooLong(_)) => {
+            Outlook::Never { code: rejected(command), message: format!("the permit was refused: {error:?}") }
+        }
+    }
+}
+
+fn judge_settler(command: &ChainCommand, error: &IntentSettler::IntentSettlerErrors) -> Outlook {
+    use IntentSettler::IntentSettlerErrors as E;
+    match error {
+        // Time that has passed, and terms that contradict themselves, stay so.
+        E::ApprovalExpired(_)
+        | E::FillDeadlinePassed(_)
+        | E::LockByPassed(_)
+        | E::TimelockBeforeDeadline(_) => {
+            Outlook::Never { code: rejected(command), message: format!("{error:?}") }
+        }
+        E::AccessControlUnauthorizedAccount(e) => {
+            Outlook::Blocked(format!("account {} has no role {} on the contract", e.account, e.neededRole))
+        }
+        E::PausedNow(_) => Outlook::Blocked("the contract is paused".to_owned()),
+        E::AccessControlBadConfirmation(_)
+        | E::AccessControlEnforcedDefaultAdminDelay(_)
+        | E::AccessControlEnforcedDefaultAdminRules(_)
+        | E::AccessControlInvalidDefaultAdmin(_)
+        | E::BatchOutOfGas(_)
+        | E::DeliveryOnly(_)
+        | E::ECDSAInvalidSignature(_)
+        | E::ECDSAInvalidSignatureLength(_)
+        | E::ECDSAInvalidSignatureS(_)
+        | E::FillDeadlineNotPassed(_)
+        | E::InvalidShortString(_)
+        | E::NotTwoOperators(_)
+        | E::NotWiredTo(_)
+        | E::OnlyItself(_)
+        | E::ReceiverNotAllowed(_)
+        | E::ReentrancyGuardReentrantCall(_)
+        | E::SafeCastOverflowedUintDowncast(_)
+        | E::StringTooLong(_)
+        | E::WindowTooLong(_)
+        | E::WrongOutput(_) => Outlook::Blocked(format!("{error:?}")),
+    }
+}
+
+fn judge_escrow(command: &ChainCommand, error: &Escrow::EscrowErrors) -> Outlook {
+    use Escrow::EscrowErrors as E;
+    match error {
+        // The state was right at this very block: the view and the call disagree, so look again.
+        E::WrongState(_) => Outlook::NotYet("the settlement's state is changing".to_owned()),
+        E::TimelockNotReached(_) => Outlook::NotYet("the timelock is not over yet".to_owned()),
+        E::TimelockReached(_) | E::ZeroAmount(_) => {
+            Outlook::Never { code: rejected(command), message: format!("{error:?}") }
+        }
+        E::AmountNotPaid(_)
+        | E::AmountNotReceived(_)
+        | E::NothingOwed(_)
+        | E::OnlySettler(_)
+        | E::PushOutOfGas(_)
+        | E::ReentrancyGuardReentrantCall(_)
+        | E::WrongPreimage(_)
+        | E::WrongTerms(_) => Outlook::Blocked(format!("{error:?}")),
+    }
+}
+
+fn judge_payout(command: &ChainCommand, error: &Payouts::PayoutsErrors) -> Outlook {
+    use Payouts::PayoutsErrors as E;
+    match error {
+        E::AccessControlUnauthorizedAccount(e) => {
+            Outlook::Blocked(format!("account {} has no role {} on the contract", e.account, e.neededRole))
+        }
+        E::PausedNow(_) => Outlook::Blocked("the contract is paused".to_owned()),
+        E::CapExceeded(e) => Outlook::Blocked(format!(
+            "{} may pay {} more of {} today, and {} are needed",
+            e.payer, e.left, e.token, e.amount
+        )),
+        E::NotAuthorized(e) => {
+            Outlook::Blocked(format!("the payer's authorizer {} has not signed", e.expected))
+        }
+        // It was not paid at this very block: the view and the call disagree, so look again.
+        E::AlreadyPaid(_) if matches!(command, ChainCommand::Transfer(_)) => {
+            Outlook::NotYet("the payout's state is changing".to_owned())
+        }
+        E::AlreadyPaid(_) | E::LockedHere(_) | E::TooLate(_) | E::ZeroAmount(_) => {
+            Outlook::Never { code: rejected(command), message: format!("{error:?}") }
+        }
+        E::AccessControlBadConfirmation(_)
+        | E::AccessControlEnforcedDefaultAdminDelay(_)
+        | E::AccessControlEnforcedDefaultAdminRules(_)
+        | E::AccessControlInvalidDefaultAdmin(_)
+        | E::AmountNotReceived(_)
+        | E::BatchOutOfGas(_)
+        | E::ECDSAInvalidSignature(_)
+        | E::ECDSAInvalidSignatureLength(_)
+        | E::ECDSAInvalidSignatureS(_)
+        | E::InvalidShortString(_)
+        | E::NotWiredTo(_)
+        | E::OnlyItself(_)
+        | E::OnlySettler(_)
+        | E::ReentrancyGuardReentrantCall(_)
+        | E::SafeCastOverflowedUintDowncast(_)
+        | E::SafeERC20FailedOperation(_)
+        | E::StringTooLong(_) => Outlook::Blocked(format!("{error:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloy::primitives::{Address, B256, U256};
+    use dvp_core::chain::{CreateCommand, PermitArgs};
+
+    const PERMIT: Address = Address::repeat_byte(0x11);
+    const MAKER: Address = Address::repeat_byte(0x22);
+    const SOLVER: Address = Address::repeat_byte(0x33);
+
+    fn create() -> ChainCommand {
+        let word = B256::ZERO.to_string();
+        ChainCommand::Create(Box::new(CreateCommand {
+            entity: word.clone(),
+            maker: MAKER.to_string(),
+            solver: SOLVER.to_string(),
+            token: Address::ZERO.to_string(),
+            amount: "1".into(),
+            lock_by: 0,
+            fill_deadline: 0,
+            timelock: 0,
+            hashlock: word.clone(),
+            terms: word,
+            output: None,
+            permit: PermitArgs {
+                amount: "1".into(),
+                nonce: "0".into(),
+                deadline: 0,
+                signature: String::new(),
+            },
+        }))
+    }
+
+    fn fill() -> ChainCommand {
+        let word = B256::ZERO.to_string();
+        ChainCommand::Fill { entity: word.clone(), payout_ref: word }
+    }
+
+    fn settle() -> ChainCommand {
+        let word = B256::ZERO.to_string();
+        ChainCommand::Settle { entity: word.clone(), preimage: word }
+    }
+
+    fn code(outlook: Outlook) -> &'static str {
+        match outlook {
+            Outlook::Never { code, .. } => code,
+            Outlook::NotYet(_) => "not yet",
+            Outlook::Blocked(_) => "blocked",
+            Outlook::Reached | Outlook::Possible => "go",
+        }
+    }
+
+    fn check(command: &ChainCommand, revert: &[u8], expected: &str) {
+        assert_eq!(code(judge(command, PERMIT, revert, "execution reverted")), expected, "{command:?}");
+    }
+
+    #[test]
+    fn what_the_contracts_state_forbids_for_ever_fails_with_a_stable_code() {
+        let nonce = |given| Permit::InvalidNonce { expected: U256::from(5), given: U256::from(given) };
+        let expired = Permit::PermitExpired { deadline: U256::ZERO, timestamp: U256::ZERO };
+        check(&create(), &expired.abi_encode(), "permit_expired");
+        check(&create(), &nonce(4).abi_encode(), "permit_nonce_used");
+        check(&create(), &nonce(6).abi_encode(), "not yet");
+        let late = IntentSettler::FillDeadlinePassed { fillDeadline: 1, timestamp: U256::from(1) };
+        check(&fill(), &late.abi_encode(), "fill_rejected");
+        let late = IntentSettler::LockByPassed { lockBy: 1, timestamp: U256::from(2) };
+        check(&create(), &late.abi_encode(), "lock_rejected");
+        let late = Escrow::TimelockReached { timelock: 1, timestamp: U256::from(1) };
+        check(&settle(), &late.abi_encode(), "settle_rejected");
+    }
+
+    #[test]
+    fn what_the_maker_lacks_ends_the_order_and_what_others_lack_does_not() {
+        let poor = |sender| {
+            TestToken::ERC20InsufficientBalance { sender, balance: U256::ZERO, needed: U256::from(1) }
+                .abi_encode()
+        };
+        check(&create(), &poor(MAKER), "insufficient_funds");
+        check(&create(), &poor(SOLVER), "blocked");
+        check(&settle(), &poor(MAKER), "blocked");
+        let old_token = alloy::sol_types::Revert::from("ERC20: transfer amount exceeds balance").abi_encode();
+        check(&create(), &old_token, "insufficient_funds");
+        check(&settle(), &old_token, "blocked");
+    }
+
+    #[test]
+    fn no_other_refusal_is_final() {
+        let role = IntentSettler::AccessControlUnauthorizedAccount {
+            account: Address::ZERO,
+            neededRole: B256::ZERO,
+        };
+        for command in [create(), fill(), settle()] {
+            check(&command, &role.abi_encode(), "blocked");
+            check(&command, &IntentSettler::PausedNow {}.abi_encode(), "blocked");
+            check(&command, &Escrow::WrongTerms { id: B256::ZERO }.abi_encode(), "blocked");
+            check(&command, &[], "blocked");
+            check(&command, &[1, 2, 3, 4, 5], "blocked");
+        }
+    }
+
+    #[test]
+    fn a_goal_that_somebody_else_reached_is_reached() {
+        assert_eq!(settler_outlook(&fill(), IntentState::Settled), Outlook::Reached);
+        assert_eq!(settler_outlook(&settle(), IntentState::Settled), Outlook::Reached);
+        assert_eq!(code(settler_outlook(&settle(), IntentState::Created)), "not yet");
+        assert_eq!(code(settler_outlook(&settle(), IntentState::Cancelled)), "settle_rejected");
+        assert_eq!(paid_outlook(7), Outlook::Reached);
+    }
+}

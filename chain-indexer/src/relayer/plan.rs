@@ -1,0 +1,185 @@
+//! Which commands come first, and how much of the chain each kind may fill. Pure.
+
+use dvp_core::store::chain::Load;
+
+/// Transactions of one account that nodes keep for sure.
+const WINDOW: u64 = 16;
+/// The most that one transaction may use (EIP-7825), less a little.
+const TX_GAS_MAX: u64 = 16_000_000;
+
+/// The kinds of commands, as rows name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Settle,
+    Fill,
+    ReturnFilled,
+    Transfer,
+    Create,
+    Swap,
+    Cancel,
+    Refund,
+    Anchor,
+}
+
+/// What one kind may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Commands in one transaction.
+    pub(super) items: usize,
+    /// What each may use in a batch.
+    pub(super) item_gas: u64,
+    /// About what each uses in a batch; only a first guess at how many fit.
+    typical_gas: u64,
+    /// Transactions of one account that wait for a block when this kind may still add one.
+    window: u64,
+    /// Likewise of all accounts, in percent of a block's gas.
+    block_percent: u64,
+    /// Likewise of this kind alone.
+    own_percent: u64,
+}
+
+impl Kind {
+    /// By deadline. A lock that is not released in time goes back although its beneficiary was paid; one that is not
+    /// filled in time is cancelled; operators' signatures last for minutes; payouts and locks have hours; to give a
+    /// lock back only its owner waits, who may take it back as well; anchors have no deadline.
+    pub(super) const ORDER: [Self; 9] = [
+        Self::Settle,
+        Self::Fill,
+        Self::ReturnFilled,
+        Self::Transfer,
+        Self::Create,
+        Self::Swap,
+        Self::Cancel,
+        Self::Refund,
+        Self::Anchor,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Settle => "settle",
+            Self::Fill => "fill",
+            Self::ReturnFilled => "return_filled",
+            Self::Transfer => "transfer",
+            Self::Create => "create",
+            Self::Swap => "swap",
+            Self::Cancel => "cancel",
+            Self::Refund => "refund",
+            Self::Anchor => "anchor",
+        }
+    }
+
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Self::ORDER.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Items: what a block has room for beside others, and what fits into the 128 KiB that nodes take as one
+    /// transaction. What comes later in [`Self::ORDER`] leaves room for what comes earlier.
+    pub(super) const fn limits(self) -> Limits {
+        let (items, item_gas, typical_gas, window, block_percent, own_percent) = match self {
+            Self::Settle => (250, 500_000, 30_000, WINDOW, 200, 100),
+            Self::Fill => (250, 200_000, 20_000, WINDOW - 1, 175, 100),
+            Self::ReturnFilled => (1, 0, 100_000, WINDOW - 2, 160, 100),
+            Self::Transfer => (200, 400_000, 48_000, WINDOW - 2, 150, 100),
+            Self::Create => (180, 500_000, 76_000, WINDOW - 3, 125, 100),
+            Self::Swap => (140, 800_000, 96_000, WINDOW - 3, 125, 100),
+            Self::Cancel | Self::Refund => (1, 0, 75_000, WINDOW - 5, 100, 50),
+            Self::Anchor => (1_500, 0, 3_500, WINDOW - 6, 90, 40),
+        };
+        Limits { items, item_gas, typical_gas, window, block_percent, own_percent }
+    }
+}
+
+/// What one more transaction of a kind may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Room {
+    /// Its gas limit at most.
+    pub(super) gas: u64,
+    /// How many commands may fit.
+    pub(super) items: usize,
+    /// Fewer commands than this wait for a block with those that are under way.
+    pub(super) at_least: usize,
+}
+
+/// The most gas of one transaction, however much room there is.
+pub(super) fn ceiling(block_gas: u64) -> u64 {
+    (block_gas / 100 * 60).min(TX_GAS_MAX)
+}
+
+/// The room that is left; `None` when there is none.
+pub(super) fn room(kind: Kind, load: &[Load], block_gas: u64) -> Option<Room> {
+    let limits = kind.limits();
+    let of_kind = || load.iter().filter(|load| load.kind.as_deref() == Some(kind.name()));
+    let own: u64 = load.iter().map(|load| load.own).sum();
+    let gas: u64 = load.iter().map(|load| load.gas).sum();
+    let gas_of_kind: u64 = of_kind().map(|load| load.gas).sum();
+    if own >= limits.window {
+        return None;
+    }
+    let percent = |share: u64| block_gas / 100 * share;
+    let left = (percent(limits.block_percent).saturating_sub(gas))
+        .min(percent(limits.own_percent).saturating_sub(gas_of_kind))
+        .min(ceiling(block_gas));
+    // What is left of a block that is nearly full is not worth a transaction.
+    if left < percent(1).max(limits.typical_gas) {
+        return None;
+    }
+    let items = usize::try_from(left / limits.typical_gas).unwrap_or(limits.items).clamp(1, limits.items);
+    Some(Room { gas: left, items, at_least: at_least(of_kind().map(|load| load.own).sum()) })
+}
+
+/// The first two go as soon as there is anything; of more that wait for the same block each must be worth it.
+const fn at_least(under_way: u64) -> usize {
+    match under_way {
+        0 | 1 => 1,
+        2 => 4,
+        3 => 16,
+        _ => 64,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: u64 = 30_000_000;
+
+    fn load(kind: Kind, own: u64, gas: u64) -> Load {
+        Load { kind: Some(kind.name().to_owned()), own, gas }
+    }
+
+    #[test]
+    fn every_kind_has_the_name_it_is_found_by() {
+        for kind in Kind::ORDER {
+            assert_eq!(Kind::parse(kind.name()), Some(kind));
+        }
+        assert_eq!(Kind::parse("deliver"), None);
+    }
+
+    #[test]
+    fn what_is_later_in_the_order_leaves_room_for_what_is_earlier() {
+        for pair in Kind::ORDER.windows(2) {
+            let (earlier, later) = (pair[0].limits(), pair[1].limits());
+            assert!(earlier.window >= later.window && earlier.block_percent >= later.block_percent);
+        }
+    }
+
+    #[test]
+    fn anchors_take_less_than_half_of_a_block_and_leave_nonces() {
+        let full = [load(Kind::Anchor, 3, 12_000_000)];
+        assert_eq!(room(Kind::Anchor, &full, BLOCK), None);
+        assert!(room(Kind::Create, &full, BLOCK).is_some_and(|room| room.gas >= 15_000_000));
+        let many = [load(Kind::Anchor, 10, 1_000_000)];
+        assert_eq!(room(Kind::Anchor, &many, BLOCK), None);
+        assert!(room(Kind::Settle, &many, BLOCK).is_some());
+        let busy = [load(Kind::Create, 2, 27_000_000)];
+        assert_eq!(room(Kind::Anchor, &busy, BLOCK), None);
+    }
+
+    #[test]
+    fn one_that_waits_goes_at_once_and_a_fifth_in_the_same_block_must_be_a_batch() {
+        let after =
+            |own| room(Kind::Create, &[load(Kind::Create, own, 100_000)], BLOCK).map(|room| room.at_least);
+        assert_eq!([0, 1, 2, 3, 4].map(after), [1, 1, 4, 16, 64].map(Some));
+        assert_eq!(after(13), None);
+    }
+}

@@ -1,0 +1,420 @@
+//! Commands into signed transactions: kind by kind, as many in one as wait together and fit.
+
+use super::action::{self, Action};
+use super::fees::Market;
+use super::outlook::{self, Outlook};
+use super::plan::{self, Kind, Room};
+use super::{RelayError, Relayer, batch};
+use crate::rpc::{self, BlockHead, Simulated};
+use crate::signing::{self, Unsigned};
+use alloy::eips::BlockId;
+use alloy::primitives::{Address, Bytes, TxKind};
+use alloy::transports::RpcError;
+use dvp_core::chain::{ChainCommand, ChainFact, CreateCommand};
+use dvp_core::store::chain::{self as store, AttemptRow, CommandRow, NewAttempt, NewSlot, Share};
+use dvp_core::store::lease::Lease;
+use metrics::counter;
+use std::sync::atomic::Ordering;
+use tracing::Instrument;
+
+/// Commands looked at alone in one turn, of one kind. Each costs the node a few calls.
+const LOOKS: usize = 8;
+/// A young command that has to wait for another is looked at again after so long; older ones less and less often.
+const WAIT_MS: [(i64, i64); 3] = [(10_000, 250), (60_000, 1_000), (i64::MAX, 5_000)];
+/// A command whose goal is reached waits for the indexer.
+const REACHED_MS: i64 = 1_000;
+
+/// A command as it was read.
+pub(super) struct Item {
+    pub(super) row: CommandRow,
+    pub(super) command: ChainCommand,
+    pub(super) lock: Option<Box<CreateCommand>>,
+}
+
+impl Item {
+    pub(super) fn read(row: CommandRow) -> Result<Self, Box<(CommandRow, String)>> {
+        let command = match serde_json::from_value(row.payload.clone()) {
+            Ok(command) => command,
+            Err(error) => return Err(Box::new((row, format!("the command cannot be read: {error}")))),
+        };
+        let lock = match row.lock.clone().map(serde_json::from_value).transpose() {
+            Ok(Some(ChainCommand::Create(create))) => Some(create),
+            Ok(_) => None,
+            Err(error) => return Err(Box::new((row, format!("its lock cannot be read: {error}")))),
+        };
+        Ok(Self { row, command, lock })
+    }
+
+    pub(super) fn terms(&self) -> batch::Terms<'_> {
+        (&self.command, self.lock.as_deref())
+    }
+}
+
+/// What a turn looks at: the newest block, the account's next nonce there, and what gas costs.
+#[derive(Clone, Copy)]
+struct Scene<'a> {
+    lease: &'a Lease,
+    head: &'a BlockHead,
+    mined: u64,
+    market: Market,
+    /// Whether what was signed is sent at once.
+    send: bool,
+}
+
+/// A call and the gas it is given.
+struct Call {
+    to: Address,
+    input: Bytes,
+    gas: u64,
+}
+
+/// What a simulation says of a batch.
+enum Together {
+    /// The refusal of each item; empty for those that would succeed.
+    Reasons(Vec<Bytes>),
+    TooMany,
+    /// The call as a whole was refused: the items must be asked one by one.
+    Refused,
+}
+
+impl Relayer {
+    /// Takes nonces for the commands whose time has come and commits their signed bytes. Nothing is sent here.
+    pub async fn sign_ready(&self, lease: &Lease, head: &BlockHead) -> Result<(), RelayError> {
+        let market = self.market(head).await?;
+        self.take_ready(lease, head, market, false).await
+    }
+
+    pub(super) async fn sign_and_send(
+        &self,
+        lease: &Lease,
+        head: &BlockHead,
+        market: Market,
+    ) -> Result<(), RelayError> {
+        self.take_ready(lease, head, market, true).await
+    }
+
+    async fn take_ready(
+        &self,
+        lease: &Lease,
+        head: &BlockHead,
+        market: Market,
+        send: bool,
+    ) -> Result<(), RelayError> {
+        self.waiting.store(false, Ordering::Relaxed);
+        if self.penniless.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
+        let mut conn = self.pool.acquire().await?;
+        let load = store::find_load(&mut conn, chain_id, signer).await?;
+        if plan::room(Kind::Settle, &load, head.gas_limit).is_none() {
+            return Ok(());
+        }
+        let share = store::find_share(&mut conn, chain_id, signer).await?;
+        drop(conn);
+        let scene = Scene { lease, head, mined, market, send };
+        for kind in Kind::ORDER {
+            while self.take_kind(scene, kind, share).await? {}
+        }
+        Ok(())
+    }
+
+    /// `true`: there may be more of the kind that fits.
+    async fn take_kind(&self, scene: Scene<'_>, kind: Kind, share: Share) -> Result<bool, RelayError> {
+        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let limit = kind.limits().items.max(LOOKS);
+        let mut conn = self.pool.acquire().await?;
+        let rows = store::list_ready_commands(&mut conn, chain_id, kind.name(), share, limit).await?;
+        if rows.is_empty() {
+            return Ok(false);
+        }
+        let load = store::find_load(&mut conn, chain_id, signer).await?;
+        drop(conn);
+        let Some(room) = plan::room(kind, &load, scene.head.gas_limit) else { return Ok(false) };
+        if rows.len() < room.at_least {
+            self.waiting.store(true, Ordering::Relaxed);
+            return Ok(false);
+        }
+        let full = rows.len() == limit;
+        let mut together = Vec::new();
+        let mut alone = Vec::new();
+        for row in rows {
+            match Item::read(row) {
+                // One that a batch left out for no reason of its own is asked by itself.
+                Ok(item) if item.row.tries == 0 && batch::is_batchable(item.terms()) => together.push(item),
+                Ok(item) => alone.push(item),
+                Err(unread) => self.trouble(&unread.0, &unread.1).await?,
+            }
+        }
+        let mut signed = self.take_together(scene, kind, together, room, &mut alone).await?;
+        for item in alone.iter().take(LOOKS) {
+            signed |= self.take_alone(scene, kind, item, room).await?;
+        }
+        Ok(full && signed)
+    }
+
+    /// Signs one transaction for as many of the items as succeed together; what is refused is added to `alone`.
+    async fn take_together(
+        &self,
+        scene: Scene<'_>,
+        kind: Kind,
+        mut items: Vec<Item>,
+        room: Room,
+        alone: &mut Vec<Item>,
+    ) -> Result<bool, RelayError> {
+        items.sort_by_key(|item| nonce_of(&item.command));
+        items.truncate(room.items);
+        loop {
+            if items.len() < 2 {
+                alone.splice(0..0, items);
+                return Ok(false);
+            }
+            let terms: Vec<_> = items.iter().map(Item::terms).collect();
+            let Ok((to, input)) = batch::call(&self.config.deployment, kind, &terms) else {
+                alone.append(&mut items);
+                return Ok(false);
+            };
+            match self.simulate_together(scene.head, kind, (to, input.clone()), room, items.len()).await? {
+                Together::TooMany => items.truncate(items.len() / 2),
+                Together::Refused => {
+                    alone.append(&mut items);
+                    return Ok(false);
+                }
+                Together::Reasons(reasons) if reasons.iter().any(|reason| !reason.is_empty()) => {
+                    items = self.leave_out(items, &reasons, alone).await?;
+                }
+                Together::Reasons(_) => match self.gas_for(scene.head, (to, &input), room).await? {
+                    Some(gas) => return self.sign(scene, kind, &items, Call { to, input, gas }).await,
+                    None => items.truncate(items.len() / 2),
+                },
+            }
+        }
+    }
+
+    async fn simulate_together(
+        &self,
+        head: &BlockHead,
+        kind: Kind,
+        (to, input): (Address, Bytes),
+        room: Room,
+        count: usize,
+    ) -> Result<Together, RelayError> {
+        if kind == Kind::Anchor {
+            return Ok(Together::Reasons(vec![Bytes::new(); count]));
+        }
+        let (from, at) = (self.signer.address(), BlockId::hash(head.hash));
+        match rpc::simulate(self.provider(), from, to, input, room.gas, at).await {
+            Ok(Simulated::Succeeds(answer)) => {
+                Ok(batch::reasons(kind, &answer, count).map_or(Together::Refused, Together::Reasons))
+            }
+            Ok(Simulated::Reverts { data, .. }) if data.is_empty() || batch::is_out_of_gas(&data) => {
+                Ok(Together::TooMany)
+            }
+            Ok(Simulated::Reverts { .. }) | Err(RpcError::ErrorResp(_)) => Ok(Together::Refused),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The items that would succeed. A permit whose turn has not come waits, the rest is looked at alone.
+    async fn leave_out(
+        &self,
+        items: Vec<Item>,
+        reasons: &[Bytes],
+        alone: &mut Vec<Item>,
+    ) -> Result<Vec<Item>, RelayError> {
+        let mut good = Vec::with_capacity(items.len());
+        let mut early = Vec::new();
+        for (item, reason) in items.into_iter().zip(reasons) {
+            let permit = self.config.deployment.permit;
+            if reason.is_empty() {
+                good.push(item);
+            } else if matches!(outlook::judge(&item.command, permit, reason, ""), Outlook::NotYet(_)) {
+                early.push(item.row);
+            } else {
+                alone.push(item);
+            }
+        }
+        self.wait(&early).await?;
+        Ok(good)
+    }
+
+    /// The transaction's limit: what the node says that it needs, and a margin. `None` when that is more than there is
+    /// room for.
+    async fn gas_for(
+        &self,
+        head: &BlockHead,
+        (to, input): (Address, &Bytes),
+        room: Room,
+    ) -> Result<Option<u64>, RelayError> {
+        let (from, ceiling) = (self.signer.address(), plan::ceiling(head.gas_limit));
+        let needed = rpc::estimate(self.provider(), from, to, input.clone(), ceiling).await;
+        let needed = match needed {
+            Ok(Ok(needed)) => needed,
+            Ok(Err(_)) | Err(RpcError::ErrorResp(_)) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let margin = needed / 100 * self.config.fees.gas_margin_percent;
+        Ok((needed <= room.gas).then(|| needed.saturating_add(margin).min(ceiling)))
+    }
+
+    /// Looks at one command and does what follows; `true` when it was signed.
+    async fn take_alone(
+        &self,
+        scene: Scene<'_>,
+        kind: Kind,
+        item: &Item,
+        room: Room,
+    ) -> Result<bool, RelayError> {
+        let Item { row, command, lock } = item;
+        let span = tracing::info_span!("relay", intent_id = row.intent_id, reference = row.reference);
+        async {
+            let Action { to, input } = match action::action(&self.config.deployment, command, lock.as_deref())
+            {
+                Ok(action) => action,
+                Err(error) => return self.trouble(row, &error.to_string()).await.map(|()| false),
+            };
+            let action = Action { to, input: input.clone() };
+            match self.outlook(row.entity, command, &action, scene.head).await? {
+                Outlook::Possible => match self.gas_for(scene.head, (to, &input), room).await? {
+                    Some(gas) => {
+                        return self
+                            .sign(scene, kind, std::slice::from_ref(item), Call { to, input, gas })
+                            .await;
+                    }
+                    None => self.wait(std::slice::from_ref(row)).await?,
+                },
+                Outlook::Reached => self.complete(row).await?,
+                Outlook::NotYet(reason) => {
+                    tracing::debug!(kind = row.kind, reason, "not yet");
+                    self.wait(std::slice::from_ref(row)).await?;
+                }
+                Outlook::Blocked(reason) => self.trouble(row, &reason).await?,
+                Outlook::Never { code, message } => self.fail(scene.lease, row, code, message).await?,
+            }
+            Ok(false)
+        }
+        .instrument(span)
+        .await
+    }
+
+    /// Looks at commands again soon: they wait for others.
+    async fn wait(&self, rows: &[CommandRow]) -> Result<(), RelayError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.waiting.store(true, Ordering::Relaxed);
+        let mut conn = self.pool.acquire().await?;
+        let mut from = i64::MIN;
+        for (up_to, delay_ms) in WAIT_MS {
+            let of_age = rows.iter().filter(|row| row.age_ms >= from && row.age_ms < up_to);
+            let ids: Vec<i64> = of_age.map(|row| row.id).collect();
+            if !ids.is_empty() {
+                store::defer_commands(&mut conn, &ids, delay_ms).await?;
+            }
+            from = up_to;
+        }
+        Ok(())
+    }
+
+    /// The goal is reached: the indexer has told so before the command was there, or is about to.
+    async fn complete(&self, row: &CommandRow) -> Result<(), RelayError> {
+        let mut tx = self.pool.begin().await?;
+        let chain_id = self.config.chain_id;
+        if store::complete_late_commands(&mut tx, chain_id, Some(&[row.id])).await? == 0 {
+            store::defer_commands(&mut tx, &[row.id], REACHED_MS).await?;
+        }
+        Ok(tx.commit().await?)
+    }
+
+    /// The command is refused for no final reason: it is tried again, later each time, and somebody is told.
+    async fn trouble(&self, row: &CommandRow, reason: &str) -> Result<(), RelayError> {
+        let (command, kind, tries) = (row.id, row.kind.as_str(), row.tries);
+        tracing::error!(
+            command,
+            kind,
+            reference = row.reference,
+            tries,
+            reason,
+            "a chain command is refused, it is tried again; see `dvp chain command list`"
+        );
+        let labels = [("chain", self.config.name.clone()), ("kind", kind.to_owned())];
+        counter!("dvp_chain_command_refusals_total", &labels).increment(1);
+        let mut conn = self.pool.acquire().await?;
+        Ok(store::trouble_command(&mut conn, row.id, reason).await?)
+    }
+
+    async fn fail(
+        &self,
+        lease: &Lease,
+        row: &CommandRow,
+        code: &str,
+        message: String,
+    ) -> Result<(), RelayError> {
+        tracing::warn!(kind = row.kind, code, message, "the command cannot succeed any more");
+        let fact = ChainFact::CommandFailed { command: row.kind.clone(), code: code.to_owned(), message };
+        let mut tx = self.pool.begin().await?;
+        lease.guard(&mut tx).await?;
+        store::fail_command(&mut tx, self.config.chain_id, row, &fact).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    /// Commits a transaction for all of the items, and sends it if that is wanted. `false`: another account was faster
+    /// with one of them.
+    async fn sign(
+        &self,
+        scene: Scene<'_>,
+        kind: Kind,
+        items: &[Item],
+        call: Call,
+    ) -> Result<bool, RelayError> {
+        let (chain_id, signer) = (self.config.chain_id, self.signer.address());
+        let fees = scene.market.first(&self.config.fees);
+        let commands: Vec<i64> = items.iter().map(|item| item.row.id).collect();
+        let mut tx = self.pool.begin().await?;
+        scene.lease.guard(&mut tx).await?;
+        if !store::lock_commands(&mut tx, &commands).await? {
+            return Ok(false);
+        }
+        let nonce = store::reserve_nonce(&mut tx, chain_id, signer, scene.mined).await?;
+        let (to, gas) = (TxKind::Call(call.to), call.gas);
+        let unsigned = Unsigned { chain_id, nonce, to, input: call.input, gas_limit: gas, fees };
+        let signed = signing::sign_by(&self.signer, unsigned).await?;
+        let slot = NewSlot { nonce, kind: Some(kind.name()), gas, commands: &commands };
+        store::insert_slot(&mut tx, chain_id, signer, slot).await?;
+        let attempt = NewAttempt {
+            nonce,
+            attempt: 0,
+            hash: signed.hash,
+            raw: signed.raw,
+            max_fee: fees.max_fee,
+            priority_fee: fees.priority_fee,
+            head_number: scene.head.number,
+        };
+        store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
+        tx.commit().await?;
+        let count = commands.len();
+        tracing::info!(kind = kind.name(), nonce, commands = count, tx = %attempt.hash, "signed and kept");
+        if scene.send {
+            self.send(scene.lease, &AttemptRow::from(attempt), scene.head, scene.market).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// The number of the permit; commands of one wallet succeed in its order.
+fn nonce_of(command: &ChainCommand) -> u128 {
+    let nonce = match command {
+        ChainCommand::Create(create) => &create.permit.nonce,
+        ChainCommand::Swap(swap) => &swap.permit.nonce,
+        ChainCommand::Fill { .. }
+        | ChainCommand::Settle { .. }
+        | ChainCommand::Anchor { .. }
+        | ChainCommand::Transfer(_)
+        | ChainCommand::Cancel { .. }
+        | ChainCommand::ReturnFilled { .. }
+        | ChainCommand::Refund { .. } => return 0,
+    };
+    nonce.parse().unwrap_or(u128::MAX)
+}

@@ -1,0 +1,93 @@
+//! What must be so at the end.
+
+use super::run::Run;
+use alloy::primitives::B256;
+use std::collections::{BTreeMap, BTreeSet};
+
+type Commands = Vec<(Vec<u8>, String, String)>;
+
+/// Every command took effect exactly once, those that were given up never did, every nonce is used, and nothing was
+/// sent that was not committed or offered more than the cap. Gives the numbers of commands and of transactions.
+pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
+    let pool = &run.database.admin;
+    let error = |error: sqlx::Error| error.to_string();
+    let commands: Commands = sqlx::query_as("select entity, kind, state from chain_command")
+        .fetch_all(pool)
+        .await
+        .map_err(error)?;
+    let kept: Vec<(Vec<u8>, String)> =
+        sqlx::query_as("select hash, max_fee::text from tx_attempt").fetch_all(pool).await.map_err(error)?;
+    let world = run.world();
+    let mut effects: BTreeMap<(B256, &str), u32> = BTreeMap::new();
+    for (effect, ..) in world.blocks.iter().flat_map(|block| &block.effects) {
+        if let Some(kind) = effect.kind {
+            *effects.entry((effect.entity, kind)).or_default() += 1;
+        }
+    }
+    for (entity, kind, state) in &commands {
+        let entity = B256::from_slice(entity);
+        let count = effects.get(&(entity, effect_of(kind))).copied().unwrap_or(0);
+        let wanted = u32::from(state == "done");
+        // Another node may have kept a transaction that a reorg took away: nobody can take that back.
+        let forgiven = state == "failed" && world.requeues;
+        if count != wanted && !forgiven {
+            return Err(format!("{kind} of {entity} is {state} and took effect {count} times"));
+        }
+    }
+    let committed: BTreeSet<B256> = kept.iter().map(|(hash, _)| B256::from_slice(hash)).collect();
+    if let Some(hash) = world.heard.difference(&committed).next() {
+        return Err(format!("transaction {hash} was sent and never committed"));
+    }
+    let cap = run.config.fees.cap_wei;
+    if let Some((_, fee)) = kept.iter().find(|(_, fee)| fee.parse::<u128>().is_ok_and(|fee| fee > cap)) {
+        return Err(format!("a transaction offers {fee}, more than {cap}"));
+    }
+    if let Some((sender, nonce)) = world.waiting.keys().next() {
+        return Err(format!("nonce {nonce} of {sender} waits for a block for ever"));
+    }
+    let transactions = world.blocks.iter().map(|block| block.txs.len()).sum::<usize>();
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    Ok((number(commands.len()), number(transactions)))
+}
+
+fn effect_of(kind: &str) -> &'static str {
+    match kind {
+        "create" => "created",
+        "fill" => "filled",
+        "settle" | "swap" => "settled",
+        "cancel" => "cancelled",
+        "transfer" => "transferred",
+        _ => "anchored",
+    }
+}
+
+/// What has not come to its end.
+pub(super) async fn stuck(run: &Run<'_>) -> Result<String, String> {
+    let text: Option<String> = sqlx::query_scalar(
+        "select concat_ws(' | ',
+             (select string_agg(concat_ws(' ', kind, state, tries, trouble), ', ') from (
+                 select * from chain_command where state in ('pending', 'sent') limit 5) c),
+             (select string_agg(concat_ws(' ', 'nonce', nonce, kind, state,
+                         (select concat_ws(' ', max(attempt), max(max_fee)) from tx_attempt a
+                          where a.signer = s.signer and a.nonce = s.nonce),
+                         (select last_error from tx_attempt a where a.signer = s.signer and a.nonce = s.nonce
+                          order by attempt desc limit 1)), ', ') from (
+                 select * from nonce_slot where state in ('signed', 'broadcast') or not judged
+                 order by signer, nonce limit 5) s))",
+    )
+    .fetch_one(&run.database.admin)
+    .await
+    .map_err(|error| error.to_string())?;
+    let world = run.world();
+    let waiting: Vec<String> = world
+        .waiting
+        .iter()
+        .map(|((sender, nonce), tx)| format!("{sender} {nonce} {} {}", tx.max_fee, tx.gas))
+        .collect();
+    let nonces = &world.head().state.nonces;
+    Ok(format!(
+        "{}; base fee {}, nonces {nonces:?}, waiting {waiting:?}",
+        text.unwrap_or_default(),
+        world.base_fee
+    ))
+}

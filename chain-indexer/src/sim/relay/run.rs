@@ -1,0 +1,563 @@
+//! One seed: a node, accounts, orders of all kinds, and relayers that are disturbed in every way.
+
+use super::super::rng::Rng;
+use super::super::run::SimDatabase;
+use super::node::Node;
+use super::oracle;
+use super::world::{Block, World};
+use crate::config::{ChainConfig, FeePolicy};
+use crate::deploy::Deployment;
+use crate::relayer::{RelayError, Relayer};
+use alloy::primitives::{Address, B256, keccak256};
+use alloy::signers::local::PrivateKeySigner;
+use dvp_core::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
+use dvp_core::store::chain::{self as store, BlockRow, Cursor, LogRow};
+use dvp_core::store::commands::{self, NewCommand};
+use dvp_core::store::lease::Lease;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Poll;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// What a relayer pays at most: below what some spikes ask for.
+const CAP: u128 = 30_000_000_000;
+const LEASE: Duration = Duration::from_secs(3_600);
+/// Rounds after the last disturbance, within which everything must be done.
+const ROUNDS_TO_THE_END: u32 = 400;
+
+/// What happened under a seed.
+#[derive(Debug, Clone, Default)]
+pub struct RelayOutcome {
+    pub steps: u32,
+    pub calls: u64,
+    pub commands: u64,
+    pub transactions: u64,
+    pub reorgs: u32,
+    /// Turns that ended with an error.
+    pub errors: u32,
+    /// Relayers killed, statements failed, accounts taken out of service.
+    pub disturbed: u32,
+}
+
+impl RelayOutcome {
+    /// Adds another one's numbers.
+    pub fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.calls += other.calls;
+        self.commands += other.commands;
+        self.transactions += other.transactions;
+        self.reorgs += other.reorgs;
+        self.errors += other.errors;
+        self.disturbed += other.disturbed;
+    }
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The promise that was broken, in words.
+pub async fn run_relay_seed(database: &SimDatabase, seed: u64) -> Result<RelayOutcome, String> {
+    database.empty().await.map_err(text)?;
+    let mut run = Run::new(database, seed).await?;
+    match run.live().await {
+        Ok(()) => Ok(run.outcome),
+        Err(broken) => Err(format!("{broken}\n  {:?}", run.outcome)),
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// An account that is in service, or is not.
+struct Account {
+    signer: PrivateKeySigner,
+    relayer: Relayer,
+    lease: Option<Lease>,
+}
+
+/// What an order's commands are, one after the other.
+struct Order {
+    id: B256,
+    maker: Address,
+    script: Vec<ChainCommand>,
+    /// How many of the script were left for the relayer.
+    left: usize,
+}
+
+pub(super) struct Run<'a> {
+    pub(super) database: &'a SimDatabase,
+    pub(super) config: ChainConfig,
+    node: Node,
+    rng: Rng,
+    accounts: Vec<Account>,
+    orders: Vec<Order>,
+    outcome: RelayOutcome,
+}
+
+impl<'a> Run<'a> {
+    async fn new(database: &'a SimDatabase, seed: u64) -> Result<Self, String> {
+        let mut rng = Rng::new(seed ^ 0x7e1a);
+        let signers: Vec<PrivateKeySigner> = (0..rng.between(1, 3))
+            .map(|at| PrivateKeySigner::from_bytes(&digest(seed, "account", at)).map_err(text))
+            .collect::<Result<_, _>>()?;
+        let deployment = deployment(seed, &signers);
+        let config = ChainConfig {
+            name: format!("sim {seed}"),
+            confirmations: rng.between(1, 3),
+            poll_interval: Duration::ZERO,
+            resend_after: Duration::ZERO,
+            fees: FeePolicy { cap_wei: CAP, bump_blocks: 2, ..FeePolicy::default() },
+            ..ChainConfig::development("http://simulated", deployment.clone())
+        };
+        let world = World::new(seed, deployment, Rng::new(seed ^ 0x51));
+        let node = Node { world: Arc::new(Mutex::new(world)) };
+        let mut accounts = Vec::new();
+        for signer in signers {
+            let relayer = relayer(database, &config, &node, &signer)?;
+            let lease = Some(lease(database, &config, &signer).await?);
+            accounts.push(Account { signer, relayer, lease });
+        }
+        let orders = orders(seed, &mut rng);
+        let run = Self { database, config, node, rng, accounts, orders, outcome: RelayOutcome::default() };
+        run.begin().await?;
+        Ok(run)
+    }
+
+    pub(super) fn world(&self) -> MutexGuard<'_, World> {
+        self.node.world()
+    }
+
+    async fn live(&mut self) -> Result<(), String> {
+        for _ in 0..self.rng.between(40, 110) {
+            self.outcome.steps += 1;
+            self.chain_goes_on();
+            match self.rng.between(0, 9) {
+                0..=2 => self.index().await?,
+                3 => self.leave_commands().await?,
+                4 => self.make_due().await?,
+                5 => self.change_service().await?,
+                _ => self.relay().await?,
+            }
+        }
+        self.settle_down().await?;
+        let world_counts = {
+            let world = self.world();
+            (world.calls, world.reorgs)
+        };
+        (self.outcome.calls, self.outcome.reorgs) = world_counts;
+        let (commands, transactions) = oracle::judge(self).await?;
+        (self.outcome.commands, self.outcome.transactions) = (commands, transactions);
+        Ok(())
+    }
+
+    fn chain_goes_on(&mut self) {
+        let what = self.rng.between(0, 99);
+        let maker = self.rng.pick(&self.orders).maker;
+        let lonely = self.orders.iter().filter(|order| order.maker == maker).count() == 1;
+        let mut world = self.world();
+        match what {
+            0..=34 => world.mine(false),
+            35..=39 => world.reorg(),
+            40..=43 => world.spike(),
+            44..=47 => world.evict(),
+            48..=49 if lonely => world.impoverish(maker),
+            _ => {}
+        }
+    }
+
+    /// A turn of some account: left alone, killed at an await, or with a statement that fails.
+    async fn relay(&mut self) -> Result<(), String> {
+        let at = usize::try_from(self.rng.next() % 97).unwrap_or(0) % self.accounts.len();
+        let (what, polls, statement) =
+            (self.rng.between(0, 99), self.rng.between(1, 60), self.rng.between(1, 6));
+        let Some(lease) = self.accounts[at].lease.clone() else { return Ok(()) };
+        let result = match what {
+            0..=54 => Some(self.accounts[at].relayer.turn(&lease).await),
+            55..=84 => {
+                self.outcome.disturbed += 1;
+                let killed = killed(self.accounts[at].relayer.turn(&lease), polls).await;
+                let signer = self.accounts[at].signer.clone();
+                self.accounts[at].relayer = relayer(self.database, &self.config, &self.node, &signer)?;
+                killed
+            }
+            _ => {
+                self.outcome.disturbed += 1;
+                self.database.fail_at(statement).await.map_err(text)?;
+                let result = self.accounts[at].relayer.turn(&lease).await;
+                self.database.fail_at(0).await.map_err(text)?;
+                Some(result)
+            }
+        };
+        if let Some(Err(error)) = result {
+            self.outcome.errors += 1;
+            if let RelayError::Undecodable { .. } | RelayError::UnknownState(_) = error {
+                return Err(error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// An account is taken out of service, for good as far as the others know, or comes back.
+    async fn change_service(&mut self) -> Result<(), String> {
+        let at = usize::try_from(self.rng.next() % 97).unwrap_or(0) % self.accounts.len();
+        let in_service = self.accounts.iter().filter(|account| account.lease.is_some()).count();
+        let signer = self.accounts[at].signer.clone();
+        match self.accounts[at].lease.take() {
+            None => self.accounts[at].lease = Some(lease(self.database, &self.config, &signer).await?),
+            Some(held) if in_service > 1 && self.rng.chance(400) => {
+                self.outcome.disturbed += 1;
+                let gone = "delete from lease where name = $1";
+                sqlx::query(gone).bind(&held.name).execute(&self.database.admin).await.map_err(text)?;
+                let aged =
+                    "update tx_attempt set created_at = created_at - interval '1 hour' where signer = $1";
+                sqlx::query(aged)
+                    .bind(signer.address().as_slice())
+                    .execute(&self.database.admin)
+                    .await
+                    .map_err(text)?;
+                self.make_due().await?;
+            }
+            held => self.accounts[at].lease = held,
+        }
+        Ok(())
+    }
+
+    /// As if time had passed: what was put off is due, and who was able to sign long ago need not be now.
+    async fn make_due(&self) -> Result<(), String> {
+        let sql = "update chain_command set not_before = now() where state = 'pending';
+                   update signer_lane set able_at = null";
+        sqlx::raw_sql(sql).execute(&self.database.admin).await.map_err(text)?;
+        Ok(())
+    }
+
+    /// What the engine leaves: an order's next command once the one before is done.
+    async fn leave_commands(&mut self) -> Result<(), String> {
+        let rows: Vec<(String, i64, i64)> = sqlx::query_as(
+            "select reference, count(*) filter (where state = 'done'), count(*) filter (where state = 'failed')
+             from chain_command group by reference",
+        )
+        .fetch_all(&self.database.admin)
+        .await
+        .map_err(text)?;
+        let states: BTreeMap<String, (i64, i64)> =
+            rows.into_iter().map(|(reference, done, failed)| (reference, (done, failed))).collect();
+        let mut new = Vec::new();
+        for order in &mut self.orders {
+            let reference = order.id.to_string();
+            let (done, failed) = states.get(&reference).copied().unwrap_or_default();
+            if failed == 0
+                && usize::try_from(done).is_ok_and(|done| done == order.left)
+                && let Some(command) = order.script.get(order.left)
+            {
+                order.left += 1;
+                new.push(NewCommand {
+                    chain_id: self.config.chain_id.cast_signed(),
+                    intent_id: reference.clone(),
+                    reference,
+                    entity: entity_of(command).to_owned(),
+                    command: command.clone(),
+                });
+            }
+        }
+        let mut tx = self.database.admin.begin().await.map_err(text)?;
+        commands::insert(&mut tx, &new).await.map_err(text)?;
+        tx.commit().await.map_err(text)
+    }
+
+    /// Nothing is disturbed any more: everything must come to its end.
+    async fn settle_down(&mut self) -> Result<(), String> {
+        self.world().failing = 0;
+        for at in 0..self.accounts.len() {
+            let signer = self.accounts[at].signer.clone();
+            if self.accounts[at].lease.is_none() {
+                self.accounts[at].lease = Some(lease(self.database, &self.config, &signer).await?);
+            }
+        }
+        let mut last = String::new();
+        for _ in 0..ROUNDS_TO_THE_END {
+            self.leave_commands().await?;
+            self.make_due().await?;
+            for account in &mut self.accounts {
+                let Some(lease) = account.lease.clone() else { continue };
+                if let Err(error) = account.relayer.turn(&lease).await {
+                    last = error.to_string();
+                }
+            }
+            self.world().mine(true);
+            self.index().await?;
+            if self.is_done().await? {
+                return Ok(());
+            }
+        }
+        let stuck = oracle::stuck(self).await?;
+        Err(format!("not at the end after {ROUNDS_TO_THE_END} rounds: {stuck}; the last error: {last}"))
+    }
+
+    async fn is_done(&self) -> Result<bool, String> {
+        let open: i64 = sqlx::query_scalar(
+            "select (select count(*) from chain_command where state in ('pending', 'sent'))
+                  + (select count(*) from nonce_slot where state in ('signed', 'broadcast'))
+                  + (select count(*) from nonce_slot where state = 'mined' and not judged)",
+        )
+        .fetch_one(&self.database.admin)
+        .await
+        .map_err(text)?;
+        let failed: Vec<String> =
+            sqlx::query_scalar("select reference from chain_command where state = 'failed'")
+                .fetch_all(&self.database.admin)
+                .await
+                .map_err(text)?;
+        let all_left =
+            |order: &Order| order.left == order.script.len() || failed.contains(&order.id.to_string());
+        Ok(open == 0 && self.orders.iter().all(all_left))
+    }
+
+    /// The first block, as the indexer has it when it begins.
+    async fn begin(&self) -> Result<(), String> {
+        let (number, hash) = {
+            let world = self.world();
+            (world.head().number, world.head().hash)
+        };
+        let cursor = Cursor {
+            chain_id: self.config.chain_id,
+            head_number: number,
+            head_hash: hash,
+            final_number: number,
+            facts_number: number,
+            version: 0,
+            halted: None,
+        };
+        let row = BlockRow { number, hash, parent: B256::ZERO, timestamp: 0, verified_by: "sim" };
+        let mut tx = self.database.admin.begin().await.map_err(text)?;
+        store::insert_cursor(&mut tx, &cursor, &row).await.map_err(text)?;
+        tx.commit().await.map_err(text)
+    }
+
+    /// What the indexer does: goes back to the fork, then reads some blocks.
+    async fn index(&self) -> Result<(), String> {
+        let chain_id = self.config.chain_id;
+        let mut conn = self.database.admin.acquire().await.map_err(text)?;
+        let cursor = store::find_cursor(&mut conn, chain_id).await.map_err(text)?;
+        let Some(mut cursor) = cursor else { return Err("the cursor is gone".to_owned()) };
+        let known = store::known_hashes_below(&mut conn, chain_id, cursor.head_number + 1, 200).await;
+        let known = known.map_err(text)?;
+        drop(conn);
+        let fork = {
+            let world = self.world();
+            known
+                .iter()
+                .find(|(number, hash)| world.by_number(*number).is_some_and(|b| b.hash == *hash))
+                .copied()
+        };
+        let Some((number, hash)) = fork else { return Err("no block is shared with the chain".to_owned()) };
+        if number < cursor.head_number {
+            let mut tx = self.database.admin.begin().await.map_err(text)?;
+            store::unwind_to(&mut tx, &cursor, number, hash).await.map_err(text)?;
+            tx.commit().await.map_err(text)?;
+            let (version, facts_number) = (cursor.version + 1, cursor.facts_number.min(number));
+            cursor = Cursor { head_number: number, head_hash: hash, facts_number, version, ..cursor };
+        }
+        let (blocks, head, finalized): (Vec<Block>, u64, u64) = {
+            let world = self.world();
+            let from = usize::try_from(cursor.head_number + 1).unwrap_or(usize::MAX);
+            let blocks = world.blocks.get(from..).unwrap_or_default().to_vec();
+            (blocks, world.head().number, world.finalized)
+        };
+        for block in blocks {
+            cursor = self.read(cursor, &block, head, finalized).await?;
+        }
+        Ok(())
+    }
+
+    async fn read(&self, from: Cursor, block: &Block, head: u64, finalized: u64) -> Result<Cursor, String> {
+        let deep = (head + 1).saturating_sub(self.config.confirmations);
+        let to = Cursor {
+            head_number: block.number,
+            head_hash: block.hash,
+            final_number: finalized.min(block.number).max(from.final_number),
+            facts_number: deep.min(block.number).max(from.facts_number),
+            ..from.clone()
+        };
+        let (number, hash) = (block.number, block.hash);
+        let row = BlockRow { number, hash, parent: block.parent, timestamp: number, verified_by: "sim" };
+        let logs: Vec<LogRow> =
+            block.effects.iter().zip(0..).map(|(told, index)| log(block, told, index)).collect();
+        let mut tx = self.database.admin.begin().await.map_err(text)?;
+        store::record_blocks(&mut tx, &from, &to, &[row], &logs).await.map_err(text)?;
+        store::emit_facts(&mut tx, from.chain_id, from.facts_number, to.facts_number).await.map_err(text)?;
+        store::complete_commands(&mut tx, from.chain_id, from.facts_number, to.facts_number)
+            .await
+            .map_err(text)?;
+        tx.commit().await.map_err(text)?;
+        Ok(Cursor { version: from.version + 1, ..to })
+    }
+}
+
+fn log(
+    block: &Block,
+    (effect, seq, tx_hash): &(super::contracts::Effect, u64, B256),
+    log_index: u64,
+) -> LogRow {
+    LogRow {
+        block_hash: block.hash,
+        log_index,
+        block_number: block.number,
+        timestamp: block.number,
+        tx_hash: *tx_hash,
+        contract: effect.contract,
+        event: effect.event,
+        entity: effect.entity,
+        seq: *seq,
+        fact: effect.kind.map(
+            |kind| json!({"kind": kind, "timelock": 1, "amount": "1", "payout_ref": "0x", "receiver": "0x"}),
+        ),
+    }
+}
+
+fn relayer(
+    database: &SimDatabase,
+    config: &ChainConfig,
+    node: &Node,
+    signer: &PrivateKeySigner,
+) -> Result<Relayer, String> {
+    let providers = vec![node.provider()];
+    Relayer::over(database.pool.clone(), config.clone(), providers, Arc::new(signer.clone())).map_err(text)
+}
+
+async fn lease(
+    database: &SimDatabase,
+    config: &ChainConfig,
+    signer: &PrivateKeySigner,
+) -> Result<Lease, String> {
+    let name = format!("relayer:{}:{}", config.chain_id, signer.address());
+    let lease = Lease::acquire(&database.admin, &name, Uuid::new_v4(), LEASE).await;
+    lease.map_err(text)?.ok_or_else(|| "the duty is taken".to_owned())
+}
+
+/// Runs a turn until it was polled so often; then its process is gone.
+async fn killed<F: Future>(turn: F, polls: u64) -> Option<F::Output> {
+    let mut turn = pin!(turn);
+    let mut polled = 0;
+    std::future::poll_fn(|context| {
+        polled += 1;
+        if polled > polls { Poll::Ready(None) } else { turn.as_mut().poll(context).map(Some) }
+    })
+    .await
+}
+
+fn digest(seed: u64, what: &str, at: u64) -> B256 {
+    keccak256([what.as_bytes(), &seed.to_be_bytes(), &at.to_be_bytes()].concat())
+}
+
+fn account(seed: u64, what: &str, at: u64) -> Address {
+    Address::from_word(digest(seed, what, at))
+}
+
+fn deployment(seed: u64, signers: &[PrivateKeySigner]) -> Deployment {
+    let at = |what| account(seed, what, 0);
+    Deployment {
+        chain_id: 1 + seed % 1_000_000_000,
+        permit: at("permit"),
+        escrow: at("escrow"),
+        settler: at("settler"),
+        anchor: at("anchor"),
+        payouts: at("payouts"),
+        relayers: signers.iter().map(PrivateKeySigner::address).collect(),
+        tokens: Vec::new(),
+        deployed_block: 0,
+    }
+}
+
+fn entity_of(command: &ChainCommand) -> &str {
+    match command {
+        ChainCommand::Create(create) => &create.entity,
+        ChainCommand::Swap(swap) => &swap.entity,
+        ChainCommand::Transfer(transfer) => &transfer.entity,
+        ChainCommand::Anchor { content_hash } => content_hash,
+        ChainCommand::Fill { entity, .. }
+        | ChainCommand::Settle { entity, .. }
+        | ChainCommand::Cancel { entity }
+        | ChainCommand::ReturnFilled { entity, .. }
+        | ChainCommand::Refund { entity } => entity,
+    }
+}
+
+/// Orders of some makers, whose permits follow one another, payouts and anchors.
+fn orders(seed: u64, rng: &mut Rng) -> Vec<Order> {
+    let makers = rng.between(2, 6);
+    let mut permits: BTreeMap<Address, u64> = BTreeMap::new();
+    let mut orders = Vec::new();
+    for at in 0..rng.between(8, 30) {
+        let maker = account(seed, "maker", rng.between(0, makers));
+        let id = digest(seed, "order", at);
+        let kind = rng.between(0, 9);
+        let script = match kind {
+            0..=5 => {
+                let nonce = permits.entry(maker).or_default();
+                *nonce += 1;
+                pulling(seed, id, maker, *nonce - 1, kind)
+            }
+            6 => vec![ChainCommand::Transfer(Box::new(transfer(seed, id)))],
+            _ => vec![ChainCommand::Anchor { content_hash: id.to_string() }],
+        };
+        let maker = if kind <= 5 { maker } else { Address::ZERO };
+        orders.push(Order { id, maker, script, left: 0 });
+    }
+    orders
+}
+
+fn pulling(seed: u64, id: B256, maker: Address, nonce: u64, kind: u64) -> Vec<ChainCommand> {
+    let (entity, word) = (id.to_string(), B256::repeat_byte(7).to_string());
+    let [solver, token, receiver] =
+        ["solver", "token", "receiver"].map(|what| account(seed, what, 0).to_string());
+    let (maker, amount) = (maker.to_string(), "1".to_owned());
+    let permit = PermitArgs {
+        amount: amount.clone(),
+        nonce: nonce.to_string(),
+        deadline: u64::MAX,
+        signature: format!("0x{}", "11".repeat(65)),
+    };
+    if kind == 5 {
+        let output = OutputArgs { token: token.clone(), receiver, amount: amount.clone() };
+        let (lock_by, terms) = (u64::MAX, word);
+        let swap = SwapCommand { entity, maker, solver, token, amount, lock_by, terms, output, permit };
+        return vec![ChainCommand::Swap(Box::new(swap))];
+    }
+    let create = CreateCommand {
+        entity: entity.clone(),
+        maker,
+        solver,
+        token,
+        amount,
+        lock_by: u64::MAX,
+        fill_deadline: u64::MAX - 1,
+        timelock: u64::MAX,
+        hashlock: word.clone(),
+        terms: word.clone(),
+        output: None,
+        permit,
+    };
+    let create = ChainCommand::Create(Box::new(create));
+    if kind == 4 {
+        return vec![create, ChainCommand::Cancel { entity }];
+    }
+    let fill = ChainCommand::Fill { entity: entity.clone(), payout_ref: word.clone() };
+    vec![create, fill, ChainCommand::Settle { entity, preimage: word }]
+}
+
+fn transfer(seed: u64, id: B256) -> TransferCommand {
+    let [payer, receiver, token] =
+        ["solver", "receiver", "token"].map(|what| account(seed, what, 0).to_string());
+    TransferCommand {
+        entity: id.to_string(),
+        payer,
+        receiver,
+        token,
+        amount: "1".into(),
+        not_after: u64::MAX,
+    }
+}

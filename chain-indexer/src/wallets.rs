@@ -1,0 +1,192 @@
+//! Wallets as the core asks about them: permit nonce, balance and allowance, many in one request.
+
+use crate::contracts::permit::Permit;
+use crate::contracts::token::TestToken;
+use crate::rpc;
+use alloy::eips::BlockId;
+use alloy::network::TransactionBuilder;
+use alloy::primitives::{Address, Bytes, U256};
+use alloy::providers::{DynProvider, Provider};
+use alloy::rpc::client::{BatchRequest, Waiter};
+use alloy::rpc::types::{Block, TransactionRequest};
+use alloy::sol_types::SolCall;
+use alloy::transports::{RpcError, TransportError, TransportErrorKind};
+use dvp_core::chain::{
+    ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
+};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// An order may wait for this answer, so it comes soon or not at all. All endpoints share it.
+const ANSWER_WITHIN: Duration = Duration::from_secs(3);
+
+/// How often wallets are read at most for answers of one block.
+const READINGS: u32 = 3;
+
+type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, TransportError>> + Send + 'a>>;
+
+/// Reads wallets at the latest block, of the endpoint that answered last; when it does not, of the next one.
+///
+/// An endpoint that lags tells an older nonce and balance; what was locked since is counted as pending for some time.
+#[derive(Clone)]
+pub struct ChainWallets {
+    providers: Arc<[DynProvider]>,
+    answering: Arc<AtomicUsize>,
+    permit: Address,
+}
+
+impl ChainWallets {
+    /// Over the endpoints of one chain. No traffic yet.
+    pub fn over<'a>(
+        rpc_urls: impl IntoIterator<Item = &'a str>,
+        permit: Address,
+    ) -> Result<Self, TransportError> {
+        let providers = rpc_urls.into_iter().map(rpc::connect).collect::<Result<_, _>>()?;
+        Ok(Self { providers, answering: Arc::default(), permit })
+    }
+
+    /// Asks one endpoint after the other, beginning with the one that answered last.
+    async fn ask<'a, T>(
+        &self,
+        question: impl Fn(DynProvider) -> Answer<'a, T> + Send,
+    ) -> Result<T, ChainUnavailable> {
+        let patience = ANSWER_WITHIN / u32::try_from(self.providers.len().max(1)).unwrap_or(u32::MAX);
+        let first = self.answering.load(Ordering::Relaxed);
+        let mut unavailable = ChainUnavailable("no endpoint".to_owned());
+        for at in (0..self.providers.len()).map(|step| (first + step) % self.providers.len()) {
+            let answer = tokio::time::timeout(patience, question(self.providers[at].clone())).await;
+            unavailable = match answer {
+                Ok(Ok(answer)) => {
+                    self.answering.store(at, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Ok(Err(error)) => ChainUnavailable(error.to_string()),
+                Err(_) => ChainUnavailable("no answer in time".to_owned()),
+            };
+        }
+        Err(unavailable)
+    }
+}
+
+/// A wallet and its token, as addresses.
+#[derive(Clone, Copy)]
+struct Asked {
+    owner: Address,
+    token: Address,
+}
+
+impl Asked {
+    fn parse(wallet: &WalletKey) -> Result<Self, ChainUnavailable> {
+        let address = |text: &str| {
+            text.parse::<Address>().map_err(|_| ChainUnavailable(format!("{text} is no address")))
+        };
+        Ok(Self { owner: address(&wallet.owner)?, token: address(&wallet.token)? })
+    }
+}
+
+/// The calls about one wallet in a batch that is to be sent.
+struct Calls {
+    nonce: Waiter<Bytes>,
+    balance: Waiter<Bytes>,
+    allowance: Waiter<Bytes>,
+}
+
+impl Calls {
+    fn add(batch: &mut BatchRequest<'_>, permit: Address, asked: Asked) -> Result<Self, TransportError> {
+        let Asked { owner, token } = asked;
+        // The nonce first: a lock in between counts as pending and as gone, never as neither.
+        Ok(Self {
+            nonce: view(batch, permit, &Permit::noncesCall { owner })?,
+            balance: view(batch, token, &TestToken::balanceOfCall { account: owner })?,
+            allowance: view(batch, token, &TestToken::allowanceCall { owner, spender: permit })?,
+        })
+    }
+
+    async fn answers(self) -> Result<WalletFacts, TransportError> {
+        let nonce = answer::<Permit::noncesCall>(self.nonce).await?;
+        let beyond_all_use = |_| TransportErrorKind::custom_str("a nonce beyond all use");
+        Ok(WalletFacts {
+            nonce: u128::try_from(nonce).map_err(beyond_all_use)?,
+            balance: saturated(answer::<TestToken::balanceOfCall>(self.balance).await?),
+            allowance: saturated(answer::<TestToken::allowanceCall>(self.allowance).await?),
+        })
+    }
+}
+
+fn view<C: SolCall>(
+    batch: &mut BatchRequest<'_>,
+    to: Address,
+    call: &C,
+) -> Result<Waiter<Bytes>, TransportError> {
+    let request = TransactionRequest::default().with_to(to).with_input(call.abi_encode());
+    batch.add_call("eth_call", &(request, BlockId::latest()))
+}
+
+async fn answer<C: SolCall>(waiter: Waiter<Bytes>) -> Result<C::Return, TransportError> {
+    C::abi_decode_returns(&waiter.await?).map_err(TransportErrorKind::custom)
+}
+
+fn saturated(amount: U256) -> u128 {
+    u128::try_from(amount).unwrap_or(u128::MAX)
+}
+
+/// Reads again when a block came in between: its locks would be in some answers and not in others.
+async fn read(
+    provider: &DynProvider,
+    permit: Address,
+    wallets: &[Asked],
+) -> Result<WalletReading, TransportError> {
+    for _ in 1..READINGS {
+        let (reading, is_of_one_block) = read_once(provider, permit, wallets).await?;
+        if is_of_one_block {
+            return Ok(reading);
+        }
+    }
+    Ok(read_once(provider, permit, wallets).await?.0)
+}
+
+async fn read_once(
+    provider: &DynProvider,
+    permit: Address,
+    wallets: &[Asked],
+) -> Result<(WalletReading, bool), TransportError> {
+    let mut batch = BatchRequest::new(provider.client());
+    // Answered first, so that the calls behind it see this block or a later one.
+    let head = batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &("latest", false))?;
+    let calls = wallets.iter().map(|wallet| Calls::add(&mut batch, permit, *wallet));
+    let calls = calls.collect::<Result<Vec<_>, _>>()?;
+    let after = batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &("latest", false))?;
+    batch.send().await?;
+    let head = head.await?.ok_or(RpcError::NullResp)?.header;
+    let mut facts = Vec::with_capacity(calls.len());
+    for calls in calls {
+        facts.push(calls.answers().await?);
+    }
+    let is_of_one_block = after.await?.ok_or(RpcError::NullResp)?.header.hash == head.hash;
+    let head = ChainHead { number: head.inner.number, hash: head.hash.0 };
+    Ok((WalletReading { head, facts }, is_of_one_block))
+}
+
+impl WalletReader for ChainWallets {
+    fn head(&self) -> ChainAnswer<'_, ChainHead> {
+        Box::pin(self.ask(|provider| {
+            Box::pin(async move {
+                let head = rpc::head(&provider).await?;
+                Ok(ChainHead { number: head.number, hash: head.hash.0 })
+            })
+        }))
+    }
+
+    fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
+        Box::pin(async move {
+            let asked = wallets.iter().map(Asked::parse).collect::<Result<Vec<_>, _>>()?;
+            let asked = asked.as_slice();
+            let question = |provider: DynProvider| -> Answer<'_, WalletReading> {
+                Box::pin(async move { read(&provider, self.permit, asked).await })
+            };
+            self.ask(question).await
+        })
+    }
+}

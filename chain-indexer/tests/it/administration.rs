@@ -1,0 +1,182 @@
+//! Who administers the contracts, what a pause stops, and how two operators return a filled order's funds.
+
+use crate::support::{FUNDS, OPERATORS, PAUSER, Scene, key, name};
+use alloy::primitives::{Address, U256};
+use alloy::sol_types::SolEvent;
+use dvp_chain_indexer::contracts::payouts::Payouts;
+use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::deploy::{DeployError, DeployPlan, deploy};
+use std::time::Duration;
+
+#[tokio::test]
+async fn the_administration_is_handed_over_in_two_steps_and_not_before_its_delay() {
+    let scene = Scene::new().await;
+    let plan = DeployPlan { admin_delay: Duration::from_secs(86_400), ..DeployPlan::default() };
+    let deployed = deploy(&scene.node.rpc_url(), &scene.admin, &plan, None).await.unwrap();
+    let heir = &scene.maker;
+    for at in [deployed.settler, deployed.payouts] {
+        let begin = IntentSettler::beginDefaultAdminTransferCall { newAdmin: heir.address() };
+        let accept = IntentSettler::acceptDefaultAdminTransferCall {};
+        assert!(!scene.succeeds(heir, at, &begin).await, "anybody may take it");
+        assert!(scene.succeeds(&scene.admin, at, &begin).await);
+        assert!(!scene.succeeds(heir, at, &accept).await, "before the delay is over");
+        scene.next_block_at(scene.now().await + 86_402).await;
+        assert!(!scene.succeeds(&scene.relayer, at, &accept).await, "somebody else");
+        assert!(scene.succeeds(heir, at, &accept).await);
+        let owner = scene.view(at, IntentSettler::defaultAdminCall {}).await;
+        assert_eq!(owner, heir.address());
+        let role = scene.view(at, IntentSettler::RELAYER_ROLECall {}).await;
+        let grant = IntentSettler::grantRoleCall { role, account: scene.admin.address() };
+        assert!(!scene.succeeds(&scene.admin, at, &grant).await, "the old one has still a say");
+        assert!(scene.succeeds(heir, at, &grant).await);
+    }
+}
+
+#[tokio::test]
+async fn every_change_of_a_role_a_list_or_a_cap_is_a_numbered_event() {
+    let scene = Scene::new().await;
+    let (settler, payouts, account) = (scene.deployment.settler, scene.deployment.payouts, key(9).address());
+    for at in [settler, payouts] {
+        let role = scene.view(at, IntentSettler::PAUSER_ROLECall {}).await;
+        let before = scene.view(at, IntentSettler::seqCall {}).await;
+        let grant = IntentSettler::grantRoleCall { role, account };
+        let receipt = scene.send_with_gas(&scene.admin, at, &grant, 200_000).await;
+        let told = receipt.logs().iter().find_map(|log| IntentSettler::RoleSet::decode_log(&log.inner).ok());
+        let told = told.unwrap().data;
+        assert_eq!((told.role, told.account, told.granted, told.seq), (role, account, true, before + 1));
+        assert!(scene.succeeds(&scene.admin, at, &grant).await);
+        assert_eq!(scene.view(at, IntentSettler::seqCall {}).await, before + 1, "nothing changed");
+        let revoke = IntentSettler::revokeRoleCall { role, account };
+        assert!(scene.succeeds(&scene.admin, at, &revoke).await);
+        assert_eq!(scene.view(at, IntentSettler::seqCall {}).await, before + 2);
+        assert!(scene.succeeds(&scene.admin, at, &IntentSettler::pauseCall {}).await);
+        assert!(scene.succeeds(&scene.admin, at, &IntentSettler::unpauseCall {}).await);
+        assert_eq!(scene.view(at, IntentSettler::seqCall {}).await, before + 4);
+    }
+    let before = scene.view(settler, IntentSettler::seqCall {}).await;
+    let list = IntentSettler::setReceiverCall { receiver: account, allowed: false };
+    assert!(scene.succeeds(&scene.admin, settler, &list).await);
+    assert!(!scene.succeeds(&scene.relayer, settler, &list).await);
+    assert_eq!(scene.view(settler, IntentSettler::seqCall {}).await, before + 1);
+    let before = scene.view(payouts, Payouts::seqCall {}).await;
+    scene.set_cap(scene.token, 1).await;
+    assert_eq!(scene.view(payouts, Payouts::seqCall {}).await, before + 1);
+}
+
+#[tokio::test]
+async fn a_pause_stops_what_is_new_and_no_way_out() {
+    let scene = Scene::new().await;
+    scene.fund_solver(1_000).await;
+    let (settler, payouts, escrow) =
+        (scene.deployment.settler, scene.deployment.payouts, scene.deployment.escrow);
+    let mut open = Vec::new();
+    for id in 1..=4 {
+        let order = scene.order(id).await;
+        let create = scene.create_call(&order, scene.signed(&order));
+        assert!(scene.succeeds(&scene.relayer, settler, &create).await);
+        open.push(order);
+    }
+    let pauser = key(PAUSER);
+    for at in [settler, payouts] {
+        let pause = IntentSettler::pauseCall {};
+        for (by, outcome) in [(scene.relayer.address(), false), (pauser.address(), true)] {
+            assert_eq!(scene.revert_of(by, at, &pause).await.is_none(), outcome);
+        }
+        assert!(scene.succeeds(&scene.admin, at, &pause).await);
+        let resume = scene.revert_of(pauser.address(), at, &IntentSettler::unpauseCall {}).await;
+        assert_eq!(name(resume), "AccessControlUnauthorizedAccount", "a pauser resumes");
+    }
+    let relayer = scene.relayer.address();
+    let order = scene.order(5).await;
+    let create = scene.create_call(&order, scene.signed(&order));
+    assert_eq!(name(scene.revert_of(relayer, settler, &create).await), "PausedNow");
+    let params = scene.swap_params(&order, scene.output(relayer, 1));
+    let swap = IntentSettler::swapCall { params };
+    assert_eq!(name(scene.revert_of(relayer, settler, &swap).await), "PausedNow");
+    let pay = Payouts::payCall { payment: scene.payment(9, 1), authorization: Default::default() };
+    assert_eq!(name(scene.revert_of(relayer, payouts, &pay).await), "PausedNow");
+
+    for order in &open[..3] {
+        assert!(scene.succeeds(&scene.relayer, settler, &scene.fill_call(order)).await);
+    }
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&open[0])).await);
+    assert!(scene.succeeds(&scene.admin, escrow, &scene.release_call(&open[1])).await);
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.cancel_call(&open[3])).await);
+    scene.next_block_at(open[2].timelock).await;
+    assert!(scene.succeeds(&scene.admin, escrow, &scene.refund_call(&open[2])).await);
+    assert_eq!(scene.balance(escrow).await, 0);
+}
+
+#[tokio::test]
+async fn two_operators_return_a_filled_order_and_nobody_less() {
+    let scene = Scene::new().await;
+    let at = scene.deployment.settler;
+    let (order, mut other) = (scene.order(1).await, scene.order(2).await);
+    other.nonce = order.nonce + U256::from(1);
+    for order in [&order, &other] {
+        let create = scene.create_call(order, scene.signed(order));
+        assert!(scene.succeeds(&scene.relayer, at, &create).await);
+    }
+    let anyone = scene.admin.address();
+    let outcome = async |call| name(scene.revert_of(anyone, at, &call).await);
+    let deadline = scene.now().await + 500;
+    assert_eq!(outcome(scene.return_call(&order, OPERATORS, deadline)).await, "WrongState", "not filled");
+    for order in [&order, &other] {
+        assert!(scene.succeeds(&scene.relayer, at, &scene.fill_call(order)).await);
+    }
+    let [one, two] = OPERATORS;
+    for by in [[one, one], [one, 0xa2], [0xa1, two], [0xa2, 0xa5], [one, 0xee]] {
+        assert_eq!(outcome(scene.return_call(&order, by, deadline)).await, "NotTwoOperators", "{by:?}");
+    }
+    let right = scene.return_call(&order, OPERATORS, deadline);
+    let swapped = IntentSettler::returnFilledCall {
+        first: right.second.clone(),
+        second: right.first.clone(),
+        ..right.clone()
+    };
+    assert_eq!(outcome(swapped).await, "NotTwoOperators", "in the wrong order");
+    let elsewhere =
+        IntentSettler::returnFilledCall { intentId: other.id, order: scene.terms(&other), ..right.clone() };
+    assert_eq!(outcome(elsewhere).await, "NotTwoOperators", "for another order");
+    let longer = IntentSettler::returnFilledCall { deadline: U256::MAX, ..right.clone() };
+    assert_eq!(outcome(longer).await, "NotTwoOperators", "for longer");
+    let past = scene.return_call(&order, OPERATORS, scene.now().await - 1);
+    assert_eq!(outcome(past).await, "ApprovalExpired");
+
+    // An operator that is made a relayer decides no more.
+    let role = scene.view(at, IntentSettler::RELAYER_ROLECall {}).await;
+    let grant = IntentSettler::grantRoleCall { role, account: key(one).address() };
+    assert!(scene.succeeds(&scene.admin, at, &grant).await);
+    assert_eq!(outcome(right.clone()).await, "NotTwoOperators");
+    let revoke = IntentSettler::revokeRoleCall { role, account: key(one).address() };
+    assert!(scene.succeeds(&scene.admin, at, &revoke).await);
+
+    assert!(scene.succeeds(&scene.admin, at, &right).await);
+    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS - 100, "the other one is still locked");
+    assert_eq!(outcome(right).await, "WrongState", "twice");
+    let settled = scene.revert_of(scene.relayer.address(), at, &scene.settle_call(&order)).await;
+    assert_eq!(name(settled), "WrongState", "the solver is paid too");
+}
+
+#[tokio::test]
+async fn the_deployer_wires_the_contracts_for_ever_and_refuses_a_relayer_as_operator() {
+    let scene = Scene::new().await;
+    let at = &scene.deployment;
+    assert_eq!(scene.view(at.settler, IntentSettler::escrowCall {}).await, at.escrow);
+    assert_eq!(scene.view(at.settler, IntentSettler::payoutsCall {}).await, at.payouts);
+    assert_eq!(scene.view(at.payouts, Payouts::settlerCall {}).await, at.settler);
+    let both = vec![scene.relayer.address()];
+    let plan = DeployPlan { relayers: both.clone(), operators: both, ..DeployPlan::default() };
+    let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, None).await;
+    assert!(matches!(refused, Err(DeployError::OperatorIsRelayer(_))), "{refused:?}");
+    let plan = DeployPlan {
+        caps: vec![dvp_chain_indexer::deploy::CapSpec {
+            payer: Address::ZERO,
+            token: "NONE".into(),
+            per_day: Default::default(),
+        }],
+        ..DeployPlan::default()
+    };
+    let refused = deploy(&scene.node.rpc_url(), &scene.admin, &plan, Some(at.clone())).await;
+    assert!(matches!(refused, Err(DeployError::UnknownToken(_))), "{refused:?}");
+}

@@ -1,0 +1,101 @@
+//! Swaps and returned funds: commands that end an order otherwise than by settling its lock.
+
+use crate::support::{Chain, FUNDS, OPERATORS, Order, Running, Scene, key, swap_command};
+use alloy::primitives::{B256, Bytes};
+use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_core::chain::{ChainCommand, ChainFact};
+
+fn cancel(order: &Order) -> ChainCommand {
+    ChainCommand::Cancel { entity: order.id.to_string() }
+}
+
+fn fill(order: &Order) -> ChainCommand {
+    ChainCommand::Fill { entity: order.id.to_string(), payout_ref: B256::repeat_byte(0x99).to_string() }
+}
+
+/// The operators' signatures in descending order of their addresses, which is not the contract's order.
+fn return_filled(scene: &Scene, order: &Order, by: [u8; 2], deadline: u64) -> ChainCommand {
+    let IntentSettler::returnFilledCall { first, second, .. } = scene.return_call(order, by, deadline);
+    let text = |signature: Bytes| signature.to_string();
+    let (entity, signatures) = (order.id.to_string(), [text(second), text(first)]);
+    ChainCommand::ReturnFilled { entity, deadline, signatures }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swap_is_one_transaction_and_done_once_it_is_settled() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.scene.fund_solver(1_000).await;
+    let running = Running::start(&chain);
+    let (order, receiver) = (chain.scene.order(1).await, key(0xcc).address());
+    chain.command("one", swap_command(&chain.scene, &order, receiver, 40)).await;
+    chain.state("one", "swap", "done").await;
+    assert!(chain.facts(order.id).await.contains(&ChainFact::Settled));
+    assert_eq!(chain.scene.balance(receiver).await, 40);
+    assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS - 100);
+    assert_eq!(chain.attempts().await.len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_is_not_filled_is_given_back() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.command("one", cancel(&order)).await;
+    chain.state("one", "cancel", "done").await;
+    assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS);
+    assert_eq!(chain.facts(order.id).await.last(), Some(&ChainFact::Cancelled));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filled_lock_is_given_back_by_two_operators_and_never_by_a_cancel() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.command("one", fill(&order)).await;
+    chain.command("one", cancel(&order)).await;
+    chain.state("one", "cancel", "failed").await;
+    let refused = chain.facts(order.id).await;
+    assert!(matches!(refused.last(), Some(ChainFact::CommandFailed { command, code, .. })
+        if command == "cancel" && code == "cancel_rejected"));
+    let deadline = chain.scene.now().await + 600;
+    chain.command("one", return_filled(&chain.scene, &order, OPERATORS, deadline)).await;
+    chain.state("one", "return_filled", "done").await;
+    assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_return_that_nobody_could_carry_out_in_time_fails() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.command("one", fill(&order)).await;
+    chain.fact(order.id, "filled").await;
+    let deadline = chain.scene.now().await - 1;
+    chain.command("one", return_filled(&chain.scene, &order, OPERATORS, deadline)).await;
+    chain.state("one", "return_filled", "failed").await;
+    assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 100);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filled_lock_is_refunded_once_its_timelock_is_over() {
+    let chain = Chain::new(Scene::new().await).await;
+    let running = Running::start(&chain);
+    let order = chain.scene.order(1).await;
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.command("one", fill(&order)).await;
+    chain.state("one", "fill", "done").await;
+    chain.command("one", ChainCommand::Refund { entity: order.id.to_string() }).await;
+    chain.scene.next_block_at(order.timelock).await;
+    chain.scene.mine().await;
+    chain.state("one", "refund", "done").await;
+    assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS);
+    assert_eq!(chain.facts(order.id).await.last(), Some(&ChainFact::Refunded));
+    running.stop().await;
+}

@@ -1,0 +1,263 @@
+//! Endpoints that lag, stand still or leave something out: none halts the chain, holds it up, or has a fill paid that
+//! another one does not know.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
+use crate::support::{Chain, Scene, raw};
+use alloy::eips::{BlockId, BlockNumberOrTag};
+use alloy::primitives::{Address, B256, U256};
+use alloy::rpc::types::{Filter, Log, TransactionReceipt};
+use alloy::sol_types::SolEvent as _;
+use alloy::transports::TransportError;
+use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::gate::{GateStep, PayoutGate, Wait};
+use dvp_chain_indexer::indexer::{Indexer, Step};
+use dvp_chain_indexer::reader::{ChainReader, HttpReader};
+use dvp_chain_indexer::rpc::BlockHead;
+use dvp_core::chain::{ChainCommand, ChainFact};
+use dvp_core::store::chain as store;
+use dvp_core::store::commands;
+use dvp_core::store::lease::Lease;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// What is wrong with a node, as long as it is.
+#[derive(Default)]
+struct Wrong {
+    /// Its head stands still at this block.
+    head: AtomicU64,
+    /// So many blocks its `finalized` is below the real one, fifteen times of sixteen.
+    final_lag: AtomicU64,
+    asked: AtomicU64,
+    /// It leaves out every `Filled`.
+    blind: AtomicBool,
+}
+
+#[derive(Clone)]
+struct Node {
+    inner: HttpReader,
+    wrong: Arc<Wrong>,
+}
+
+impl Node {
+    fn of(chain: &Chain) -> Self {
+        let inner = HttpReader::new(&chain.scene.node.rpc_url()).unwrap();
+        Self { inner, wrong: Arc::default() }
+    }
+}
+
+impl ChainReader for Node {
+    async fn chain_id(&self) -> Result<u64, TransportError> {
+        self.inner.chain_id().await
+    }
+
+    async fn block(&self, id: BlockId) -> Result<Option<BlockHead>, TransportError> {
+        let frozen = self.wrong.head.load(Ordering::Relaxed);
+        let id = match id {
+            BlockId::Number(BlockNumberOrTag::Latest) if frozen > 0 => BlockId::number(frozen),
+            BlockId::Number(BlockNumberOrTag::Finalized) => {
+                let lag = self.wrong.final_lag.load(Ordering::Relaxed);
+                let real = self.inner.block(id).await?;
+                if lag == 0 || self.wrong.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
+                    return Ok(real);
+                }
+                let number = real.map_or(0, |block| block.number.saturating_sub(lag));
+                BlockId::number(number)
+            }
+            other => other,
+        };
+        self.inner.block(id).await
+    }
+
+    async fn blocks(&self, numbers: &[u64]) -> Result<Vec<Option<BlockHead>>, TransportError> {
+        self.inner.blocks(numbers).await
+    }
+
+    async fn logs(&self, filter: &Filter) -> Result<Vec<Log>, TransportError> {
+        let mut logs = self.inner.logs(filter).await?;
+        if self.wrong.blind.load(Ordering::Relaxed) {
+            logs.retain(|log| log.topic0() != Some(&IntentSettler::Filled::SIGNATURE_HASH));
+        }
+        Ok(logs)
+    }
+
+    async fn seq(&self, contract: Address, at: B256) -> Result<u64, TransportError> {
+        self.inner.seq(contract, at).await
+    }
+
+    async fn receipts(&self, block: B256) -> Result<Option<Vec<TransactionReceipt>>, TransportError> {
+        self.inner.receipts(block).await
+    }
+}
+
+/// Steps until there is nothing more, and some more.
+async fn rest(indexer: &mut Indexer<Node>, lease: &Lease) {
+    let mut idle = 0;
+    while idle < 20 {
+        match indexer.step(lease).await.unwrap() {
+            Step::Idle => idle += 1,
+            Step::Advanced | Step::Unwound | Step::Repaired => idle = 0,
+        }
+    }
+}
+
+async fn read_up_to(chain: &Chain) -> u64 {
+    let mut conn = chain.pool().acquire().await.unwrap();
+    store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap().unwrap().head_number
+}
+
+/// What the engine may take in of an entity, and has not.
+async fn open(chain: &Chain, entity: B256) -> Vec<ChainFact> {
+    let mut conn = chain.pool().acquire().await.unwrap();
+    let facts = commands::list_open_facts(&mut conn, 0, 100).await.unwrap();
+    facts.into_iter().filter(|fact| fact.entity == entity.to_vec()).map(|fact| fact.fact.unwrap()).collect()
+}
+
+async fn consume(chain: &Chain) {
+    let mut conn = chain.pool().acquire().await.unwrap();
+    let facts = commands::list_open_facts(&mut conn, 0, 100).await.unwrap();
+    let ids: Vec<i64> = facts.iter().map(|fact| fact.id).collect();
+    commands::consume_facts(&mut conn, &ids).await.unwrap();
+}
+
+/// An order that is locked and filled, each in a block of its own, with the commands for it.
+async fn filled(chain: &Chain) -> (B256, ChainFact, ChainFact) {
+    let scene = &chain.scene;
+    let order = scene.order(1).await;
+    let call = scene.fill_call(&order);
+    let payout_ref = call.payoutRef.to_string();
+    chain.command("one", scene.create_command(&order)).await;
+    chain
+        .command("one", ChainCommand::Fill { entity: order.id.to_string(), payout_ref: payout_ref.clone() })
+        .await;
+    let create = scene.create_call(&order, scene.signed(&order));
+    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &create).await);
+    assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
+    (order.id, scene.created(&order), ChainFact::Filled { payout_ref })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finalized_block_that_goes_back_and_forth_halts_nothing() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.finality_margin = 0;
+    chain.mined(200).await;
+    let node = Node::of(&chain);
+    node.wrong.final_lag.store(20, Ordering::Relaxed);
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![node]).unwrap();
+    let lease = chain.lease("reader").await;
+    for _ in 0..30 {
+        chain.mined(1).await;
+        rest(&mut indexer, &lease).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_that_stands_still_holds_up_nothing() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.mined(3).await;
+    let (frozen, moving) = (Node::of(&chain), Node::of(&chain));
+    let mut indexer =
+        Indexer::over(chain.pool(), chain.config.clone(), vec![frozen.clone(), moving]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    let before = read_up_to(&chain).await;
+    frozen.wrong.head.store(before, Ordering::Relaxed);
+    chain.mined(5).await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(read_up_to(&chain).await, before + 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fill_waits_for_as_many_blocks_as_its_amount_asks_for() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    let token = Some(chain.scene.token);
+    let step =
+        |below: u64, depth| GateStep { token, below: Some(U256::from(below)), wait: Wait::Depth(depth) };
+    // The order locks 100.
+    chain.config.payout_gate = PayoutGate::new(vec![step(100, 1), step(101, 4)]);
+    let (id, created, fill) = filled(&chain).await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![Node::of(&chain)]).unwrap();
+    let lease = chain.lease("reader").await;
+    for _ in 0..3 {
+        rest(&mut indexer, &lease).await;
+        assert_eq!(open(&chain, id).await, std::slice::from_ref(&created));
+        chain.mined(1).await;
+    }
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [created, fill]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fill_that_no_step_fits_waits_for_finality() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.payout_gate = PayoutGate::new(Vec::new());
+    chain.config.finality_margin = 0;
+    let (id, created, fill) = filled(&chain).await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![Node::of(&chain)]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, std::slice::from_ref(&created));
+    chain.mined(100).await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [created, fill]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fill_that_one_of_two_endpoints_does_not_have_is_not_handed_over() {
+    let chain = Chain::new(Scene::new().await).await;
+    let (seeing, blind) = (Node::of(&chain), Node::of(&chain));
+    blind.wrong.blind.store(true, Ordering::Relaxed);
+    let (id, created, fill) = filled(&chain).await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![seeing, blind.clone()]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, std::slice::from_ref(&created));
+    blind.wrong.blind.store(false, Ordering::Relaxed);
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [created, fill]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_was_handed_over_and_taken_back_is_told_to_be_lost_and_then_again() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.mined(3).await;
+    let (id, created, fill) = filled(&chain).await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![Node::of(&chain)]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [created.clone(), fill]);
+    consume(&chain).await;
+
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [ChainFact::LockLost]);
+    consume(&chain).await;
+
+    // The relayer sends it again.
+    let order = chain.scene.order(1).await;
+    let create = chain.scene.create_call(&order, chain.scene.signed(&order));
+    assert!(chain.scene.succeeds(&chain.scene.relayer, chain.scene.deployment.settler, &create).await);
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [chain.scene.created(&order)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_nobody_was_handed_is_taken_back_without_a_word() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.mined(3).await;
+    let (id, created, fill) = filled(&chain).await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![Node::of(&chain)]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [created, fill]);
+    let mut conn = chain.pool().acquire().await.unwrap();
+    let facts = commands::list_open_facts(&mut conn, 0, 100).await.unwrap();
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, []);
+
+    // Somebody was stepping by it meanwhile: now it was told after all.
+    commands::consume_facts(&mut conn, &[facts[0].id]).await.unwrap();
+    assert_eq!(open(&chain, id).await, [ChainFact::LockLost]);
+}

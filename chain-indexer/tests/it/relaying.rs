@@ -1,0 +1,245 @@
+//! Commands in batches: what fails alone, what is tried again, and what must never be carried out any more.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
+
+use crate::support::{Chain, FUNDS, Order, Running, Scene, eventually, key, raw};
+use alloy::primitives::{B256, U256, keccak256};
+use alloy::providers::Provider;
+use alloy::signers::local::PrivateKeySigner;
+use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::contracts::token::TestToken;
+use dvp_chain_indexer::relayer::Relayer;
+use dvp_chain_indexer::rpc;
+use dvp_core::chain::ChainCommand;
+use dvp_core::store::chain as store;
+use serde_json::json;
+
+fn anchor(number: u32) -> ChainCommand {
+    ChainCommand::Anchor { content_hash: keccak256(number.to_be_bytes()).to_string() }
+}
+
+/// Orders of wallets of their own, with ids `from` and following.
+async fn orders(scene: &Scene, from: u8, count: u8) -> Vec<Order> {
+    let template = scene.order(1).await;
+    let mut orders = Vec::new();
+    for id in from..from + count {
+        let maker = scene.wallet(B256::repeat_byte(id), FUNDS).await;
+        orders.push(Order { id: B256::repeat_byte(id), maker, nonce: U256::ZERO, ..template.clone() });
+    }
+    orders
+}
+
+/// What a relayer does in one turn with what waits: nothing is sent.
+async fn signed(chain: &Chain, name: &str) {
+    let relayer = Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone()).unwrap();
+    let lease = chain.lease(name).await;
+    let head = rpc::head(&chain.scene.provider).await.unwrap();
+    relayer.sign_ready(&lease, &head).await.unwrap();
+    lease.release(&chain.pool()).await.unwrap();
+}
+
+async fn spend_all(scene: &Scene, maker: &PrivateKeySigner) {
+    let value = U256::from(scene.balance(maker.address()).await);
+    let away = TestToken::transferCall { to: key(0xee).address(), value };
+    assert!(scene.succeeds(maker, scene.token, &away).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_together_goes_in_one_transaction_and_in_the_order_of_deadlines() {
+    let chain = Chain::new(Scene::new().await).await;
+    let orders = orders(&chain.scene, 0x10, 12).await;
+    for number in 0..20 {
+        chain.command(&format!("receipt {number}"), anchor(number)).await;
+    }
+    for order in &orders {
+        chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
+    }
+    signed(&chain, "one turn").await;
+    let slots: Vec<(String, i64)> = sqlx::query_as(
+        "select kind, count(*) from nonce_slot join slot_command using (chain_id, signer, nonce)
+         group by nonce, kind order by nonce",
+    )
+    .fetch_all(&chain.pool())
+    .await
+    .unwrap();
+    assert_eq!(slots, [("create".to_owned(), 12), ("anchor".to_owned(), 20)]);
+
+    let running = Running::start(&chain);
+    for order in &orders {
+        chain.fact(order.id, "created").await;
+    }
+    assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 1_200);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_that_fails_changes_nothing_for_the_others_and_is_judged_alone() {
+    let chain = Chain::new(Scene::new().await).await;
+    let orders = orders(&chain.scene, 0x20, 5).await;
+    for order in &orders {
+        chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
+    }
+    signed(&chain, "one turn").await;
+    // Between signature and block one wallet is emptied: the batch leaves its order out.
+    spend_all(&chain.scene, &orders[2].maker).await;
+    let running = Running::start(&chain);
+    for order in orders.iter().filter(|order| order.id != orders[2].id) {
+        chain.fact(order.id, "created").await;
+    }
+    chain.fact(orders[2].id, "command_failed").await;
+    chain.state(&orders[2].id.to_string(), "create", "failed").await;
+    assert_eq!(chain.attempts().await.len(), 1, "the failed one was asked, not sent");
+    assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 400);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_was_given_up_is_not_carried_out_after_a_reorg() {
+    let chain = Chain::new(Scene::new().await).await;
+    let scene = &chain.scene;
+    let orders = orders(scene, 0x30, 3).await;
+    for order in &orders {
+        chain.command(&order.id.to_string(), scene.create_command(order)).await;
+    }
+    signed(&chain, "one turn").await;
+    let funded = scene.provider.get_block_number().await.unwrap();
+    spend_all(scene, &orders[1].maker).await;
+    let running = Running::start(&chain);
+    chain.state(&orders[1].id.to_string(), "create", "failed").await;
+    chain.fact(orders[0].id, "created").await;
+    // The blocks with the spending and with the batch are replaced by empty ones: the wallet has its funds again.
+    let depth = scene.provider.get_block_number().await.unwrap() - funded;
+    let _: serde_json::Value = raw(&scene.provider, "anvil_reorg", json!([depth, []])).await;
+    for order in [&orders[0], &orders[2]] {
+        chain.state_on_chain(order.id, 1).await;
+        chain.state(&order.id.to_string(), "create", "done").await;
+    }
+    chain.state_on_chain(orders[1].id, 0).await;
+    assert_eq!(scene.balance(orders[1].maker.address()).await, FUNDS);
+    chain.state(&orders[1].id.to_string(), "create", "failed").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_refusal_is_tried_again_and_shown_to_operators() {
+    let chain = Chain::new(Scene::new().await).await;
+    let scene = &chain.scene;
+    let order = scene.order(1).await;
+    chain.command("one", scene.create_command(&order)).await;
+    assert!(scene.succeeds(&scene.admin, scene.deployment.settler, &IntentSettler::pauseCall {}).await);
+    let running = Running::start(&chain);
+    let why = chain.troubled("one", "create").await;
+    assert_eq!(why, "the contract is paused");
+    let mut conn = chain.pool().acquire().await.unwrap();
+    let listed = store::list_commands(&mut conn, store::CommandFilter::Troubled, 10).await.unwrap();
+    let [command] = listed.as_slice() else { panic!("{listed:?}") };
+    assert_eq!((command.kind.as_str(), command.trouble.as_deref()), ("create", Some(why.as_str())));
+    assert!(command.not_before > command.created_at);
+    assert!(scene.succeeds(&scene.admin, scene.deployment.settler, &IntentSettler::unpauseCall {}).await);
+    let mut tx = chain.pool().begin().await.unwrap();
+    let retried = store::retry_command(&mut tx, command.id, "jo", "it is open again").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(retried, store::Retried::Now);
+    chain.state("one", "create", "done").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_anchors_leaves_the_next_block_to_a_lock() {
+    let chain = Chain::new(Scene::new().await).await;
+    let scene = &chain.scene;
+    let _: serde_json::Value = raw(&scene.provider, "evm_setAutomine", json!([false])).await;
+    let hashes: Vec<Vec<u8>> =
+        (0..20_000_u32).map(|number| keccak256(number.to_be_bytes()).to_vec()).collect();
+    sqlx::query(
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
+         select $1, encode(hash, 'hex'), 'i', hash, 'anchor',
+                jsonb_build_object('kind', 'anchor', 'content_hash', '0x' || encode(hash, 'hex'))
+         from unnest($2::bytea[]) as hash",
+    )
+    .bind(chain.config.chain_id.cast_signed())
+    .bind(&hashes)
+    .execute(&chain.pool())
+    .await
+    .unwrap();
+    let running = Running::start(&chain);
+    let pool = chain.pool();
+    let under_way = async |kind: &str| -> i64 {
+        let count = "select count(*) from nonce_slot where kind = $1 and state = 'broadcast'";
+        sqlx::query_scalar(count).bind(kind).fetch_one(&pool).await.unwrap()
+    };
+    eventually("anchors are under way", async || (under_way("anchor").await > 0).then_some(())).await;
+    let order = scene.order(1).await;
+    chain.command("one", scene.create_command(&order)).await;
+    eventually("the lock is under way", async || (under_way("create").await > 0).then_some(())).await;
+    chain.mined(1).await;
+    chain.state_on_chain(order.id, 1).await;
+    let waiting: i64 =
+        sqlx::query_scalar("select count(*) from chain_command where kind = 'anchor' and state = 'pending'")
+            .fetch_one(&pool)
+            .await
+            .unwrap();
+    assert!(waiting > 10_000, "{waiting} anchors wait still");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_account_left_that_is_not_in_service_is_sent_on() {
+    let chain = Chain::new(Scene::new().await).await;
+    let scene = &chain.scene;
+    chain.command("one", anchor(1)).await;
+    let retired = Relayer::new(chain.pool(), chain.config.clone(), scene.other_relayer.clone()).unwrap();
+    let lease = chain.lease("retired").await;
+    let head = rpc::head(&scene.provider).await.unwrap();
+    retired.sign_ready(&lease, &head).await.unwrap();
+    drop(retired);
+    let running = Running::start(&chain);
+    chain.state("one", "anchor", "done").await;
+    assert_eq!(chain.attempts().await.len(), 1, "its own bytes were sent");
+    let used = scene.provider.get_transaction_count(scene.other_relayer.address()).await.unwrap();
+    assert_eq!(used, 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_final_and_is_gone_is_sent_again_once_an_operator_resumes_the_chain() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.finality_margin = 0;
+    chain.mined(3).await;
+    let shared = chain.scene.provider.get_block_number().await.unwrap();
+    let running = Running::start(&chain);
+    let pool = chain.pool();
+    // The shared block is known by then, and stays so.
+    eventually("the head is read", async || {
+        let cursor =
+            store::find_cursor(&mut pool.acquire().await.unwrap(), chain.config.chain_id).await.unwrap();
+        cursor.filter(|cursor| cursor.head_number >= shared)
+    })
+    .await;
+    let order = chain.scene.order(1).await;
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.state("one", "create", "done").await;
+    chain.mined(20).await;
+    eventually("the transaction is final", async || {
+        let count = "select count(*) from nonce_slot where state = 'final'";
+        let slots: i64 = sqlx::query_scalar(count).fetch_one(&pool).await.unwrap();
+        (slots == 1).then_some(())
+    })
+    .await;
+    let head = chain.scene.provider.get_block_number().await.unwrap();
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([head - shared, []])).await;
+    eventually("the chain is halted", async || {
+        let cursor =
+            store::find_cursor(&mut pool.acquire().await.unwrap(), chain.config.chain_id).await.unwrap();
+        cursor.and_then(|cursor| cursor.halted)
+    })
+    .await;
+    chain.state_on_chain(order.id, 0).await;
+    let mut tx = pool.begin().await.unwrap();
+    assert!(store::resume(&mut tx, chain.config.chain_id, shared).await.unwrap());
+    tx.commit().await.unwrap();
+    chain.state_on_chain(order.id, 1).await;
+    chain.state("one", "create", "done").await;
+    assert_eq!(chain.attempts().await.len(), 1, "the same transaction");
+    running.stop().await;
+}

@@ -1,0 +1,446 @@
+//! Random sequences of calls by everybody, in batches and singly, while time passes and a token misbehaves.
+//!
+//! `DVP_CONTRACT_SEEDS=200` runs so many seeds instead of a few; a failure names its seed.
+
+use crate::support::{FUNDS, OPERATORS, Order, Scene, key, raw};
+use alloy::primitives::{Address, B256, Bytes, TxKind, U256, keccak256};
+use alloy::providers::Provider;
+use alloy::rpc::types::Filter;
+use alloy::signers::local::PrivateKeySigner;
+use alloy::sol_types::{SolCall, SolEvent};
+use dvp_chain_indexer::contracts::escrow::Escrow;
+use dvp_chain_indexer::contracts::payouts::Payouts;
+use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_chain_indexer::contracts::token::TestToken;
+use serde_json::json;
+use std::collections::BTreeMap;
+
+alloy::sol!(
+    #[derive(Debug)]
+    OddToken,
+    "contracts/artifacts/OddToken.json"
+);
+
+const SEEDS: u64 = 3;
+const STEPS: usize = 70;
+const ORDERS: u8 = 8;
+const ITEM_GAS: u64 = 600_000;
+const LOCKED: u8 = 1;
+const FILLED: u8 = 2;
+const PAUSED: u8 = 5;
+
+/// SplitMix64, so that a failure names its seed.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, count: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % count
+    }
+
+    fn index(&mut self, count: usize) -> usize {
+        usize::try_from(self.below(u64::try_from(count).unwrap_or(1))).unwrap_or_default()
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+}
+
+/// A transaction, and for a batch the calls that do the same one by one.
+struct Tx {
+    from: PrivateKeySigner,
+    to: Address,
+    input: Bytes,
+    singly: Vec<Bytes>,
+}
+
+struct World {
+    scene: Scene,
+    rng: Rng,
+    orders: Vec<Order>,
+    /// The scene's token, which is well behaved, and one that is not.
+    tokens: [Address; 2],
+    start: u64,
+    /// Calls that changed something.
+    passed: u32,
+    refused_items: u32,
+}
+
+impl World {
+    async fn new(seed: u64) -> Self {
+        let scene = Scene::new().await;
+        let maker = scene.maker.address();
+        let odd = scene.send(&scene.admin, TxKind::Create, OddToken::BYTECODE.clone()).await;
+        let odd = odd.contract_address.unwrap_or_default();
+        for (to, value) in [(maker, FUNDS), (scene.solver.address(), FUNDS)] {
+            let mint = OddToken::mintCall { to, value: U256::from(value) };
+            assert!(scene.succeeds(&scene.admin, odd, &mint).await);
+        }
+        for (by, spender) in
+            [(&scene.maker, scene.deployment.permit), (&scene.solver, scene.deployment.payouts)]
+        {
+            let approve = OddToken::approveCall { spender, value: U256::MAX };
+            assert!(scene.succeeds(by, odd, &approve).await);
+        }
+        scene.fund_solver(FUNDS).await;
+        scene.set_cap(odd, 500).await;
+        let stranger = key(0xee).address();
+        let balance = U256::from(10).pow(U256::from(20));
+        let _: () = raw(&scene.provider, "anvil_setBalance", json!([stranger, balance])).await;
+        let mut rng = Rng(seed);
+        let tokens = [scene.token, odd];
+        let start = scene.now().await;
+        let mut orders = Vec::new();
+        for id in 1..=ORDERS {
+            let fill_deadline = start + 60 + rng.below(200);
+            let output = (id % 4 == 0).then(|| scene.output(maker, 3));
+            orders.push(Order {
+                id: keccak256([id]),
+                token: tokens[rng.index(2)],
+                amount: U256::from(50 + rng.below(50)),
+                permit_deadline: start + 100_000,
+                lock_by: start + 20 + rng.below(200),
+                fill_deadline,
+                timelock: fill_deadline + 1 + rng.below(200),
+                output,
+                ..scene.order(id).await
+            });
+        }
+        Self { scene, rng, orders, tokens, start, passed: 0, refused_items: 0 }
+    }
+
+    fn any(&mut self) -> Order {
+        let index = self.rng.index(self.orders.len());
+        self.orders[index].clone()
+    }
+
+    /// Whoever may call, and now and then somebody who may not.
+    fn caller(&mut self, rightful: &PrivateKeySigner) -> PrivateKeySigner {
+        if !self.rng.one_in(8) {
+            return rightful.clone();
+        }
+        let scene = &self.scene;
+        let others = [&scene.maker, &scene.solver, &scene.admin, &scene.relayer, &key(0xee)];
+        others[self.rng.index(others.len())].clone()
+    }
+
+    async fn create_params(&self, order: &Order, ahead: u64) -> IntentSettler::CreateParams {
+        let nonce = self.scene.permit_nonce().await + U256::from(ahead);
+        let order = Order { nonce, permitted: order.amount, ..order.clone() };
+        self.scene.create_params(&order, self.scene.signed(&order))
+    }
+
+    async fn swap_params(&self, order: &Order, ahead: u64) -> IntentSettler::SwapParams {
+        let nonce = self.scene.permit_nonce().await + U256::from(ahead);
+        let order = Order { nonce, permitted: order.amount, ..order.clone() };
+        let output = self.scene.output(self.scene.maker.address(), 5);
+        self.scene.swap_params(&order, output)
+    }
+
+    /// A batch of one kind, with doubles in it.
+    async fn batch(&mut self) -> Tx {
+        let (to, item_gas) = (self.scene.deployment.settler, U256::from(ITEM_GAS));
+        let orders: Vec<Order> = (0..1 + self.rng.below(5)).map(|_| self.any()).collect();
+        let relayer = self.scene.relayer.clone();
+        let mut singly: Vec<Vec<u8>> = Vec::new();
+        let input = match self.rng.below(4) {
+            0 => {
+                let mut items = Vec::new();
+                for (ahead, order) in (0..).zip(&orders) {
+                    items.push(self.create_params(order, ahead).await);
+                }
+                for params in items.clone() {
+                    singly.push(IntentSettler::createCall { params }.abi_encode());
+                }
+                IntentSettler::createManyCall { items, itemGas: item_gas }.abi_encode()
+            }
+            1 => {
+                let mut items = Vec::new();
+                for order in &orders {
+                    let terms = self.scene.terms(order);
+                    singly.push(self.scene.fill_call(order).abi_encode());
+                    items.push(IntentSettler::FillParams {
+                        intentId: order.id,
+                        order: terms,
+                        payoutRef: order.id,
+                    });
+                }
+                IntentSettler::fillManyCall { items, itemGas: item_gas }.abi_encode()
+            }
+            2 => {
+                let mut items = Vec::new();
+                for order in &orders {
+                    let preimage = if self.rng.one_in(6) { B256::ZERO } else { order.preimage };
+                    let call = IntentSettler::settleCall { preimage, ..self.scene.settle_call(order) };
+                    singly.push(call.abi_encode());
+                    let (id, terms) = (order.id, self.scene.terms(order));
+                    items.push(IntentSettler::SettleParams { intentId: id, order: terms, preimage });
+                }
+                IntentSettler::settleManyCall { items, itemGas: item_gas }.abi_encode()
+            }
+            _ => {
+                let mut items = Vec::new();
+                for (ahead, order) in (0..).zip(&orders) {
+                    items.push(self.swap_params(order, ahead).await);
+                }
+                for params in items.clone() {
+                    singly.push(IntentSettler::swapCall { params }.abi_encode());
+                }
+                IntentSettler::swapManyCall { items, itemGas: item_gas }.abi_encode()
+            }
+        };
+        let singly = singly.into_iter().map(Bytes::from).collect();
+        Tx { from: relayer, to, input: input.into(), singly }
+    }
+
+    async fn single(&mut self) -> Tx {
+        let order = self.any();
+        let (settler, escrow) = (self.scene.deployment.settler, self.scene.deployment.escrow);
+        let (relayer, stranger, admin) = (self.scene.relayer.clone(), key(0xee), self.scene.admin.clone());
+        let scene = &self.scene;
+        let (by, to, input) = match self.rng.below(13) {
+            0 | 1 => {
+                let params = self.create_params(&order, 0).await;
+                (relayer, settler, IntentSettler::createCall { params }.abi_encode())
+            }
+            2 | 3 => (relayer, settler, scene.fill_call(&order).abi_encode()),
+            4 => (relayer, settler, scene.settle_call(&order).abi_encode()),
+            5 => {
+                let output = order.output.clone().unwrap_or_else(|| scene.output(stranger.address(), 1));
+                let (id, order) = (order.id, scene.terms(&order));
+                let call = IntentSettler::deliverCall { intentId: id, order, output };
+                (relayer, settler, call.abi_encode())
+            }
+            6 => (relayer, settler, scene.cancel_call(&order).abi_encode()),
+            7 => (stranger, escrow, scene.release_call(&order).abi_encode()),
+            8 => (stranger, escrow, scene.refund_call(&order).abi_encode()),
+            9 => {
+                let by = if self.rng.one_in(2) { OPERATORS } else { [0xb1, 0xee] };
+                let deadline = self.start + self.rng.below(500);
+                (stranger, settler, scene.return_call(&order, by, deadline).abi_encode())
+            }
+            10 => {
+                let payment = Payouts::Payment { id: order.id, ..scene.payment(1, 2) };
+                let call = Payouts::payCall { payment, authorization: Bytes::new() };
+                (relayer, scene.deployment.payouts, call.abi_encode())
+            }
+            11 => {
+                let accounts = [scene.maker.address(), scene.solver.address()];
+                let (account, token) = (accounts[self.rng.index(2)], self.tokens[self.rng.index(2)]);
+                (stranger, escrow, Escrow::withdrawCall { account, token }.abi_encode())
+            }
+            _ => {
+                let call = if self.rng.one_in(3) {
+                    IntentSettler::pauseCall {}.abi_encode()
+                } else {
+                    IntentSettler::unpauseCall {}.abi_encode()
+                };
+                (admin, settler, call)
+            }
+        };
+        Tx { from: self.caller(&by), to, input: input.into(), singly: Vec::new() }
+    }
+
+    /// The odd token freezes somebody, pauses, or comes to its senses.
+    async fn misbehave(&mut self) {
+        let scene = &self.scene;
+        let account = [scene.maker.address(), scene.solver.address()][self.rng.index(2)];
+        let call = match self.rng.below(4) {
+            0 => OddToken::freezeCall { account, to: true }.abi_encode(),
+            1 => OddToken::freezeCall { account, to: false }.abi_encode(),
+            2 => turn(PAUSED),
+            _ => turn(0),
+        };
+        assert!(scene.send(&scene.admin, TxKind::Call(self.tokens[1]), call).await.status());
+    }
+
+    async fn step(&mut self) {
+        if self.rng.one_in(8) {
+            return self.misbehave().await;
+        }
+        let pass = if self.rng.one_in(4) { self.rng.below(40) } else { 0 };
+        let tx = if self.rng.one_in(3) { self.batch().await } else { self.single().await };
+        let at = self.scene.now().await + 1 + pass;
+        if !tx.singly.is_empty() {
+            self.batch_is_its_items(&tx, at).await;
+        }
+        self.scene.next_block_at(at).await;
+        let receipt = self.scene.send(&tx.from, TxKind::Call(tx.to), tx.input).await;
+        self.passed += u32::from(receipt.status());
+        let failed = |topic: Option<&B256>| topic == Some(&IntentSettler::ItemFailed::SIGNATURE_HASH);
+        let refused = receipt.logs().iter().filter(|log| failed(log.topic0())).count();
+        self.refused_items += u32::try_from(refused).unwrap_or_default();
+        self.holds().await;
+    }
+
+    /// Everything that a call could have changed for somebody.
+    async fn picture(&self) -> Vec<U256> {
+        let scene = &self.scene;
+        let mut seen = Vec::new();
+        for order in &self.orders {
+            let slot = scene.view(scene.deployment.escrow, Escrow::slotOfCall { id: order.id }).await;
+            seen.push(U256::from(slot.slot));
+            seen.push(U256::from_be_slice(&slot.commitment[..]));
+        }
+        for token in self.tokens {
+            for account in [scene.maker.address(), scene.solver.address(), scene.deployment.escrow] {
+                seen.push(scene.view(token, TestToken::balanceOfCall { account }).await);
+                let owed = Escrow::owedCall { account, token };
+                seen.push(scene.view(scene.deployment.escrow, owed).await);
+            }
+        }
+        seen.push(scene.permit_nonce().await);
+        seen
+    }
+
+    /// The same calls one by one in one block lead where the batch leads: an item that fails changes nothing for the
+    /// others.
+    async fn batch_is_its_items(&self, tx: &Tx, at: u64) {
+        let scene = &self.scene;
+        let mut pictures = Vec::new();
+        for inputs in [std::slice::from_ref(&tx.input), &tx.singly] {
+            let snapshot: String = raw(&scene.provider, "evm_snapshot", json!([])).await;
+            for (number, input) in (0..).zip(inputs) {
+                // One second each would pass: the clock is held still.
+                let step: u64 = if number == 0 { at } else { scene.now().await };
+                let _: serde_json::Value =
+                    raw(&scene.provider, "anvil_setBlockTimestampInterval", json!([0])).await;
+                if number == 0 {
+                    scene.next_block_at(step).await;
+                }
+                let _receipt = scene.send(&tx.from, TxKind::Call(tx.to), input.clone()).await;
+            }
+            let _: serde_json::Value =
+                raw(&scene.provider, "anvil_removeBlockTimestampInterval", json!([])).await;
+            pictures.push(self.picture().await);
+            assert!(raw::<bool>(&scene.provider, "evm_revert", json!([snapshot])).await);
+        }
+        assert_eq!(pictures[0], pictures[1], "a batch is not what its items are one by one");
+    }
+
+    /// What must hold after every call.
+    async fn holds(&self) {
+        let scene = &self.scene;
+        let escrow = scene.deployment.escrow;
+        for token in self.tokens {
+            let mut due = U256::ZERO;
+            for order in self.orders.iter().filter(|order| order.token == token) {
+                let slot = scene.view(escrow, Escrow::slotOfCall { id: order.id }).await.slot;
+                if slot == LOCKED || slot == FILLED {
+                    due += order.amount;
+                }
+            }
+            for account in [scene.maker.address(), scene.solver.address()] {
+                due += scene.view(escrow, Escrow::owedCall { account, token }).await;
+            }
+            let held = scene.view(token, TestToken::balanceOfCall { account: escrow }).await;
+            assert_eq!(held, due, "the escrow holds what is open and what is owed");
+            for account in [scene.relayer.address(), scene.admin.address(), key(0xee).address()] {
+                let held = scene.view(token, TestToken::balanceOfCall { account }).await;
+                assert_eq!(held, U256::ZERO, "{account} has got something");
+            }
+        }
+    }
+
+    /// When the timelocks are over and the token behaves, everything goes to the maker or to the solver.
+    async fn ends(&self) {
+        let scene = &self.scene;
+        let escrow = scene.deployment.escrow;
+        let send =
+            async |to: Address, input: Vec<u8>| scene.send(&scene.admin, TxKind::Call(to), input).await;
+        let odd = self.tokens[1];
+        assert!(send(odd, turn(0)).await.status());
+        for account in [scene.maker.address(), scene.solver.address()] {
+            assert!(send(odd, OddToken::freezeCall { account, to: false }.abi_encode()).await.status());
+        }
+        scene.next_block_at(scene.now().await + 1_000).await;
+        for order in &self.orders {
+            let slot = scene.view(escrow, Escrow::slotOfCall { id: order.id }).await.slot;
+            if slot == LOCKED || slot == FILLED {
+                assert!(
+                    send(escrow, scene.refund_call(order).abi_encode()).await.status(),
+                    "a way out is shut"
+                );
+            }
+        }
+        for token in self.tokens {
+            for account in [scene.maker.address(), scene.solver.address()] {
+                let owed = scene.view(escrow, Escrow::owedCall { account, token }).await;
+                let paid = send(escrow, Escrow::withdrawCall { account, token }.abi_encode()).await.status();
+                assert_eq!(paid, owed > U256::ZERO);
+            }
+            let held = scene.view(token, TestToken::balanceOfCall { account: escrow }).await;
+            assert_eq!(held, U256::ZERO, "something stays behind");
+            let mut both = U256::ZERO;
+            for account in [scene.maker.address(), scene.solver.address()] {
+                both += scene.view(token, TestToken::balanceOfCall { account }).await;
+            }
+            assert_eq!(both, U256::from(2 * FUNDS), "something went elsewhere");
+        }
+        self.events().await;
+    }
+
+    /// Numbers are dense, and no order pays both sides.
+    async fn events(&self) {
+        let at = &self.scene.deployment;
+        let filter = Filter::new().address(vec![at.escrow, at.settler, at.payouts]).from_block(0);
+        let mut last: BTreeMap<Address, u64> = BTreeMap::new();
+        let mut ends: BTreeMap<B256, Vec<&str>> = BTreeMap::new();
+        for log in self.scene.provider.get_logs(&filter).await.unwrap_or_default() {
+            let unnumbered = ["RoleGranted(bytes32,address,address)", "RoleRevoked(bytes32,address,address)"];
+            if unnumbered.iter().any(|name| log.topic0() == Some(&keccak256(name))) {
+                continue;
+            }
+            if Escrow::Released::decode_log(&log.inner).is_ok() {
+                ends.entry(log.topics()[1]).or_default().push("solver");
+            }
+            if Escrow::Refunded::decode_log(&log.inner).is_ok() {
+                ends.entry(log.topics()[1]).or_default().push("maker");
+            }
+            let data = &log.data().data;
+            let seq = numbered_last(&data[..], log.topic0());
+            let next = last.entry(log.address()).or_default();
+            assert_eq!(seq, *next + 1, "an event of {} without its number", log.address());
+            *next = seq;
+        }
+        assert!(ends.values().all(|ends| ends.len() == 1), "{ends:?}");
+        for (contract, seq) in last {
+            assert_eq!(self.scene.view(contract, Escrow::seqCall {}).await, seq);
+        }
+    }
+}
+
+/// The number of an event, its last word. `ItemFailed` has its reason behind it.
+fn numbered_last(data: &[u8], topic: Option<&B256>) -> u64 {
+    let word = if topic == Some(&IntentSettler::ItemFailed::SIGNATURE_HASH) {
+        &data[32..64]
+    } else {
+        &data[data.len() - 32..]
+    };
+    U256::from_be_slice(word).saturating_to()
+}
+
+fn turn(to: u8) -> Vec<u8> {
+    OddToken::turnCall { to, target: Address::ZERO, call: Bytes::new() }.abi_encode()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whatever_anybody_calls_funds_stay_or_go_to_one_side_and_batches_are_their_items() {
+    let seeds = std::env::var("DVP_CONTRACT_SEEDS").ok().and_then(|count| count.parse().ok());
+    let (mut passed, mut refused) = (0, 0);
+    for seed in 0..seeds.unwrap_or(SEEDS) {
+        println!("seed {seed}");
+        let mut world = World::new(seed).await;
+        for _ in 0..STEPS {
+            world.step().await;
+        }
+        world.ends().await;
+        passed += world.passed;
+        refused += world.refused_items;
+    }
+    assert!(passed > 20 && refused > 5, "hardly anything happened: {passed} calls, {refused} items refused");
+}

@@ -1,0 +1,88 @@
+//! Every call in every state at every time does what the committed table says.
+
+use crate::support::{OPERATORS, Order, Scene, at_epoch, expect, name, raw};
+use alloy::primitives::TxKind;
+use alloy::sol_types::SolCall;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Every call of the two contracts that moves funds, as the one who may make it.
+async fn calls(scene: &Scene, order: &Order) -> [(&'static str, String); 8] {
+    let (settler, at) = (scene.deployment.settler, scene.deployment.escrow);
+    let (relayer, anyone) = (scene.relayer.address(), scene.admin.address());
+    let mut fresh = order.clone();
+    fresh.nonce = scene.permit_nonce().await;
+    fresh.permit_deadline = order.timelock + 10_000;
+    let create = scene.create_call(&fresh, scene.signed(&fresh));
+    let (fill, settle) = (scene.fill_call(order), scene.settle_call(order));
+    let cancel = scene.cancel_call(order);
+    let deadline = order.timelock + 10_000;
+    let back = scene.return_call(order, OPERATORS, deadline);
+    [
+        ("create", name(scene.revert_of(relayer, settler, &create).await)),
+        ("fill", name(scene.revert_of(relayer, settler, &fill).await)),
+        ("settle", name(scene.revert_of(relayer, settler, &settle).await)),
+        ("cancel", name(scene.revert_of(anyone, settler, &cancel).await)),
+        ("give back", name(scene.revert_of(relayer, settler, &cancel).await)),
+        ("return", name(scene.revert_of(anyone, settler, &back).await)),
+        ("release", name(scene.revert_of(anyone, at, &scene.release_call(order)).await)),
+        ("refund", name(scene.revert_of(anyone, at, &scene.refund_call(order)).await)),
+    ]
+}
+
+/// The transactions that lead from nothing to a state.
+async fn reach(scene: &Scene, order: &Order, state: &str) {
+    let settler = scene.deployment.settler;
+    let send = async |input: Vec<u8>| {
+        assert!(scene.send(&scene.relayer, TxKind::Call(settler), input).await.status(), "{state}");
+    };
+    if state != "none" {
+        send(scene.create_call(order, scene.signed(order)).abi_encode()).await;
+    }
+    if matches!(state, "filled" | "settled" | "filled, released" | "returned") {
+        send(scene.fill_call(order).abi_encode()).await;
+    }
+    match state {
+        "settled" => {
+            send(scene.settle_call(order).abi_encode()).await;
+        }
+        "cancelled" => {
+            scene.next_block_at(order.fill_deadline).await;
+            send(scene.cancel_call(order).abi_encode()).await;
+        }
+        "returned" => send(scene.return_call(order, OPERATORS, order.timelock).abi_encode()).await,
+        "filled, released" => {
+            let release = scene.release_call(order);
+            assert!(scene.succeeds(&scene.admin, scene.deployment.escrow, &release).await);
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn every_call_in_every_state_does_what_the_table_says() {
+    let scene = at_epoch().await;
+    let mut table = String::new();
+    for state in ["none", "created", "filled", "settled", "cancelled", "returned", "filled, released"] {
+        let snapshot: String = raw(&scene.provider, "evm_snapshot", json!([])).await;
+        let order = scene.order(1).await;
+        let order = Order { lock_by: order.fill_deadline, ..order };
+        reach(&scene, &order, state).await;
+        let times = [
+            ("in time", order.fill_deadline - 1),
+            ("from the fill deadline", order.fill_deadline + 1),
+            ("before the timelock", order.timelock - 1),
+            ("at the timelock", order.timelock),
+        ];
+        let now = scene.now().await;
+        for (when, time) in times.into_iter().filter(|(_, time)| *time > now) {
+            scene.next_block_at(time).await;
+            let _: Value = raw(&scene.provider, "evm_mine", json!([])).await;
+            for (call, outcome) in calls(&scene, &order).await {
+                writeln!(table, "{state:18} {when:23} {call:9} {outcome}").unwrap_or_default();
+            }
+        }
+        assert!(raw::<bool>(&scene.provider, "evm_revert", json!([snapshot])).await);
+    }
+    expect("contracts/states.txt", &table);
+}

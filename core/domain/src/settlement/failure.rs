@@ -1,0 +1,49 @@
+//! Why a settlement failed.
+
+use serde::{Deserialize, Serialize};
+
+/// Spec section 2.6, Failure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub stage: Stage,
+    pub code: String,
+    pub message: String,
+    pub retryable: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    Intent,
+    Offramp,
+    Payout,
+}
+
+/// Why a leg that was never called is not called any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withheld {
+    /// The escrow gave the funds back.
+    FundsGone,
+    /// A reorganization took the lock back.
+    LockLost,
+    /// Anyone may cancel on the chain before the payout could be committed there.
+    TooLate,
+    /// Anyone may refund the lock before the payout could have its final word.
+    TimelockNear,
+}
+
+impl Withheld {
+    pub(super) fn failure(self, stage: Stage) -> Failure {
+        let (code, message, retryable) = match self {
+            Self::FundsGone => {
+                ("lock_refunded", "the funds went back to the wallet before the payout", false)
+            }
+            Self::LockLost => ("lock_lost", "the chain took the lock back before the payout", true),
+            Self::TooLate => ("fill_deadline_near", "too little time was left to commit to the payout", true),
+            Self::TimelockNear => {
+                ("timelock_near", "too little time was left to pay before the funds may be refunded", true)
+            }
+        };
+        Failure { stage, code: code.to_owned(), message: message.to_owned(), retryable }
+    }
+}

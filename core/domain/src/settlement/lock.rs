@@ -1,0 +1,148 @@
+//! A lock of funds in the escrow, and the chain's events about it that can come in any state.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Effect, Happened, State, Step, Terms};
+use crate::ledger;
+use crate::time::Timestamp;
+
+/// The funds are in the escrow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lock {
+    pub tx_hash: String,
+    pub timelock_expires_at: Timestamp,
+    pub deadlines: Deadlines,
+    /// The chain is committed to the payout: nobody may cancel any more.
+    pub filled: bool,
+    /// A reorganization removed the lock's transaction; it may be included again.
+    pub lost: bool,
+    /// The escrow gave the funds back.
+    pub refunded: bool,
+    /// By this transaction.
+    pub refund_tx: Option<String>,
+}
+
+/// The service's own deadlines for a lock. Each is well before the chain's deadline that it protects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deadlines {
+    /// No conversion and no commitment begins later: from the fill deadline on anyone may cancel.
+    pub begin_before: Timestamp,
+    /// No payout begins later: it might have no final word in time.
+    pub pay_before: Timestamp,
+    /// A payout without its final word is reported.
+    pub overdue_at: Timestamp,
+    /// A payout without its final word is settled all the same: from the timelock on anyone may refund.
+    pub settle_at: Timestamp,
+}
+
+impl Lock {
+    /// A lock whose `Created` event was just seen.
+    pub const fn new(tx_hash: String, timelock_expires_at: Timestamp, deadlines: Deadlines) -> Self {
+        let (filled, lost, refunded) = (false, false, false);
+        Self { tx_hash, timelock_expires_at, deadlines, filled, lost, refunded, refund_tx: None }
+    }
+
+    /// The lock of a swap: the transaction has released it already.
+    pub(super) fn swapped(tx_hash: String, at: Timestamp) -> Self {
+        let deadlines = Deadlines { begin_before: at, pay_before: at, overdue_at: at, settle_at: at };
+        Self { filled: true, ..Self::new(tx_hash, at, deadlines) }
+    }
+
+    /// Whether it is too late to begin a conversion or a commitment.
+    pub fn is_too_late(&self, now: Timestamp) -> bool {
+        now >= self.deadlines.begin_before
+    }
+
+    /// Whether the escrow holds the funds, as far as the events say.
+    pub const fn holds(&self) -> bool {
+        !self.lost && !self.refunded
+    }
+
+    /// An event proves that the lock exists. Returns the posting that is due if it had been recorded as lost.
+    pub(super) fn found(self, terms: &Terms) -> (Self, Option<Effect>) {
+        let posted = self.lost.then(|| Effect::Post(ledger::locked(terms)));
+        (Self { lost: false, ..self }, posted)
+    }
+
+    /// The funds were returned to the maker. A lost lock needs no posting: the ledger no longer holds it.
+    pub(super) fn gone(self, terms: &Terms, tx_hash: String) -> (Self, Option<Effect>) {
+        let posted = (!self.lost).then(|| Effect::Post(ledger::refunded(terms)));
+        (Self { lost: false, refunded: true, refund_tx: Some(tx_hash), ..self }, posted)
+    }
+}
+
+/// Takes in an event about the lock that does not change the state: the funds were returned, a reorganization removed
+/// or restored the lock, or `Filled` was seen when the state does not wait for it. `None`: nothing new.
+pub(super) fn told(terms: &Terms, mut state: State, happened: Happened) -> Option<Step> {
+    let failed = matches!(state, State::ConversionFailed { .. } | State::PayoutFailed { .. });
+    // The funds were released to the solver.
+    let released = matches!(
+        state,
+        State::Completed { .. }
+            | State::Owing { settle_tx: Some(_), .. }
+            | State::PayoutFailed { debt_returned: Some(_), .. }
+    );
+    let lock = state.lock_mut()?;
+    let effects = match happened {
+        Happened::Refunded { tx_hash, .. } if !lock.refunded && !released => {
+            let (gone, posted) = lock.clone().gone(terms, tx_hash);
+            *lock = gone;
+            posted.into_iter().collect()
+        }
+        Happened::LockLost { .. } if lock.holds() && !released => {
+            lock.lost = true;
+            vec![Effect::Post(ledger::lock_lost(terms))]
+        }
+        Happened::Locked { lock: again, .. } if lock.lost => {
+            let mut effects = vec![Effect::Post(ledger::locked(terms))];
+            let filled = lock.filled && !failed;
+            if failed {
+                effects.push(Effect::GiveBack);
+            }
+            *lock = Lock { filled, ..again };
+            effects
+        }
+        Happened::Locked { lock: again, .. } if lock.tx_hash != again.tx_hash => {
+            let Lock { filled, refunded, refund_tx, .. } = lock.clone();
+            *lock = Lock { filled, refunded, refund_tx, ..again };
+            Vec::new()
+        }
+        Happened::Filled if !lock.filled && !lock.refunded => {
+            lock.filled = true;
+            Vec::new()
+        }
+        Happened::Refunded { .. }
+        | Happened::LockLost { .. }
+        | Happened::Locked { .. }
+        | Happened::Filled
+        | Happened::LockDue
+        | Happened::CancelAsked
+        | Happened::DeadlinePassed { .. }
+        | Happened::LockFailed { .. }
+        | Happened::Offramp { .. }
+        | Happened::FillFailed { .. }
+        | Happened::Payout { .. }
+        | Happened::Withheld { .. }
+        | Happened::TimelockNear
+        | Happened::Settled { .. }
+        | Happened::DebtReturned { .. }
+        | Happened::Anchored(_) => return None,
+    };
+    Some(Step::quiet(state, effects))
+}
+
+/// A settled or anchored settlement is told so again, of another transaction: a reorganization deeper than the
+/// confirmations took the first one away. `None`: it is the same transaction, or nothing of the kind had been told.
+pub(super) fn moved(mut state: State, happened: Happened) -> Option<Step> {
+    match (&mut state, happened) {
+        (
+            State::Completed { settle_tx: Some(known), .. } | State::Owing { settle_tx: Some(known), .. },
+            Happened::Settled { tx_hash, .. },
+        ) if *known != tx_hash => *known = tx_hash,
+        (State::Completed { finality: Some(known), .. }, Happened::Anchored(seen)) if *known != seen => {
+            *known = seen;
+        }
+        _ => return None,
+    }
+    Some(Step::quiet(state, Vec::new()))
+}

@@ -1,0 +1,131 @@
+//! The chain of the model: what relayers ask of it, what anyone may do on it, and its reorganizations.
+
+use super::*;
+
+#[derive(Default)]
+pub(super) struct Chain {
+    pub(super) created: Option<i64>,
+    pub(super) filled: bool,
+    pub(super) settled: bool,
+    pub(super) gone: bool,
+    /// A reorganization took the lock back, and what was built on it.
+    pub(super) lost: bool,
+    pub(super) paid: u32,
+    /// Seen in blocks that are not deep enough yet.
+    pub(super) facts: Vec<Happened>,
+}
+
+impl World {
+    /// The relayer carries out one command, or learns that it never can.
+    pub(super) fn relay(&mut self, pick: usize, fails: bool) {
+        if self.db.commands.is_empty() {
+            return;
+        }
+        let n = pick % self.db.commands.len();
+        let Some(fact) = self.carry_out(self.db.commands[n], fails) else { return };
+        self.db.commands.remove(n);
+        self.chain.facts.extend(fact);
+    }
+
+    /// `None`: not yet. A failure is for good only where the contract's state says so.
+    fn carry_out(&mut self, command: Command, fails: bool) -> Option<Option<Happened>> {
+        let (now, chain) = (self.now, &mut self.chain);
+        let failed = || ("c".to_owned(), "m".to_owned(), at(now));
+        let since = chain.created.map(|created| now - created);
+        let held = since.is_some() && !chain.gone && !chain.lost;
+        let (code, message, at_now) = failed();
+        let fact = match command {
+            Command::Create | Command::Swap if fails => Happened::LockFailed { code, message, at: at_now },
+            Command::Create => {
+                chain.created = Some(now);
+                locked_at(now)
+            }
+            Command::Swap => {
+                (chain.settled, chain.paid) = (true, chain.paid + 1);
+                Happened::Settled { tx_hash: "0xs".into(), at: at_now }
+            }
+            Command::Transfer if fails => {
+                let answer = RailAnswer::Failed { code, message, retryable: false };
+                Happened::Payout { answer, at: at_now }
+            }
+            Command::Transfer => {
+                chain.paid += 1;
+                Happened::Payout { answer: done(now), at: at_now }
+            }
+            Command::Fill if chain.filled => return Some(None),
+            Command::Fill if chain.gone || since.is_some_and(|since| since >= FILL) => {
+                Happened::FillFailed { code, message, at: at_now }
+            }
+            Command::Fill if !held => return None,
+            Command::Fill => {
+                chain.filled = true;
+                Happened::Filled
+            }
+            // It will never be: an operator is told, the settlement is not.
+            Command::Settle if chain.gone => return Some(None),
+            Command::Settle if !held || !chain.filled || since.is_some_and(|since| since >= TIMELOCK) => {
+                return None;
+            }
+            Command::Settle => {
+                chain.settled = true;
+                Happened::Settled { tx_hash: "0xs".into(), at: at_now }
+            }
+            Command::GiveBack if chain.gone || chain.filled => return Some(None),
+            Command::GiveBack if !held => return None,
+            Command::GiveBack => {
+                chain.gone = true;
+                refunded_at(now)
+            }
+            Command::Anchor => Happened::Anchored(Finality {
+                tx_hash: "0xa".into(),
+                contract_address: "0xc".into(),
+                chain_id: 1,
+            }),
+        };
+        Some(Some(fact))
+    }
+
+    /// Anyone may give an unfilled lock back from the fill deadline on, and any lock from the timelock on.
+    pub(super) fn stranger(&mut self) {
+        let Some(created) = self.chain.created else { return };
+        let (chain, now) = (&mut self.chain, self.now);
+        let cancels = !chain.filled && now >= created + FILL;
+        let refunds = now >= created + TIMELOCK;
+        if !chain.gone && !chain.settled && !chain.lost && (cancels || refunds) {
+            chain.gone = true;
+            chain.facts.push(refunded_at(now));
+        }
+    }
+
+    /// A reorganization takes a lock back that was told, with all that came after it; the same transaction is included
+    /// again later.
+    pub(super) fn lose_lock(&mut self) {
+        let told = self.chain.facts.is_empty() && self.db.facts.is_empty();
+        let chain = &mut self.chain;
+        if told && chain.created.is_some() && !chain.filled && !chain.gone && !chain.lost && !chain.settled {
+            chain.lost = true;
+            chain.facts.push(Happened::LockLost { at: at(self.now) });
+        }
+    }
+
+    pub(super) fn find_lock(&mut self) {
+        if let Some(created) = self.chain.created.filter(|_| self.chain.lost) {
+            self.chain.lost = false;
+            self.chain.facts.push(locked_at(created));
+        }
+    }
+}
+
+fn locked_at(created: i64) -> Happened {
+    let deadlines = Deadlines {
+        begin_before: at(created + FILL - MARGIN),
+        pay_before: at(created + PAY),
+        overdue_at: at(created + PAY),
+        settle_at: at(created + SETTLE),
+    };
+    Happened::Locked { lock: Lock::new("0xl".into(), at(created + TIMELOCK), deadlines), at: at(created) }
+}
+
+fn refunded_at(now: i64) -> Happened {
+    Happened::Refunded { tx_hash: "0xr".into(), at: at(now) }
+}

@@ -1,0 +1,105 @@
+//! A payout that has no final answer when its lock's timelock is near.
+//!
+//! The funds are released to the solver, because the rail may have paid. From then on the ledger holds the output as a
+//! debt to the user. It ends when the rail confirms the payment, or when operators have given the input back.
+
+use super::step::{completed, progress};
+use super::{Effect, Failure, Happened, Leg, LegDone, Lock, RailAnswer, Stage, State, Step, Terms};
+use crate::event::EventType;
+use crate::ledger;
+use crate::time::Timestamp;
+
+/// What [`State::Owing`] holds.
+pub(super) struct Owing {
+    pub(super) lock: Lock,
+    pub(super) offramp: Option<LegDone>,
+    pub(super) leg: Leg,
+    pub(super) settle_tx: Option<String>,
+    pub(super) failure: Option<Failure>,
+}
+
+impl From<Owing> for State {
+    fn from(Owing { lock, offramp, leg, settle_tx, failure }: Owing) -> Self {
+        Self::Owing { lock, offramp, leg, settle_tx, failure }
+    }
+}
+
+pub(super) fn begin(terms: &Terms, lock: Lock, offramp: Option<LegDone>, leg: Leg) -> Step {
+    let next = State::Owing { lock, offramp, leg, settle_tx: None, failure: None };
+    Step::quiet(next, vec![Effect::Post(ledger::owed(terms)), Effect::Settle])
+}
+
+/// `None`: it does not apply.
+pub(super) fn step(terms: &Terms, owing: Owing, happened: Happened) -> Option<Step> {
+    match happened {
+        Happened::Payout { answer, at } if owing.failure.is_none() => {
+            Some(answered(terms, owing, answer, at))
+        }
+        Happened::Withheld { why, at } if owing.failure.is_none() => {
+            Some(unpaid(terms, owing, why.failure(Stage::Payout), at))
+        }
+        Happened::Settled { tx_hash, .. } if owing.settle_tx.is_none() && !owing.lock.refunded => {
+            let Owing { lock, offramp, leg, failure, .. } = owing;
+            let (lock, found) = lock.found(terms);
+            let next = State::Owing { lock, offramp, leg, settle_tx: Some(tx_hash), failure };
+            Some(Step::quiet(next, vec![Effect::Post(ledger::settled(terms))]).after(found))
+        }
+        again @ Happened::Settled { .. } => super::lock::moved(owing.into(), again),
+        Happened::Refunded { tx_hash, at } if owing.settle_tx.is_none() && !owing.lock.refunded => {
+            let (lock, gone) = owing.lock.clone().gone(terms, tx_hash);
+            let Owing { failure, .. } = &owing;
+            let step = match failure.clone() {
+                Some(failure) => unpaid(terms, Owing { lock, ..owing }, failure, at),
+                None => Step::quiet(Owing { lock, ..owing }.into(), Vec::new()),
+            };
+            Some(step.after(gone))
+        }
+        Happened::DebtReturned { done, at } => returned(terms, owing, done, at),
+        _ => None,
+    }
+}
+
+fn answered(terms: &Terms, owing: Owing, answer: RailAnswer, at: Timestamp) -> Step {
+    match answer {
+        RailAnswer::InProgress { provider_reference } => {
+            let told = owing.leg.in_progress;
+            let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
+            progress(Owing { leg, ..owing }.into(), told, EventType::PayoutInProgress, at)
+        }
+        RailAnswer::Done(payout) => {
+            let paid = Effect::Post(ledger::debt_paid(terms));
+            let Owing { lock, offramp, settle_tx, .. } = owing;
+            match settle_tx {
+                Some(tx) => completed(Some(lock), offramp, payout, Some(tx), None).after([paid]),
+                None if lock.refunded => {
+                    let settled = ledger::settled_by_house(terms);
+                    completed(Some(lock), offramp, payout, None, Some(settled)).after([paid])
+                }
+                // `settle` was asked for when the debt began.
+                None => Step::quiet(State::Releasing { lock, offramp, payout }, vec![paid]),
+            }
+        }
+        RailAnswer::Failed { code, message, retryable } => {
+            let failure = Failure { stage: Stage::Payout, code, message, retryable };
+            unpaid(terms, owing, failure, at)
+        }
+    }
+}
+
+/// The rail says that nobody was paid. If the escrow refunded the maker, the order ends; otherwise operators have to
+/// give the input back.
+fn unpaid(terms: &Terms, owing: Owing, failure: Failure, at: Timestamp) -> Step {
+    if !owing.lock.refunded {
+        return Step::quiet(Owing { failure: Some(failure), ..owing }.into(), Vec::new());
+    }
+    let (lock, offramp) = (Some(owing.lock), owing.offramp);
+    let next = State::PayoutFailed { lock, offramp, failure, debt_returned: None };
+    Step::tell(next, EventType::PayoutFailed, at, vec![Effect::Post(ledger::debt_released(terms))])
+}
+
+/// Operators gave the input back for an order whose funds were released and whose payout failed.
+fn returned(terms: &Terms, owing: Owing, done: LegDone, at: Timestamp) -> Option<Step> {
+    let Owing { lock, offramp, settle_tx: Some(_), failure: Some(failure), .. } = owing else { return None };
+    let next = State::PayoutFailed { lock: Some(lock), offramp, failure, debt_returned: Some(done) };
+    Some(Step::tell(next, EventType::PayoutFailed, at, vec![Effect::Post(ledger::debt_returned(terms))]))
+}

@@ -1,0 +1,98 @@
+//! The service as the world sees it: what it does about what happened, and when it calls the bank.
+
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::sync::LazyLock;
+
+use super::super::leg::{Claim, First, Heard, LegKind, Then};
+use super::super::{Deadlines, Effect, Happened, Lock, State, Terms};
+use super::world::{Clock, Command};
+use crate::decision::OrderKind;
+use crate::ledger::tests::shared;
+use crate::time::Timestamp;
+
+pub(super) trait Service: Clone + Debug + Eq + Hash + Send + Sync + 'static {
+    /// The commitment is on the chain before its deadline whenever it is asked for, or is about to be, before.
+    const NEVER_FILLS_LATE: bool;
+
+    /// The lock was asked for.
+    fn begin() -> Self;
+    /// One step, with the commands that it asks for. `None`: what happened does not apply.
+    fn step(&self, happened: Happened) -> Option<(Self, Vec<Command>)>;
+    fn first(&self, leg: LegKind, claim: Claim, clock: Clock) -> First;
+    fn asked(&self, claim: Claim, heard: Heard, clock: Clock) -> Then;
+    /// As the state is stored.
+    fn name(&self) -> &'static str;
+
+    /// It stands in the books as a debt and pages.
+    fn is_owing(&self) -> bool {
+        self.name() == "owing"
+    }
+}
+
+/// A moment at a position of the clock.
+pub(super) fn at(clock: Clock) -> Timestamp {
+    Timestamp::from_millis(1_800_000_000_000 + 1_000 * clock.index())
+}
+
+/// The lock as it is told.
+pub(super) fn lock() -> Lock {
+    let deadlines = Deadlines {
+        begin_before: at(Clock::TooLateToBegin),
+        pay_before: at(Clock::TooLateToPay),
+        overdue_at: at(Clock::TimelockNear),
+        settle_at: at(Clock::TimelockNear),
+    };
+    Lock::new("0xl".into(), at(Clock::Timelock), deadlines)
+}
+
+/// The code that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Current(State);
+
+impl Hash for Current {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        serde_json::to_string(&self.0).unwrap_or_default().hash(hasher);
+    }
+}
+
+impl Service for Current {
+    const NEVER_FILLS_LATE: bool = false;
+
+    fn begin() -> Self {
+        Self(State::Locking)
+    }
+
+    fn step(&self, happened: Happened) -> Option<(Self, Vec<Command>)> {
+        static TERMS: LazyLock<Terms> = LazyLock::new(|| shared(OrderKind::TokenToFiat, &[]));
+        let step = self.0.clone().step(&TERMS, happened).ok()?;
+        let command = |effect: &Effect| match effect {
+            Effect::CreateOnChain => Some(Command::Create),
+            Effect::Fill => Some(Command::Fill),
+            Effect::Settle => Some(Command::Settle),
+            Effect::GiveBack => Some(Command::GiveBack),
+            Effect::StartAt(_)
+            | Effect::SwapOnChain
+            | Effect::CallOfframp
+            | Effect::CallPayout
+            | Effect::TransferOnChain
+            | Effect::IssueReceipt
+            | Effect::DropTimers
+            | Effect::Post(_) => None,
+        };
+        let commands = step.effects.iter().filter_map(command).collect();
+        Some((Self(step.next), commands))
+    }
+
+    fn first(&self, leg: LegKind, claim: Claim, clock: Clock) -> First {
+        self.0.first(leg, claim, at(clock))
+    }
+
+    fn asked(&self, claim: Claim, heard: Heard, clock: Clock) -> Then {
+        self.0.asked(claim, heard, at(clock))
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+}

@@ -1,0 +1,535 @@
+//! The world around one order: what may happen next, and what comes of it.
+
+use std::collections::BTreeSet;
+
+use super::super::leg::{Claim, First, Heard, LegKind, Then};
+use super::super::{Happened, LegDone, RailAnswer};
+use super::service::{Service, at, lock};
+
+/// The chain's clock, as far as it matters to an order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Clock {
+    /// The order may be locked.
+    LockBy,
+    TooLateToBegin,
+    /// Nothing is filled any more, and anybody may cancel what is not.
+    FillDeadline,
+    /// No payout begins any more.
+    TooLateToPay,
+    /// A payout without its final word is settled all the same.
+    TimelockNear,
+    /// Nothing is released any more, and anybody may refund.
+    Timelock,
+}
+
+impl Clock {
+    pub(super) const fn index(self) -> i64 {
+        match self {
+            Self::LockBy => 0,
+            Self::TooLateToBegin => 1,
+            Self::FillDeadline => 2,
+            Self::TooLateToPay => 3,
+            Self::TimelockNear => 4,
+            Self::Timelock => 5,
+        }
+    }
+
+    const fn next(self) -> Option<Self> {
+        match self {
+            Self::LockBy => Some(Self::TooLateToBegin),
+            Self::TooLateToBegin => Some(Self::FillDeadline),
+            Self::FillDeadline => Some(Self::TooLateToPay),
+            Self::TooLateToPay => Some(Self::TimelockNear),
+            Self::TimelockNear => Some(Self::Timelock),
+            Self::Timelock => None,
+        }
+    }
+}
+
+/// What the escrow holds of the order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Slot {
+    None,
+    Locked,
+    Filled,
+    Settled,
+    /// The maker has the funds back.
+    Returned,
+}
+
+/// What the service asks of the relayer, and two operators together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Command {
+    Create,
+    Fill,
+    Settle,
+    GiveBack,
+    ReturnFilled,
+}
+
+/// What the indexer tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Fact {
+    Locked,
+    LockFailed,
+    LockLost,
+    Filled,
+    FillFailed,
+    Settled,
+    Refunded,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Bank {
+    /// It knows nothing of the payment.
+    Idle,
+    Working,
+    Paid,
+    /// Refused, returned, or stopped by an operator before it was paid.
+    Failed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Action {
+    Tick,
+    /// The relayer's transaction is in a block.
+    Mined(Command),
+    /// The relayer says that a command can never succeed.
+    GivenUp(Command),
+    /// The oldest fact is taken in; or the last one once more.
+    Told,
+    ToldAgain,
+    /// A reorganization takes back what no payout gate has seen.
+    Reorganized,
+    ConversionBegins,
+    ConversionEnds {
+        well: bool,
+    },
+    /// A worker claims the payout. Its question to the bank, if it has one, is answered or not.
+    Claimed {
+        is_answered: bool,
+    },
+    /// A worker's call leaves, or it hears that the bank was not reached.
+    CallSent,
+    CallRefused,
+    /// A worker stops before its call leaves, or a call is lost on its way.
+    WorkerStops,
+    CallLost,
+    BankReceives,
+    BankPays,
+    BankFails,
+    /// An operator has the bank stop the payment.
+    OperatorStops,
+    /// One of them signs for the return of the funds once nobody can be paid any more, the other one whatever it is
+    /// asked.
+    CarefulOperatorSigns,
+    CarelessOperatorSigns,
+    DebtGivenBack,
+    UserCancels,
+    AnybodyRefunds,
+}
+
+const ACTIONS: [Action; 31] = [
+    Action::Tick,
+    Action::Mined(Command::Create),
+    Action::Mined(Command::Fill),
+    Action::Mined(Command::Settle),
+    Action::Mined(Command::GiveBack),
+    Action::Mined(Command::ReturnFilled),
+    Action::GivenUp(Command::Create),
+    Action::GivenUp(Command::Fill),
+    Action::Told,
+    Action::ToldAgain,
+    Action::Reorganized,
+    Action::ConversionBegins,
+    Action::ConversionEnds { well: true },
+    Action::ConversionEnds { well: false },
+    Action::Claimed { is_answered: true },
+    Action::Claimed { is_answered: false },
+    Action::CallSent,
+    Action::CallRefused,
+    Action::WorkerStops,
+    Action::CallLost,
+    Action::BankReceives,
+    Action::BankPays,
+    Action::BankFails,
+    Action::OperatorStops,
+    Action::CarefulOperatorSigns,
+    Action::CarelessOperatorSigns,
+    Action::DebtGivenBack,
+    Action::UserCancels,
+    Action::AnybodyRefunds,
+    Action::GivenUp(Command::Settle),
+    Action::GivenUp(Command::GiveBack),
+];
+
+/// How much of the world is explored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Bounds {
+    pub(super) reorgs: u8,
+    /// The timelock leaves time for a worker's turn and a transaction.
+    pub(super) has_margin: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct World<S> {
+    clock: Clock,
+    pub(super) service: S,
+    /// The conversion was called.
+    is_converting: bool,
+    /// The payout's row says that a call may have reached the bank.
+    is_called: bool,
+    /// Workers that have decided to call, and calls on their way.
+    callers: u8,
+    calls: u8,
+    pub(super) bank: Bank,
+    pub(super) bank_received: u8,
+    pub(super) slot: Slot,
+    commands: BTreeSet<Command>,
+    /// Not taken in yet, oldest first.
+    facts: Vec<Fact>,
+    last_told: Option<Fact>,
+    left: Bounds,
+    signatures: [bool; 2],
+    pub(super) was_filled: bool,
+    pub(super) was_owing: bool,
+    pub(super) cancelled_by_user: bool,
+    pub(super) returned_by_operators: bool,
+    pub(super) debt_returned: bool,
+}
+
+impl<S: Service> World<S> {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            clock: Clock::LockBy,
+            service: S::begin(),
+            is_converting: false,
+            is_called: false,
+            callers: 0,
+            calls: 0,
+            bank: Bank::Idle,
+            bank_received: 0,
+            slot: Slot::None,
+            commands: BTreeSet::from([Command::Create]),
+            facts: Vec::new(),
+            last_told: None,
+            left: bounds,
+            signatures: [false; 2],
+            was_filled: false,
+            was_owing: false,
+            cancelled_by_user: false,
+            returned_by_operators: false,
+            debt_returned: false,
+        }
+    }
+
+    /// What may happen next and changes something.
+    pub(super) fn possible(&self) -> impl Iterator<Item = (Action, Self)> + '_ {
+        ACTIONS.into_iter().filter_map(|action| Some((action, self.after(action)?)))
+    }
+
+    /// The world after an action. `None`: it is not possible, or changes nothing.
+    pub(super) fn after(&self, action: Action) -> Option<Self> {
+        let mut world = self.clone();
+        world.act(action)?;
+        world.was_owing |= world.service.is_owing();
+        (world != *self).then_some(world)
+    }
+
+    /// The maker has the input back, and the beneficiary the output.
+    pub(super) fn maker_has_both(&self) -> bool {
+        self.bank == Bank::Paid && (self.slot == Slot::Returned || self.debt_returned)
+    }
+
+    /// Nothing is left to anybody: the paid have paid, and what is not is in the books and pages.
+    pub(super) fn is_settled_up(&self) -> bool {
+        match (self.bank, self.slot) {
+            (Bank::Paid, slot) => slot == Slot::Settled && self.service.name() == "completed",
+            (_, Slot::None | Slot::Returned) => true,
+            (_, Slot::Settled) => self.service.is_owing() || self.debt_returned,
+            (_, Slot::Locked | Slot::Filled) => false,
+        }
+    }
+
+    pub(super) fn is_end(&self, name: &str, slot: Slot) -> bool {
+        self.service.name() == name && self.slot == slot
+    }
+
+    fn act(&mut self, action: Action) -> Option<()> {
+        match action {
+            Action::Tick => self.tick(),
+            Action::Mined(command) => self.mine(command),
+            Action::GivenUp(command) => self.give_up(command),
+            Action::Told => self.tell(),
+            Action::ToldAgain => self.last_told.and_then(|fact| self.take_in(fact)),
+            Action::Reorganized => self.reorganize(),
+            Action::ConversionBegins | Action::ConversionEnds { .. } => self.convert(action),
+            Action::Claimed { is_answered } => self.claim(is_answered),
+            Action::CallSent
+            | Action::CallRefused
+            | Action::WorkerStops
+            | Action::CallLost
+            | Action::BankReceives
+            | Action::BankPays
+            | Action::BankFails
+            | Action::OperatorStops => self.bank(action),
+            Action::CarefulOperatorSigns
+            | Action::CarelessOperatorSigns
+            | Action::DebtGivenBack
+            | Action::UserCancels
+            | Action::AnybodyRefunds => self.people(action),
+        }
+    }
+
+    fn tick(&mut self) -> Option<()> {
+        let next = self.clock.next()?;
+        let is_due = match next {
+            Clock::Timelock => self.left.has_margin && self.slot == Slot::Filled && self.is_settling(),
+            Clock::FillDeadline => S::NEVER_FILLS_LATE && self.slot == Slot::Locked && self.is_filling(),
+            Clock::LockBy | Clock::TooLateToBegin | Clock::TooLateToPay | Clock::TimelockNear => false,
+        };
+        if is_due {
+            return None;
+        }
+        self.clock = next;
+        Some(())
+    }
+
+    /// The funds are about to be released, for a payout that may have been made.
+    fn is_settling(&self) -> bool {
+        let is_unanswered = self.service.asked(self.taken(), Heard::Silence, self.clock) == Then::Settle;
+        self.commands.contains(&Command::Settle) || self.is_called && is_unanswered
+    }
+
+    fn is_filling(&self) -> bool {
+        let is_unheard = self.bank == Bank::Paid && self.service.name() == "paying";
+        self.commands.contains(&Command::Fill) || is_unheard
+    }
+
+    /// The contract's rules.
+    fn mine(&mut self, command: Command) -> Option<()> {
+        let is_asked = self.commands.contains(&command);
+        let (slot, fact) = match (command, self.slot) {
+            (Command::Create, Slot::None) if self.clock == Clock::LockBy => (Slot::Locked, Fact::Locked),
+            (Command::Fill, Slot::Locked) if self.clock < Clock::FillDeadline => (Slot::Filled, Fact::Filled),
+            (Command::Settle, Slot::Filled) if self.clock < Clock::Timelock => (Slot::Settled, Fact::Settled),
+            (Command::GiveBack, Slot::Locked) | (Command::ReturnFilled, Slot::Filled) => {
+                (Slot::Returned, Fact::Refunded)
+            }
+            _ => return None,
+        };
+        self.was_filled |= slot == Slot::Filled;
+        self.returned_by_operators |= command == Command::ReturnFilled;
+        self.happens(slot, fact);
+        is_asked.then_some(())
+    }
+
+    fn happens(&mut self, slot: Slot, fact: Fact) {
+        self.slot = slot;
+        self.facts.push(fact);
+    }
+
+    /// Only what the contract will never take any more.
+    fn give_up(&mut self, command: Command) -> Option<()> {
+        let fact = match command {
+            Command::Create if self.slot == Slot::None && self.clock > Clock::LockBy => Fact::LockFailed,
+            Command::Fill if self.slot == Slot::Returned || self.clock >= Clock::FillDeadline => {
+                Fact::FillFailed
+            }
+            Command::Create | Command::Fill | Command::Settle | Command::GiveBack | Command::ReturnFilled => {
+                return None;
+            }
+        };
+        let is_filled = matches!(self.slot, Slot::Filled | Slot::Settled);
+        if command == Command::Fill && is_filled || !self.commands.remove(&command) {
+            return None;
+        }
+        self.facts.push(fact);
+        Some(())
+    }
+
+    fn tell(&mut self) -> Option<()> {
+        if self.facts.is_empty() {
+            return None;
+        }
+        let fact = self.facts.remove(0);
+        self.last_told = Some(fact);
+        // What does not apply is taken note of and consumed.
+        let _ = self.take_in(fact);
+        Some(())
+    }
+
+    fn take_in(&mut self, fact: Fact) -> Option<()> {
+        let text = || ("c".to_owned(), "m".to_owned());
+        let at = at(self.clock);
+        let ((code, message), tx_hash) = (text(), "0xt".to_owned());
+        self.step(match fact {
+            Fact::Locked => Happened::Locked { lock: lock(), at },
+            Fact::LockFailed => Happened::LockFailed { code, message, at },
+            Fact::LockLost => Happened::LockLost { at },
+            Fact::Filled => Happened::Filled,
+            Fact::FillFailed => Happened::FillFailed { code, message, at },
+            Fact::Settled => Happened::Settled { tx_hash, at },
+            Fact::Refunded => Happened::Refunded { tx_hash, at },
+        })
+    }
+
+    fn step(&mut self, happened: Happened) -> Option<()> {
+        let (next, commands) = self.service.step(happened)?;
+        self.service = next;
+        self.commands.extend(commands);
+        Some(())
+    }
+
+    /// A commitment that was told is past its payout gate, and is not taken back.
+    fn reorganize(&mut self) -> Option<()> {
+        self.left.reorgs = self.left.reorgs.checked_sub(1)?;
+        let untold = |facts: &[Fact], fact| facts.iter().rposition(|one| *one == fact);
+        match self.slot {
+            Slot::Locked => {
+                self.slot = Slot::None;
+                match untold(&self.facts, Fact::Locked) {
+                    Some(at) => drop(self.facts.remove(at)),
+                    None => self.facts.push(Fact::LockLost),
+                }
+            }
+            Slot::Filled => {
+                let at = untold(&self.facts, Fact::Filled)?;
+                self.facts.remove(at);
+                self.slot = Slot::Locked;
+            }
+            Slot::None | Slot::Settled | Slot::Returned => return None,
+        }
+        Some(())
+    }
+
+    fn convert(&mut self, action: Action) -> Option<()> {
+        let claim = Claim { called_before: self.is_converting, in_flight: false };
+        let first = self.service.first(LegKind::Offramp, claim, self.clock);
+        let at = at(self.clock);
+        let answer = match (action, first) {
+            (Action::ConversionBegins, First::Call) => {
+                self.is_converting = true;
+                return Some(());
+            }
+            (Action::ConversionBegins, First::Withhold(why)) => {
+                return self.step(Happened::Withheld { why, at });
+            }
+            (Action::ConversionEnds { well: true }, First::Ask) => RailAnswer::Done(done()),
+            (Action::ConversionEnds { well: false }, First::Ask) => refused(),
+            _ => return None,
+        };
+        self.step(Happened::Offramp { answer, at })
+    }
+
+    /// What is known of earlier calls of the bank.
+    const fn taken(&self) -> Claim {
+        Claim { called_before: self.is_called, in_flight: self.callers + self.calls > 0 }
+    }
+
+    /// A worker decides by what it has loaded. If the state is another one by the time it commits, nothing is written
+    /// and it is decided again; only a call leaves without that, see [`Action::CallSent`].
+    fn claim(&mut self, is_answered: bool) -> Option<()> {
+        let at = at(self.clock);
+        let claim = self.taken();
+        let then = match self.service.first(LegKind::Payout, claim, self.clock) {
+            First::Nothing | First::Wait => return None,
+            First::Call => Then::Call,
+            First::Withhold(why) => Then::Withhold(why),
+            First::Ask => {
+                let heard = if is_answered { self.asked_bank() } else { Heard::Silence };
+                self.service.asked(claim, heard, self.clock)
+            }
+        };
+        match then {
+            Then::Take(answer) => self.step(Happened::Payout { answer, at }),
+            Then::Withhold(why) => self.step(Happened::Withheld { why, at }),
+            Then::Settle => self.step(Happened::TimelockNear),
+            Then::Later { called } => {
+                self.is_called = called;
+                Some(())
+            }
+            Then::Call => {
+                self.is_called = true;
+                self.callers = (self.callers + 1).min(2);
+                Some(())
+            }
+        }
+    }
+
+    fn asked_bank(&self) -> Heard {
+        match self.bank {
+            Bank::Idle => Heard::NeverSeen,
+            Bank::Working => Heard::Answer(RailAnswer::InProgress { provider_reference: "r".to_owned() }),
+            Bank::Paid => Heard::Answer(RailAnswer::Done(done())),
+            Bank::Failed => Heard::Answer(refused()),
+        }
+    }
+
+    fn bank(&mut self, action: Action) -> Option<()> {
+        match action {
+            Action::CallSent => {
+                self.callers = self.callers.checked_sub(1)?;
+                self.calls += 1;
+            }
+            Action::CallRefused => {
+                self.callers = self.callers.checked_sub(1)?;
+                self.is_called = false;
+            }
+            Action::WorkerStops => self.callers = self.callers.checked_sub(1)?,
+            Action::CallLost => self.calls = self.calls.checked_sub(1)?,
+            Action::BankReceives => {
+                self.calls = self.calls.checked_sub(1)?;
+                // A payment that was stopped, or refused before, stays so.
+                if self.bank != Bank::Failed {
+                    self.bank_received += 1;
+                    self.bank = if self.bank == Bank::Idle { Bank::Working } else { self.bank };
+                }
+            }
+            Action::BankPays if self.bank == Bank::Working => self.bank = Bank::Paid,
+            Action::BankFails if self.bank == Bank::Working => self.bank = Bank::Failed,
+            Action::OperatorStops if self.is_called && matches!(self.bank, Bank::Idle | Bank::Working) => {
+                self.bank = Bank::Failed;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn people(&mut self, action: Action) -> Option<()> {
+        match action {
+            Action::CarefulOperatorSigns => {
+                let is_stopped = self.bank == Bank::Failed || self.service.name() == "payout_failed";
+                self.signatures[0] |= is_stopped;
+            }
+            Action::CarelessOperatorSigns => self.signatures[1] = true,
+            Action::DebtGivenBack => {
+                self.step(Happened::DebtReturned { done: done(), at: at(self.clock) })?;
+                self.debt_returned = true;
+            }
+            Action::UserCancels if self.slot == Slot::Locked && self.clock >= Clock::FillDeadline => {
+                self.cancelled_by_user = true;
+                self.happens(Slot::Returned, Fact::Refunded);
+            }
+            Action::AnybodyRefunds
+                if matches!(self.slot, Slot::Locked | Slot::Filled) && self.clock == Clock::Timelock =>
+            {
+                self.happens(Slot::Returned, Fact::Refunded);
+            }
+            _ => return None,
+        }
+        if self.signatures == [true; 2] {
+            self.commands.insert(Command::ReturnFilled);
+        }
+        Some(())
+    }
+}
+
+/// The same at every moment, so that worlds which differ in nothing else are one.
+fn done() -> LegDone {
+    LegDone { provider_reference: "r".to_owned(), occurred_at: at(Clock::LockBy) }
+}
+
+fn refused() -> RailAnswer {
+    RailAnswer::Failed { code: "c".to_owned(), message: "m".to_owned(), retryable: false }
+}

@@ -1,0 +1,151 @@
+//! Where a settlement stands.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Failure, Finality, Leg, LegDone, Lock};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum State {
+    Accepted,
+    /// The lock, or the swap, is asked for.
+    Locking,
+    Converting {
+        lock: Option<Lock>,
+        leg: Leg,
+    },
+    /// The chain is asked to commit the lock to the payout. Nobody has been asked to pay.
+    Committing {
+        lock: Lock,
+        offramp: LegDone,
+    },
+    Paying {
+        lock: Option<Lock>,
+        offramp: Option<LegDone>,
+        leg: Leg,
+    },
+    /// The timelock came near before the payout's final word: the funds are released, and the output is owed until it
+    /// is paid or the input is given back.
+    Owing {
+        lock: Lock,
+        offramp: Option<LegDone>,
+        leg: Leg,
+        settle_tx: Option<String>,
+        /// The payout's final word, when it was not paid.
+        failure: Option<Failure>,
+    },
+    Releasing {
+        lock: Lock,
+        offramp: Option<LegDone>,
+        payout: LegDone,
+    },
+    Completed {
+        lock: Option<Lock>,
+        offramp: Option<LegDone>,
+        payout: LegDone,
+        settle_tx: Option<String>,
+        finality: Option<Finality>,
+    },
+    ConversionFailed {
+        lock: Option<Lock>,
+        failure: Failure,
+    },
+    PayoutFailed {
+        lock: Option<Lock>,
+        offramp: Option<LegDone>,
+        failure: Failure,
+        /// The funds had been released, and operators gave the input back.
+        debt_returned: Option<LegDone>,
+    },
+    Cancelled,
+    Expired,
+    Failed {
+        failure: Failure,
+    },
+}
+
+impl State {
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Accepted => "accepted",
+            Self::Locking => "locking",
+            Self::Converting { .. } => "converting",
+            Self::Committing { .. } => "committing",
+            Self::Paying { .. } => "paying",
+            Self::Owing { .. } => "owing",
+            Self::Releasing { .. } => "releasing",
+            Self::Completed { .. } => "completed",
+            Self::ConversionFailed { .. } => "conversion_failed",
+            Self::PayoutFailed { .. } => "payout_failed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Failed { .. } => "failed",
+        }
+    }
+
+    /// No event of the feed follows.
+    pub const fn is_terminal(&self) -> bool {
+        match self {
+            Self::Accepted
+            | Self::Locking
+            | Self::Converting { .. }
+            | Self::Committing { .. }
+            | Self::Paying { .. }
+            | Self::Owing { .. }
+            | Self::Releasing { .. } => false,
+            Self::Completed { .. }
+            | Self::ConversionFailed { .. }
+            | Self::PayoutFailed { .. }
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => true,
+        }
+    }
+
+    /// The lock, once it exists.
+    pub const fn lock(&self) -> Option<&Lock> {
+        match self {
+            Self::Committing { lock, .. } | Self::Owing { lock, .. } | Self::Releasing { lock, .. } => {
+                Some(lock)
+            }
+            Self::Converting { lock, .. }
+            | Self::Paying { lock, .. }
+            | Self::Completed { lock, .. }
+            | Self::ConversionFailed { lock, .. }
+            | Self::PayoutFailed { lock, .. } => lock.as_ref(),
+            Self::Accepted | Self::Locking | Self::Cancelled | Self::Expired | Self::Failed { .. } => None,
+        }
+    }
+
+    pub(super) const fn lock_mut(&mut self) -> Option<&mut Lock> {
+        match self {
+            Self::Committing { lock, .. } | Self::Owing { lock, .. } | Self::Releasing { lock, .. } => {
+                Some(lock)
+            }
+            Self::Converting { lock, .. }
+            | Self::Paying { lock, .. }
+            | Self::Completed { lock, .. }
+            | Self::ConversionFailed { lock, .. }
+            | Self::PayoutFailed { lock, .. } => lock.as_mut(),
+            Self::Accepted | Self::Locking | Self::Cancelled | Self::Expired | Self::Failed { .. } => None,
+        }
+    }
+
+    pub const fn failure(&self) -> Option<&Failure> {
+        match self {
+            Self::ConversionFailed { failure, .. }
+            | Self::PayoutFailed { failure, .. }
+            | Self::Failed { failure } => Some(failure),
+            Self::Accepted
+            | Self::Locking
+            | Self::Converting { .. }
+            | Self::Committing { .. }
+            | Self::Paying { .. }
+            | Self::Owing { .. }
+            | Self::Releasing { .. }
+            | Self::Completed { .. }
+            | Self::Cancelled
+            | Self::Expired => None,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! What moves a settlement, and where to.
+
+use super::owing::{self, Owing};
+use super::{
+    Effect, Emitted, Failure, Happened, IllegalTransition, Leg, LegDone, Lock, RailAnswer, Stage, State,
+    Step, Terms, WHEN_RECORDED, Withheld, lock,
+};
+use crate::event::EventType;
+use crate::ledger::{self, Posting};
+use crate::time::Timestamp;
+
+impl State {
+    /// The only way a settlement changes.
+    pub fn step(self, terms: &Terms, happened: Happened) -> Result<Step, IllegalTransition> {
+        let illegal = IllegalTransition { state: self.name(), event: happened.name() };
+        let step = match (self, happened) {
+            (Self::Accepted, Happened::LockDue) => start(terms),
+            (Self::Accepted, Happened::CancelAsked) => {
+                close(terms, Self::Cancelled, EventType::IntentCancelled, WHEN_RECORDED)
+            }
+            (Self::Accepted, Happened::DeadlinePassed { at }) => {
+                close(terms, Self::Expired, EventType::IntentExpired, at)
+            }
+            (Self::Locking, Happened::Locked { lock, at }) if !terms.swaps() => locked(terms, lock, at),
+            (Self::Locking, Happened::Settled { tx_hash, at }) if terms.swaps() => {
+                swapped(terms, tx_hash, at)
+            }
+            (Self::Locking, Happened::LockFailed { code, message, at }) => {
+                let failure = Failure { stage: Stage::Intent, code, message, retryable: false };
+                close(terms, Self::Failed { failure }, EventType::IntentFailed, at)
+            }
+            (Self::Converting { lock, leg }, Happened::Offramp { answer, at }) => {
+                converting(terms, lock, leg, answer, at)
+            }
+            (Self::Converting { lock, .. }, Happened::Withheld { why, at }) => {
+                conversion_failed(terms, lock, why.failure(Stage::Offramp), at)
+            }
+            (Self::Committing { lock, offramp }, Happened::Filled) => {
+                // The payout begins now. The block's time has whole seconds and may lie before the end of the conversion.
+                let lock = Lock { filled: true, ..lock };
+                pay(terms, Some(lock), Some(offramp), WHEN_RECORDED, Effect::CallPayout)
+            }
+            (
+                Self::Committing { lock, offramp },
+                ended @ (Happened::FillFailed { .. } | Happened::Refunded { .. } | Happened::LockLost { .. }),
+            ) => uncommitted(terms, lock, offramp, ended).ok_or(illegal)?,
+            (Self::Paying { lock, offramp, leg }, Happened::Payout { answer, at }) => {
+                paying(terms, Paying { lock, offramp, leg }, answer, at)
+            }
+            (Self::Paying { lock, offramp, .. }, Happened::Withheld { why, at }) => {
+                payout_failed(terms, lock, offramp, why.failure(Stage::Payout), at)
+            }
+            (Self::Paying { lock: Some(lock), offramp, leg }, Happened::TimelockNear) if !lock.refunded => {
+                owing::begin(terms, lock, offramp, leg)
+            }
+            (
+                Self::Owing { lock, offramp, leg, settle_tx, failure },
+                told @ (Happened::Payout { .. }
+                | Happened::Withheld { .. }
+                | Happened::Settled { .. }
+                | Happened::Refunded { .. }
+                | Happened::DebtReturned { .. }),
+            ) => owing::step(terms, Owing { lock, offramp, leg, settle_tx, failure }, told).ok_or(illegal)?,
+            (Self::Releasing { lock, offramp, payout }, Happened::Settled { tx_hash, .. }) => {
+                let (lock, found) = lock.found(terms);
+                completed(Some(lock), offramp, payout, Some(tx_hash), Some(ledger::settled(terms)))
+                    .after(found)
+            }
+            (Self::Releasing { lock, offramp, payout }, Happened::Refunded { tx_hash, .. }) => {
+                let (lock, gone) = lock.gone(terms, tx_hash);
+                let settled = ledger::settled_by_house(terms);
+                completed(Some(lock), offramp, payout, None, Some(settled)).after(gone)
+            }
+            (
+                Self::Completed { lock, offramp, payout, settle_tx, finality: None },
+                Happened::Anchored(seen),
+            ) => {
+                let finality = Some(seen);
+                Step::quiet(Self::Completed { lock, offramp, payout, settle_tx, finality }, Vec::new())
+            }
+            (
+                state,
+                told @ (Happened::Locked { .. }
+                | Happened::LockLost { .. }
+                | Happened::Filled
+                | Happened::Refunded { .. }),
+            ) => lock::told(terms, state, told).ok_or(illegal)?,
+            (state, again @ (Happened::Settled { .. } | Happened::Anchored(_))) => {
+                lock::moved(state, again).ok_or(illegal)?
+            }
+            (
+                _,
+                Happened::LockDue
+                | Happened::CancelAsked
+                | Happened::DeadlinePassed { .. }
+                | Happened::LockFailed { .. }
+                | Happened::Offramp { .. }
+                | Happened::FillFailed { .. }
+                | Happened::Payout { .. }
+                | Happened::Withheld { .. }
+                | Happened::TimelockNear
+                | Happened::DebtReturned { .. },
+            ) => return Err(illegal),
+        };
+        Ok(step)
+    }
+}
+
+/// The first leg begins: the lock of a token or its swap, the conversion of money, the payout of money for money.
+fn start(terms: &Terms) -> Step {
+    if terms.locks() {
+        let ask = if terms.swaps() { Effect::SwapOnChain } else { Effect::CreateOnChain };
+        return Step::quiet(State::Locking, vec![ask]);
+    }
+    if terms.converts() {
+        let next = State::Converting { lock: None, leg: Leg::default() };
+        let effects = vec![Effect::DropTimers, Effect::CallOfframp];
+        return Step::tell(next, EventType::OfframpInitiated, WHEN_RECORDED, effects);
+    }
+    pay(terms, None, None, WHEN_RECORDED, Effect::CallPayout).after([Effect::DropTimers])
+}
+
+/// Ends before any funds moved.
+fn close(terms: &Terms, next: State, kind: EventType, at: Timestamp) -> Step {
+    Step::tell(next, kind, at, vec![Effect::DropTimers, Effect::Post(ledger::released(terms))])
+}
+
+fn locked(terms: &Terms, lock: Lock, at: Timestamp) -> Step {
+    let next = State::Converting { lock: Some(lock), leg: Leg::default() };
+    let effects = vec![Effect::DropTimers, Effect::Post(ledger::locked(terms)), Effect::CallOfframp];
+    Step::tell(next, EventType::OfframpInitiated, at, effects)
+}
+
+/// Input and output were exchanged in one transaction: all events of the API contract are emitted, in its order and with
+/// the same time.
+fn swapped(terms: &Terms, tx_hash: String, at: Timestamp) -> Step {
+    let lock = Lock::swapped(tx_hash.clone(), at);
+    let done = LegDone { provider_reference: tx_hash.clone(), occurred_at: at };
+    let converting = State::Converting { lock: Some(lock.clone()), leg: Leg::default() };
+    let converted = State::Committing { lock: lock.clone(), offramp: done.clone() };
+    let paying = State::Paying { lock: Some(lock.clone()), offramp: Some(done.clone()), leg: Leg::default() };
+    let effects = [ledger::locked(terms), ledger::converted(terms), ledger::paid(terms)].map(Effect::Post);
+    completed(Some(lock), Some(done.clone()), done, Some(tx_hash), Some(ledger::settled(terms)))
+        .after(effects)
+        .after([Effect::DropTimers])
+        .told_after([
+            Emitted::new(EventType::OfframpInitiated, at, &converting),
+            Emitted::new(EventType::OfframpCompleted, at, &converted),
+            Emitted::new(EventType::PayoutInitiated, at, &paying),
+        ])
+}
+
+fn converting(terms: &Terms, lock: Option<Lock>, leg: Leg, answer: RailAnswer, at: Timestamp) -> Step {
+    match answer {
+        RailAnswer::InProgress { provider_reference } => {
+            let told = leg.in_progress;
+            let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
+            progress(State::Converting { lock, leg }, told, EventType::OfframpInProgress, at)
+        }
+        RailAnswer::Done(offramp) => converted(terms, lock, offramp, at),
+        RailAnswer::Failed { code, message, retryable } => {
+            let failure = Failure { stage: Stage::Offramp, code, message, retryable };
+            conversion_failed(terms, lock, failure, at)
+        }
+    }
+}
+
+/// With a lock, `fill` is asked for; without one the payout begins. If the lock was refunded or lost, nobody is paid.
+fn converted(terms: &Terms, lock: Option<Lock>, offramp: LegDone, at: Timestamp) -> Step {
+    let done_at = offramp.occurred_at;
+    let Some(lock) = lock else {
+        let paying = State::Paying { lock: None, offramp: Some(offramp.clone()), leg: Leg::default() };
+        let told = Emitted::new(EventType::OfframpCompleted, done_at, &paying);
+        let how = if terms.pays_on_chain() { Effect::TransferOnChain } else { Effect::CallPayout };
+        return pay(terms, None, Some(offramp), at, how).told_after([told]);
+    };
+    if !lock.holds() {
+        let why = if lock.refunded { Withheld::FundsGone } else { Withheld::LockLost };
+        return conversion_failed(terms, Some(lock), why.failure(Stage::Offramp), at);
+    }
+    let next = State::Committing { lock: lock.clone(), offramp: offramp.clone() };
+    let told = Emitted::new(EventType::OfframpCompleted, done_at, &next);
+    if lock.filled {
+        return pay(terms, Some(lock), Some(offramp), at, Effect::CallPayout).told_after([told]);
+    }
+    if lock.is_too_late(at) {
+        return unpaid(terms, lock, offramp, Withheld::TooLate.failure(Stage::Payout), at).told_after([told]);
+    }
+    Step { next, events: vec![told], effects: vec![Effect::Fill] }
+}
+
+/// The payout begins.
+fn pay(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, at: Timestamp, how: Effect) -> Step {
+    let next = State::Paying { lock, offramp, leg: Leg::default() };
+    let effects = vec![Effect::Post(ledger::converted(terms)), how];
+    Step::tell(next, EventType::PayoutInitiated, at, effects)
+}
+
+fn conversion_failed(terms: &Terms, lock: Option<Lock>, failure: Failure, at: Timestamp) -> Step {
+    let effects =
+        [Effect::Post(ledger::released(terms))].into_iter().chain(give_back(lock.as_ref())).collect();
+    Step::tell(State::ConversionFailed { lock, failure }, EventType::OfframpFailed, at, effects)
+}
+
+/// An unfilled lock is cancelled at once. A filled one is returned by two operators, or refunded at its timelock.
+fn give_back(lock: Option<&Lock>) -> Option<Effect> {
+    lock.is_some_and(|lock| lock.holds() && !lock.filled).then_some(Effect::GiveBack)
+}
+
+/// The lock cannot be committed to the payout: it is too late, somebody cancelled the lock, or a reorganization took it
+/// back. `None`: the event is none of these.
+fn uncommitted(terms: &Terms, lock: Lock, offramp: LegDone, ended: Happened) -> Option<Step> {
+    let (lock, posted, failure, at) = match ended {
+        Happened::FillFailed { code, message, at } => {
+            (lock, None, Failure { stage: Stage::Payout, code, message, retryable: false }, at)
+        }
+        Happened::Refunded { tx_hash, at } => {
+            let (lock, gone) = lock.gone(terms, tx_hash);
+            (lock, gone, Withheld::FundsGone.failure(Stage::Payout), at)
+        }
+        Happened::LockLost { at } => {
+            let lost = Effect::Post(ledger::lock_lost(terms));
+            (Lock { lost: true, ..lock }, Some(lost), Withheld::LockLost.failure(Stage::Payout), at)
+        }
+        _ => return None,
+    };
+    Some(unpaid(terms, lock, offramp, failure, at).after(posted))
+}
+
+/// The payout fails before the rail was called. The API contract allows `payout.failed` only after `payout.initiated`, so
+/// both are emitted.
+fn unpaid(terms: &Terms, lock: Lock, offramp: LegDone, failure: Failure, at: Timestamp) -> Step {
+    let begun =
+        State::Paying { lock: Some(lock.clone()), offramp: Some(offramp.clone()), leg: Leg::default() };
+    let begun = Emitted::new(EventType::PayoutInitiated, at, &begun);
+    let effects = [Effect::Post(ledger::released(terms))].into_iter().chain(give_back(Some(&lock))).collect();
+    let (lock, offramp) = (Some(lock), Some(offramp));
+    let next = State::PayoutFailed { lock, offramp, failure, debt_returned: None };
+    Step::tell(next, EventType::PayoutFailed, at, effects).told_after([begun])
+}
+
+fn payout_failed(
+    terms: &Terms,
+    lock: Option<Lock>,
+    offramp: Option<LegDone>,
+    failure: Failure,
+    at: Timestamp,
+) -> Step {
+    let next = State::PayoutFailed { lock, offramp, failure, debt_returned: None };
+    Step::tell(next, EventType::PayoutFailed, at, vec![Effect::Post(ledger::returned(terms))])
+}
+
+/// What [`State::Paying`] holds.
+struct Paying {
+    lock: Option<Lock>,
+    offramp: Option<LegDone>,
+    leg: Leg,
+}
+
+fn paying(terms: &Terms, Paying { lock, offramp, leg }: Paying, answer: RailAnswer, at: Timestamp) -> Step {
+    match answer {
+        RailAnswer::InProgress { provider_reference } => {
+            let told = leg.in_progress;
+            let leg = Leg { in_progress: true, provider_reference: Some(provider_reference) };
+            progress(State::Paying { lock, offramp, leg }, told, EventType::PayoutInProgress, at)
+        }
+        RailAnswer::Done(payout) => paid(terms, lock, offramp, payout),
+        RailAnswer::Failed { code, message, retryable } => {
+            let failure = Failure { stage: Stage::Payout, code, message, retryable };
+            payout_failed(terms, lock, offramp, failure, at)
+        }
+    }
+}
+
+/// The recipient has been paid: locked funds are released next, prefunded ones change hands at once.
+fn paid(terms: &Terms, lock: Option<Lock>, offramp: Option<LegDone>, payout: LegDone) -> Step {
+    let post = Effect::Post(ledger::paid(terms));
+    match lock {
+        Some(lock) if !lock.refunded => {
+            Step::quiet(State::Releasing { lock, offramp, payout }, vec![post, Effect::Settle])
+        }
+        Some(lock) => {
+            let settled = ledger::settled_by_house(terms);
+            completed(Some(lock), offramp, payout, None, Some(settled)).after([post])
+        }
+        None => completed(None, offramp, payout, None, Some(ledger::settled(terms))).after([post]),
+    }
+}
+
+/// A leg's progress is told once.
+pub(super) fn progress(next: State, told: bool, kind: EventType, at: Timestamp) -> Step {
+    if told { Step::quiet(next, Vec::new()) } else { Step::tell(next, kind, at, Vec::new()) }
+}
+
+/// `payout.completed` occurred when the beneficiary was paid, and is told once the funds are released.
+pub(super) fn completed(
+    lock: Option<Lock>,
+    offramp: Option<LegDone>,
+    payout: LegDone,
+    settle_tx: Option<String>,
+    settled: Option<Posting>,
+) -> Step {
+    let paid_at = payout.occurred_at;
+    let next = State::Completed { lock, offramp, payout, settle_tx, finality: None };
+    let effects = settled.map(Effect::Post).into_iter().chain([Effect::IssueReceipt]).collect();
+    Step::tell(next, EventType::PayoutCompleted, paid_at, effects)
+}

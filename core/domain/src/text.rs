@@ -1,0 +1,115 @@
+//! The one rule for text that is stored, whichever door it came through.
+//!
+//! A stored text is one line of a known length. PostgreSQL refuses NUL, and an index refuses a long value; the other
+//! refused characters break log lines, statements of account and the bank's XML, or show another text than the one
+//! that is compared. Whoever queues work for the writer has asked this rule first, so that no statement fails because
+//! of what a peer wrote.
+
+use serde_json::{Map, Value};
+
+/// The longest identifier, in characters.
+pub const ID_MAX: usize = 128;
+/// The longest other text, in characters.
+pub const TEXT_MAX: usize = 1024;
+
+/// Why a text cannot be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TextFault {
+    #[error("must have at most {max} characters")]
+    TooLong { max: usize },
+    #[error("must not hold control characters")]
+    Control,
+    #[error("must not hold the character U+{:04X}", u32::from(*.0))]
+    Refused(char),
+}
+
+/// Checks one line of text of at most `max` characters, possibly empty.
+///
+/// # Errors
+/// What is wrong with it; a text that is both too long and holds a refused character is too long.
+pub fn check_line(text: &str, max: usize) -> Result<(), TextFault> {
+    // A character has at most four bytes: what is far too long is not counted.
+    if text.len() > max.saturating_mul(4) || text.chars().count() > max {
+        return Err(TextFault::TooLong { max });
+    }
+    text.chars().find_map(refused).map_or(Ok(()), Err)
+}
+
+/// Whether a text can be an identifier: one line of 1 to 128 characters.
+pub fn is_id(text: &str) -> bool {
+    !text.is_empty() && check_line(text, ID_MAX).is_ok()
+}
+
+/// Checks a document whose content is the caller's own. Its texts may have several lines and any length that the body
+/// allows, but JSON of the database has no U+0000, in keys and values alike.
+///
+/// # Errors
+/// The character that cannot be stored.
+pub fn check_document(fields: &Map<String, Value>) -> Result<(), TextFault> {
+    fields.iter().try_for_each(|(key, value)| check_storable(key).and_then(|()| check_value(value)))
+}
+
+fn check_value(value: &Value) -> Result<(), TextFault> {
+    match value {
+        Value::String(text) => check_storable(text),
+        Value::Array(items) => items.iter().try_for_each(check_value),
+        Value::Object(fields) => check_document(fields),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+fn check_storable(text: &str) -> Result<(), TextFault> {
+    if text.contains('\0') { Err(TextFault::Refused('\0')) } else { Ok(()) }
+}
+
+fn refused(character: char) -> Option<TextFault> {
+    match character {
+        control if control.is_control() => Some(TextFault::Control),
+        // Line and paragraph separator, the embeddings and overrides of writing direction, the byte order mark, and
+        // the two that XML does not have.
+        '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+            Some(TextFault::Refused(character))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_line_has_no_character_that_a_store_a_log_or_a_bank_refuses() {
+        for fine in ["", "Jürgen Größe", "東京", "a b/c", "💶", "\u{a0}", &"é".repeat(1024)] {
+            assert_eq!(check_line(fine, TEXT_MAX), Ok(()), "{fine}");
+        }
+        for control in ["a\0b", "\t", "a\nb", "\r", "\u{1b}[31m", "\u{7f}", "\u{80}", "\u{85}", "\u{9f}"] {
+            assert_eq!(check_line(control, TEXT_MAX), Err(TextFault::Control), "{control:?}");
+        }
+        for refused in ['\u{2028}', '\u{2029}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{fffe}', '\u{ffff}'] {
+            let text = format!("a{refused}");
+            assert_eq!(check_line(&text, TEXT_MAX), Err(TextFault::Refused(refused)), "{text:?}");
+        }
+        assert_eq!(TextFault::Refused('\u{2028}').to_string(), "must not hold the character U+2028");
+    }
+
+    #[test]
+    fn length_is_counted_in_characters() {
+        assert_eq!(check_line(&"💶".repeat(128), ID_MAX), Ok(()));
+        for long in ["a".repeat(129), "💶".repeat(129), "\0".repeat(60_000)] {
+            assert_eq!(check_line(&long, ID_MAX), Err(TextFault::TooLong { max: 128 }));
+        }
+        assert!(is_id("é") && !is_id("") && !is_id(&"a".repeat(129)) && !is_id("a\0"));
+    }
+
+    #[test]
+    fn a_document_may_hold_anything_but_nul_in_keys_and_values() {
+        let check = |document: Value| check_document(document.as_object().unwrap());
+        assert_eq!(check(json!({"a": ["line\nline", {"b\t": 1e300}, null, true]})), Ok(()));
+        for wrong in [json!({"\0": 1}), json!({"a": ["b\0"]}), json!({"a": {"\0": 1}}), json!({"a": "\0"})] {
+            assert_eq!(check(wrong.clone()), Err(TextFault::Refused('\0')), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Until when the steps of an order may happen on the chain, by the time that its payout takes at most.
+//!
+//! ```text
+//! now ── lock_by ── fill_deadline ───────── the payout's longest time ───────── margin ── timelock
+//!  create │      fill │ anyone may cancel                              settle │ anyone may refund
+//! ```
+//!
+//! The fill window covers the conversion and not the payout: the payout begins after `fill`, which comes before the
+//! fill deadline at the latest, and has its own longest time from then on.
+
+use chrono::{DateTime, NaiveTime, Utc};
+
+use crate::beneficiary::PayoutMethod;
+use crate::calendar::Calendar;
+use crate::decision::Plan;
+use crate::intent::IntentRequest;
+use crate::settlement::{Deadlines, Terms};
+use crate::time::Timestamp;
+
+/// How long a path may be locked: contract section 7, path validity.
+pub const PATH_SECS: u64 = 5 * 60;
+/// The contract's limit for the fill deadline, less `CLOCKS_SECS`.
+pub const FILL_SECS_MAX: u64 = 7 * DAY_SECS - CLOCKS_SECS;
+/// The contract's limit for the timelock, less `CLOCKS_SECS`.
+pub const TIMELOCK_SECS_MAX: u64 = 60 * DAY_SECS - CLOCKS_SECS;
+/// What the margin must leave room for: the payout gate, the transactions that fill and settle, and a decision of two
+/// operators.
+pub const MARGIN_SECS_MIN: u64 = 60 * 60;
+/// By so much the chain's clock may be behind ours when it compares our times with its limits.
+const CLOCKS_SECS: u64 = 60 * 60;
+const DAY_SECS: u64 = 24 * 60 * 60;
+/// No bank payout takes longer, whenever it begins: a test looks at every day of a century.
+const BANK_DAYS_MAX: u64 = 14;
+
+/// How long a payout rail takes at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PayoutTime {
+    /// The same at any time, in seconds.
+    Elapsed(u64),
+    /// Business days, by the payment method.
+    BusinessDays,
+}
+
+impl PayoutTime {
+    /// Unix seconds at which a payout that begins at `begun` has ended at the latest.
+    ///
+    /// A payment that misses the day's cut-off counts from the next business day on, so that day is counted always.
+    fn ends_by(self, method: Option<PayoutMethod>, begun: u64) -> u64 {
+        match self {
+            Self::Elapsed(secs) => begun.saturating_add(secs),
+            Self::BusinessDays => {
+                let (calendar, days) = business_days(method);
+                let ends = i64::try_from(begun)
+                    .ok()
+                    .and_then(|begun| DateTime::<Utc>::from_timestamp(begun, 0))
+                    .and_then(|begun| calendar.business_day_after(begun.date_naive(), 1 + days).succ_opt())
+                    .and_then(|after| {
+                        u64::try_from(after.and_time(NaiveTime::MIN).and_utc().timestamp()).ok()
+                    });
+                ends.unwrap_or_else(|| begun.saturating_add(BANK_DAYS_MAX * DAY_SECS))
+            }
+        }
+    }
+
+    const fn secs_max(self) -> u64 {
+        match self {
+            Self::Elapsed(secs) => secs,
+            Self::BusinessDays => BANK_DAYS_MAX * DAY_SECS,
+        }
+    }
+}
+
+/// Business days after the one on which the payment is taken in. Without a method it is the slowest.
+const fn business_days(method: Option<PayoutMethod>) -> (Calendar, u32) {
+    match method {
+        Some(PayoutMethod::Wire) => (Calendar::Both, 1),
+        Some(PayoutMethod::Sepa) => (Calendar::Target, 2),
+        Some(PayoutMethod::Ach) => (Calendar::FederalReserve, 3),
+        Some(PayoutMethod::Swift) | None => (Calendar::Both, 5),
+    }
+}
+
+/// How the times of an order are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Windows {
+    /// From now to the fill deadline.
+    pub fill_secs: u64,
+    /// From the end of the slowest payout to the timelock.
+    pub margin_secs: u64,
+    pub payout: PayoutTime,
+}
+
+/// The times of one order, in Unix seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockTimes {
+    /// The last at which the funds may be locked.
+    pub lock_by: u64,
+    /// `fill` strictly before; from here on anyone may cancel an order that is not filled.
+    pub fill_deadline: u64,
+    /// `settle` strictly before; from here on anyone may refund.
+    pub timelock: u64,
+}
+
+/// Why windows cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WindowsError {
+    #[error("must be longer than the {PATH_SECS} s for which a path may be locked")]
+    FillTooShort,
+    #[error("is 167h at most: the contract allows 7 days, and the chain's clock may be behind")]
+    FillTooLong,
+    #[error("is 1h at least")]
+    MarginTooShort,
+    #[error(
+        "is too long: with the fill window and the payout's {} days it must end an hour before the 60 days that the \
+         contract allows",
+        payout_secs.div_ceil(DAY_SECS)
+    )]
+    MarginTooLong { payout_secs: u64 },
+}
+
+impl Windows {
+    /// Whether the contract takes what these windows lead to, whenever an order comes.
+    pub fn check(self) -> Result<(), WindowsError> {
+        if self.fill_secs <= PATH_SECS {
+            return Err(WindowsError::FillTooShort);
+        }
+        if self.fill_secs > FILL_SECS_MAX {
+            return Err(WindowsError::FillTooLong);
+        }
+        if self.margin_secs < MARGIN_SECS_MIN {
+            return Err(WindowsError::MarginTooShort);
+        }
+        let payout_secs = self.payout.secs_max();
+        let longest = self.fill_secs.saturating_add(payout_secs).saturating_add(self.margin_secs);
+        if longest > TIMELOCK_SECS_MAX {
+            return Err(WindowsError::MarginTooLong { payout_secs });
+        }
+        Ok(())
+    }
+
+    /// The times of an order whose lock is asked for now. A lock is of use until the order's deadline and as long as
+    /// its path is valid.
+    pub fn of(self, terms: &Terms, now: Timestamp) -> LockTimes {
+        let fill_deadline = now.unix_secs().saturating_add(self.fill_secs);
+        let timelock = self.payout_ends_by(terms, fill_deadline).saturating_add(self.margin_secs);
+        LockTimes { lock_by: self.lock_by(&terms.request, &terms.plan, now), fill_deadline, timelock }
+    }
+
+    /// The last at which the funds of an order may be locked, in Unix seconds.
+    pub fn lock_by(self, request: &IntentRequest, plan: &Plan, now: Timestamp) -> u64 {
+        let asked = request.deadline.min(plan.path.expires_at).unix_secs();
+        asked.min(now.unix_secs().saturating_add(self.fill_secs))
+    }
+
+    /// When the order's payout has ended at the latest if it begins at `begun`, in Unix seconds.
+    pub fn payout_ends_by(self, terms: &Terms, begun: u64) -> u64 {
+        if terms.pays_on_chain() {
+            return begun;
+        }
+        let method = terms.request.beneficiary.as_ref().and_then(crate::beneficiary::Beneficiary::rail);
+        self.payout.ends_by(method, begun)
+    }
+
+    /// Until when what may happen with a lock, by its times on the chain, in Unix seconds.
+    ///
+    /// The last quarter of the time to the fill deadline is kept for the commitment. Half of the margin is for payouts
+    /// that begin after the fill deadline, as those do whose commitment took long to be final; the other half for the
+    /// release.
+    pub fn deadlines(self, fill_deadline: u64, timelock: u64) -> Deadlines {
+        let at =
+            |secs: u64| Timestamp::from_millis(i64::try_from(secs).unwrap_or(i64::MAX).saturating_mul(1000));
+        Deadlines {
+            begin_before: at(fill_deadline.saturating_sub(self.fill_secs / 4)),
+            pay_before: at(fill_deadline.saturating_add(self.margin_secs / 2)),
+            overdue_at: at(timelock.saturating_sub(self.margin_secs)),
+            settle_at: at(timelock.saturating_sub(self.margin_secs / 2)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,191 @@
+//! How far the chain is behind, and whether an order could still be locked in time.
+//!
+//! Orders are accepted a thousand times faster than a chain locks them. One that cannot be locked before its lock-by
+//! would hold its providers' output until then for nothing, so it is refused. The estimate is Little's law:
+//!
+//! ```text
+//! wait of a new lock = commands that go before it / commands completed a second
+//! ```
+//!
+//! Before it go what is more urgent than a lock (fills, settlements, transfers, returns), and earlier locks, each with
+//! the fill and the settlement that follow it. Anchors come after locks and count nowhere.
+//!
+//! The rate is counted over the last [`WINDOW`]. While something waited all that time, it is what the relayer can do;
+//! otherwise it is only the least that it can, and a higher one seen before stands. It is never taken to be below
+//! [`LEAST`]: a few commands that wait for something else than the relayer must not close the door, and a relayer that
+//! has just begun has shown nothing. The price is that while it is down, as many orders as [`LEAST`] allows are accepted
+//! and end at their lock-by, with nothing moved.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use sqlx::PgPool;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::store::StoreError;
+use crate::store::commands::{self, OpenCommands};
+
+/// Over which completed commands are counted.
+pub const WINDOW: Duration = Duration::from_secs(30);
+/// The rate that is assumed at least: commands in a [`WINDOW`], sixty a second.
+pub const LEAST: u64 = 1800;
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// A lock, and the fill and the settlement that follow it.
+const COMMANDS_OF_A_LOCK: u64 = 3;
+
+/// What the relayer gets done, as far as it has shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Rate {
+    /// Commands in a [`WINDOW`].
+    commands: u64,
+    /// For how many samples in a row something has waited.
+    busy_samples: u64,
+}
+
+impl Default for Rate {
+    fn default() -> Self {
+        Self { commands: LEAST, busy_samples: 0 }
+    }
+}
+
+impl Rate {
+    /// Takes in what was open at a moment and completed in the [`WINDOW`] before it.
+    fn next(self, open: &OpenCommands) -> Self {
+        let busy_samples = if waiting(open) == 0 { 0 } else { self.busy_samples.saturating_add(1) };
+        let seen = open.done.max(LEAST);
+        let is_all_it_can = busy_samples.saturating_mul(SAMPLE_EVERY.as_secs()) >= WINDOW.as_secs();
+        Self { commands: if is_all_it_can { seen } else { seen.max(self.commands) }, busy_samples }
+    }
+
+    /// How long it takes to get through so many commands.
+    fn wait(self, commands: u64) -> Duration {
+        let window_ms = u64::try_from(WINDOW.as_millis()).unwrap_or(u64::MAX);
+        Duration::from_millis(commands.saturating_mul(window_ms) / self.commands.max(1))
+    }
+}
+
+/// What goes before a new lock.
+const fn waiting(open: &OpenCommands) -> u64 {
+    let locks = open.locks.saturating_mul(COMMANDS_OF_A_LOCK);
+    open.urgent.saturating_add(open.swaps).saturating_add(locks)
+}
+
+/// The estimate, shared by those who accept orders. Cheap to clone. Until [`Backlog::run`] has looked, everything is
+/// admitted.
+#[derive(Debug, Clone, Default)]
+pub struct Backlog(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    has_looked: AtomicBool,
+    rate: Mutex<Rate>,
+    waiting: AtomicU64,
+    /// Orders accepted here since the last look.
+    accepted: AtomicU64,
+}
+
+impl Backlog {
+    /// Whether a lock asked for now is likely made within this time.
+    pub(crate) fn admits(&self, within: Duration) -> bool {
+        !self.0.has_looked.load(Ordering::Relaxed) || self.wait() <= within
+    }
+
+    /// An order was accepted that is to be locked.
+    pub(crate) fn accepted(&self) {
+        self.0.accepted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How long a new lock is likely to wait.
+    pub fn wait(&self) -> Duration {
+        let accepted = self.0.accepted.load(Ordering::Relaxed).saturating_mul(COMMANDS_OF_A_LOCK);
+        let commands = self.0.waiting.load(Ordering::Relaxed).saturating_add(accepted);
+        self.rate().wait(commands)
+    }
+
+    /// Takes in what the tables say.
+    pub fn look(&self, open: &OpenCommands) {
+        let next = self.rate().next(open);
+        *self.0.rate.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        self.0.waiting.store(waiting(open), Ordering::Relaxed);
+        self.0.accepted.store(0, Ordering::Relaxed);
+        self.0.has_looked.store(true, Ordering::Relaxed);
+        gauge!("dvp_lock_wait_seconds").set(self.wait().as_secs_f64());
+        gauge!("dvp_relayer_commands_per_window").set(u32::try_from(next.commands).unwrap_or(u32::MAX));
+    }
+
+    /// Looks each second until told to stop.
+    pub async fn run(self, pool: PgPool, chain_id: i64, mut stop: watch::Receiver<bool>) {
+        let mut is_known = true;
+        while !*stop.borrow() {
+            let looked = self.look_up(&pool, chain_id).await;
+            match &looked {
+                Err(error) if is_known => {
+                    warn!(%error, "the chain's backlog cannot be read; orders are accepted by what was known of it");
+                }
+                Ok(()) if !is_known => info!("the chain's backlog is read again"),
+                Ok(()) | Err(_) => {}
+            }
+            is_known = looked.is_ok();
+            tokio::select! {
+                () = tokio::time::sleep(SAMPLE_EVERY) => {}
+                _ = stop.changed() => {}
+            }
+        }
+    }
+
+    async fn look_up(&self, pool: &PgPool, chain_id: i64) -> Result<(), StoreError> {
+        let mut conn = pool.acquire().await?;
+        self.look(&commands::count_open(&mut conn, chain_id, WINDOW).await?);
+        Ok(())
+    }
+
+    fn rate(&self) -> Rate {
+        *self.0.rate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An order was refused because it could not be locked in time.
+pub(crate) fn count_refused() {
+    counter!("dvp_orders_refused_for_backlog_total").increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IDLE: OpenCommands = OpenCommands { urgent: 0, locks: 0, swaps: 0, done: 0 };
+
+    fn after(samples: impl IntoIterator<Item = OpenCommands>) -> Rate {
+        samples.into_iter().fold(Rate::default(), |rate, open| rate.next(&open))
+    }
+
+    #[test]
+    fn the_rate_is_what_was_seen_while_something_waited_all_the_time() {
+        let busy = |done| OpenCommands { locks: 10, done, ..IDLE };
+        assert_eq!(after([IDLE]).commands, LEAST, "nothing was shown yet");
+        assert_eq!(after([busy(5000)]).commands, 5000, "the least that it can");
+        assert_eq!(after([busy(5000), IDLE]).commands, 5000, "idleness says nothing");
+        let slower = [busy(5000)].into_iter().chain([busy(2000); 30]);
+        assert_eq!(after(slower.clone().take(29)).commands, 5000, "the window has begun before");
+        assert_eq!(after(slower).commands, 2000);
+        assert_eq!(after([busy(0); 100]).commands, LEAST, "what is stuck closes no door");
+    }
+
+    #[test]
+    fn a_lock_waits_for_what_is_urgent_and_for_earlier_locks_with_what_follows_them() {
+        let backlog = Backlog::default();
+        assert!(backlog.admits(Duration::ZERO), "nobody has looked");
+        backlog.look(&OpenCommands { urgent: 300, locks: 100, swaps: 300, done: 0 });
+        assert_eq!(backlog.wait(), Duration::from_secs(15));
+        assert!(backlog.admits(Duration::from_secs(15)) && !backlog.admits(Duration::from_secs(14)));
+        for _ in 0..100 {
+            backlog.accepted();
+        }
+        assert_eq!(backlog.wait(), Duration::from_secs(20));
+        backlog.look(&OpenCommands { locks: 200, done: 9000, ..IDLE });
+        assert_eq!(backlog.wait(), Duration::from_secs(2), "accepted ones are commands by now");
+    }
+}

@@ -1,0 +1,191 @@
+//! Whether what the chain tells of an order is what its commands asked for. Pure.
+//!
+//! An id alone proves nothing: whoever may lock under it decides amount, token and receivers. A fact counts as the
+//! order's only when every field of it is the one that a command of the order named.
+
+use alloy::primitives::{Address, B256, U256, keccak256};
+
+use super::{ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs};
+
+/// A field in which a fact differs from the command that asked for it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field} is {told}, and {asked} was asked for")]
+pub struct Difference {
+    pub field: &'static str,
+    pub asked: String,
+    pub told: String,
+}
+
+impl ChainCommand {
+    /// What the chain tells when this is carried out; `None` when an output cannot be read.
+    pub fn goal(&self) -> Option<ChainFact> {
+        Some(match self {
+            Self::Create(create) => created(create)?,
+            Self::Fill { payout_ref, .. } => ChainFact::Filled { payout_ref: payout_ref.clone() },
+            Self::Settle { .. } | Self::Swap(_) => ChainFact::Settled,
+            Self::Anchor { .. } => ChainFact::Anchored,
+            Self::Transfer(transfer) => ChainFact::Transferred {
+                payer: transfer.payer.clone(),
+                receiver: transfer.receiver.clone(),
+                token: transfer.token.clone(),
+                amount: transfer.amount.clone(),
+            },
+            Self::Cancel { .. } | Self::ReturnFilled { .. } => ChainFact::Cancelled,
+            Self::Refund { .. } => ChainFact::Refunded,
+        })
+    }
+
+    /// What the chain tells besides, in the same transaction or a later one: the delivery of an output is its payment
+    /// and fills the order.
+    fn also_tells(&self) -> Vec<ChainFact> {
+        let (solver, output, agreed) = match self {
+            Self::Create(create) => match &create.output {
+                Some(output) => (&create.solver, output, &create.terms),
+                None => return Vec::new(),
+            },
+            Self::Swap(swap) => (&swap.solver, &swap.output, &swap.terms),
+            Self::Fill { .. }
+            | Self::Settle { .. }
+            | Self::Anchor { .. }
+            | Self::Transfer(_)
+            | Self::Cancel { .. }
+            | Self::ReturnFilled { .. }
+            | Self::Refund { .. } => return Vec::new(),
+        };
+        let paid = ChainFact::Transferred {
+            payer: solver.clone(),
+            receiver: output.receiver.clone(),
+            token: output.token.clone(),
+            amount: output.amount.clone(),
+        };
+        let filled = binding(output, agreed).map(|payout_ref| ChainFact::Filled { payout_ref });
+        filled.into_iter().chain([paid]).collect()
+    }
+}
+
+fn created(create: &CreateCommand) -> Option<ChainFact> {
+    let (hashlock, terms) = match &create.output {
+        // Only the delivery of the output releases the funds.
+        Some(output) => (B256::ZERO.to_string(), binding(output, &create.terms)?),
+        None => (create.hashlock.clone(), create.terms.clone()),
+    };
+    let lock = LockTerms {
+        maker: create.maker.clone(),
+        solver: create.solver.clone(),
+        token: create.token.clone(),
+        fill_deadline: create.fill_deadline,
+        hashlock,
+        terms,
+    };
+    Some(ChainFact::Created {
+        timelock: create.timelock,
+        amount: create.amount.clone(),
+        lock: Box::new(lock),
+    })
+}
+
+/// `Orders.binding`: the hash of the output's ABI encoding, four words.
+pub fn binding(output: &OutputArgs, agreed: &str) -> Option<Hex32> {
+    let address = |text: &str| text.parse::<Address>().ok().map(|address| address.into_word());
+    let amount = U256::from_str_radix(&output.amount, 10).ok()?;
+    let words = [
+        address(&output.token)?,
+        address(&output.receiver)?,
+        B256::from(amount),
+        agreed.parse::<B256>().ok()?,
+    ];
+    Some(keccak256(words.map(|word| word.0).as_flattened()).to_string())
+}
+
+/// The first field of a lock, a fill or a payment in which it differs from what the commands about its entity asked
+/// for. Other facts have no such fields.
+pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference> {
+    if !is_compared(fact) {
+        return None;
+    }
+    let expected = asked.iter().flat_map(|command| command.goal().into_iter().chain(command.also_tells()));
+    let mut first = None;
+    for expected in expected {
+        match compare(fact, &expected) {
+            Compared::Same => return None,
+            Compared::Differs(found) => first = first.or(Some(found)),
+            Compared::AnotherKind => {}
+        }
+    }
+    let unasked = || Difference { field: "command", asked: "nothing".into(), told: format!("{fact:?}") };
+    Some(first.unwrap_or_else(unasked))
+}
+
+/// Whether a fact says something that a command must have asked for.
+pub const fn is_compared(fact: &ChainFact) -> bool {
+    match fact {
+        ChainFact::Created { .. } | ChainFact::Filled { .. } | ChainFact::Transferred { .. } => true,
+        ChainFact::Settled
+        | ChainFact::Cancelled
+        | ChainFact::Refunded
+        | ChainFact::Anchored
+        | ChainFact::LockLost
+        | ChainFact::CommandFailed { .. } => false,
+    }
+}
+
+enum Compared {
+    Same,
+    Differs(Difference),
+    AnotherKind,
+}
+
+/// A field's name, what was told and what was asked for.
+type Field = (&'static str, String, String);
+
+fn compare(told: &ChainFact, asked: &ChainFact) -> Compared {
+    let fields = match (told, asked) {
+        (
+            ChainFact::Created { timelock, amount, lock },
+            ChainFact::Created { timelock: asked_timelock, amount: asked_amount, lock: asked },
+        ) => {
+            let mut fields = lock_fields(lock, asked);
+            fields.push(("amount", amount.clone(), asked_amount.clone()));
+            fields.push(("timelock", timelock.to_string(), asked_timelock.to_string()));
+            fields
+        }
+        (ChainFact::Filled { payout_ref }, ChainFact::Filled { payout_ref: asked }) => {
+            vec![("payout_ref", payout_ref.clone(), asked.clone())]
+        }
+        (
+            ChainFact::Transferred { payer, receiver, token, amount },
+            ChainFact::Transferred {
+                payer: asked_payer,
+                receiver: asked_receiver,
+                token: asked_token,
+                amount: asked_amount,
+            },
+        ) => vec![
+            ("receiver", receiver.clone(), asked_receiver.clone()),
+            ("amount", amount.clone(), asked_amount.clone()),
+            ("token", token.clone(), asked_token.clone()),
+            ("payer", payer.clone(), asked_payer.clone()),
+        ],
+        _ => return Compared::AnotherKind,
+    };
+    // Addresses and hashes are hex in either case; amounts have no letters.
+    let differs = |(_, told, asked): &Field| !told.eq_ignore_ascii_case(asked);
+    match fields.into_iter().find(differs) {
+        None => Compared::Same,
+        Some((field, told, asked)) => Compared::Differs(Difference { field, asked, told }),
+    }
+}
+
+fn lock_fields(told: &LockTerms, asked: &LockTerms) -> Vec<Field> {
+    vec![
+        ("maker", told.maker.clone(), asked.maker.clone()),
+        ("solver", told.solver.clone(), asked.solver.clone()),
+        ("token", told.token.clone(), asked.token.clone()),
+        ("fill_deadline", told.fill_deadline.to_string(), asked.fill_deadline.to_string()),
+        ("hashlock", told.hashlock.clone(), asked.hashlock.clone()),
+        ("terms", told.terms.clone(), asked.terms.clone()),
+    ]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,147 @@
+//! Every field counts.
+
+use super::*;
+use crate::chain::{PermitArgs, SwapCommand, TransferCommand};
+
+const TOKEN: &str = "0x1c7D4B196Cb0C7B01d743Fbc6116a902379C7238";
+const OTHER: &str = "0x00000000000000000000000000000000000000aa";
+const WORD: &str = "0x1111111111111111111111111111111111111111111111111111111111111111";
+
+fn permit() -> PermitArgs {
+    PermitArgs { amount: "100".into(), nonce: "0".into(), deadline: 1, signature: "0x".into() }
+}
+
+fn output() -> OutputArgs {
+    OutputArgs { token: TOKEN.into(), receiver: OTHER.into(), amount: "40".into() }
+}
+
+fn create(output: Option<OutputArgs>) -> ChainCommand {
+    ChainCommand::Create(Box::new(CreateCommand {
+        entity: WORD.into(),
+        maker: "0xAb".into(),
+        solver: "0xcd".into(),
+        token: TOKEN.into(),
+        amount: "100".into(),
+        lock_by: 1,
+        fill_deadline: 2,
+        timelock: 3,
+        hashlock: WORD.into(),
+        terms: WORD.into(),
+        output,
+        permit: permit(),
+    }))
+}
+
+fn transfer() -> ChainCommand {
+    ChainCommand::Transfer(Box::new(TransferCommand {
+        entity: WORD.into(),
+        payer: "0xcd".into(),
+        receiver: OTHER.into(),
+        token: TOKEN.into(),
+        amount: "40".into(),
+        not_after: 1,
+    }))
+}
+
+fn swap() -> ChainCommand {
+    ChainCommand::Swap(Box::new(SwapCommand {
+        entity: WORD.into(),
+        maker: "0xab".into(),
+        solver: "0xcd".into(),
+        token: TOKEN.into(),
+        amount: "100".into(),
+        lock_by: 1,
+        terms: WORD.into(),
+        output: output(),
+        permit: permit(),
+    }))
+}
+
+fn fill() -> ChainCommand {
+    ChainCommand::Fill { entity: WORD.into(), payout_ref: WORD.into() }
+}
+
+/// The fact of a command with one field replaced.
+fn with(command: &ChainCommand, path: &[&str], value: serde_json::Value) -> ChainFact {
+    let mut fact = serde_json::to_value(command.goal().unwrap()).unwrap();
+    let field = path.iter().fold(&mut fact, |fact, key| fact.get_mut(key).unwrap());
+    assert_ne!(*field, value);
+    *field = value;
+    serde_json::from_value(fact).unwrap()
+}
+
+#[test]
+fn a_fact_that_is_what_was_asked_for_has_no_difference() {
+    for command in [create(None), create(Some(output())), fill(), transfer()] {
+        let fact = command.goal().unwrap();
+        assert_eq!(difference(&fact, &[command]), None);
+    }
+}
+
+#[test]
+fn hex_is_the_same_in_either_case() {
+    let command = create(None);
+    let fact = with(&command, &["lock", "token"], TOKEN.to_lowercase().into());
+    assert_eq!(difference(&fact, &[command]), None);
+}
+
+#[test]
+fn every_field_of_a_lock_a_fill_and_a_payment_is_compared() {
+    let word = format!("0x{}", "22".repeat(32));
+    for (command, path, value) in [
+        (create(None), &["amount"] as &[&str], "99".into()),
+        (create(None), &["timelock"], 4.into()),
+        (create(None), &["lock", "maker"], OTHER.into()),
+        (create(None), &["lock", "solver"], OTHER.into()),
+        (create(None), &["lock", "token"], OTHER.into()),
+        (create(None), &["lock", "fill_deadline"], 1.into()),
+        (create(None), &["lock", "hashlock"], word.clone().into()),
+        (create(None), &["lock", "terms"], word.clone().into()),
+        (create(Some(output())), &["lock", "hashlock"], WORD.into()),
+        (create(Some(output())), &["lock", "terms"], WORD.into()),
+        (fill(), &["payout_ref"], word.into()),
+        (transfer(), &["payer"], OTHER.into()),
+        (transfer(), &["receiver"], TOKEN.into()),
+        (transfer(), &["token"], OTHER.into()),
+        (transfer(), &["amount"], "41".into()),
+    ] {
+        let fact = with(&command, path, value);
+        let found = difference(&fact, &[command]).unwrap();
+        assert_eq!(Some(&found.field), path.last());
+        assert_ne!(found.asked, found.told);
+    }
+}
+
+#[test]
+fn what_nobody_asked_for_differs() {
+    for command in [create(None), fill(), transfer()] {
+        let fact = command.goal().unwrap();
+        assert_eq!(difference(&fact, &[]).unwrap().field, "command");
+    }
+    let fact = fill().goal().unwrap();
+    assert_eq!(
+        difference(&fact, &[create(None)]).unwrap().field,
+        "command",
+        "locked, and never to be filled"
+    );
+}
+
+#[test]
+fn a_delivery_fills_and_pays_by_the_output_that_was_agreed() {
+    for command in [create(Some(output())), swap()] {
+        let payout_ref = binding(&output(), WORD).unwrap();
+        let paid = transfer().goal().unwrap();
+        let asked = [command];
+        assert_eq!(difference(&ChainFact::Filled { payout_ref }, &asked), None);
+        assert_eq!(difference(&paid, &asked), None);
+        let less = with(&transfer(), &["amount"], "39".into());
+        assert_eq!(difference(&less, &asked).unwrap().field, "amount");
+    }
+}
+
+#[test]
+fn facts_without_terms_are_taken_as_they_are() {
+    for fact in [ChainFact::Settled, ChainFact::Cancelled, ChainFact::Refunded, ChainFact::Anchored] {
+        assert_eq!(difference(&fact, &[]), None);
+    }
+}

@@ -1,0 +1,217 @@
+//! What is kept for a time, and the job that lets it go.
+//!
+//! One process does it, by a lease. A round takes every subject in turn, a short statement each time, until nothing is
+//! past its age or the round's time is over; what is left is for the next round. A subject that fails is told and left
+//! until then, and the others go on.
+//!
+//! What is never let go: intents, executions, events (they move to the history), receipts, the ledger, orders of FIX
+//! sessions, and what operators did.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use sqlx::{PgConnection, PgPool};
+use tokio::sync::watch;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::store::lease::Lease;
+use crate::store::{StoreError, feed, retention, webhook_deliveries, webhooks};
+
+const LEASE: &str = "retention";
+const LEASE_TIME: Duration = Duration::from_secs(60);
+/// From the end of a round to the next.
+const EVERY: Duration = Duration::from_secs(60);
+/// How long a round may take.
+const ROUND: Duration = Duration::from_secs(30);
+/// Between two statements, so that others have the disk.
+const BREATH: Duration = Duration::from_millis(10);
+/// Rows of one statement.
+const ROWS: i64 = 1000;
+
+/// How long an idempotency record is kept at least (contract section 8).
+pub const IDEMPOTENCY_LEAST: Duration = Duration::from_secs(24 * 3600);
+
+/// How long what is kept, from the moment that each subject names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ages {
+    /// Answers under an idempotency key, from their request on.
+    pub idempotency: Duration,
+    /// Contexts of indicative quotes from their request on, firm quotes from the end of their validity on.
+    pub quotes: Duration,
+    /// Messages that a FIX session's peer has seen, from their SendingTime(52) on.
+    pub fix_messages: Duration,
+    /// Notices to owners of webhook endpoints.
+    pub notices: Duration,
+    /// Signed chain transactions that are final.
+    pub transactions: Duration,
+}
+
+impl Default for Ages {
+    fn default() -> Self {
+        let days = |days: u64| Duration::from_secs(86_400 * days);
+        Self {
+            idempotency: IDEMPOTENCY_LEAST,
+            quotes: days(30),
+            fix_messages: days(30),
+            notices: days(365),
+            transactions: days(90),
+        }
+    }
+}
+
+/// What is let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Events,
+    Deliveries,
+    WebhookAnswers,
+    Idempotency,
+    Nonces,
+    PermitHolds,
+    QuoteRequests,
+    FirmQuotes,
+    FixMessages,
+    Notices,
+    Transactions,
+}
+
+impl Subject {
+    const ALL: [Self; 11] = [
+        Self::Events,
+        Self::Deliveries,
+        Self::WebhookAnswers,
+        Self::Idempotency,
+        Self::Nonces,
+        Self::PermitHolds,
+        Self::QuoteRequests,
+        Self::FirmQuotes,
+        Self::FixMessages,
+        Self::Notices,
+        Self::Transactions,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Events => "events",
+            Self::Deliveries => "deliveries",
+            Self::WebhookAnswers => "webhook_answers",
+            Self::Idempotency => "idempotency",
+            Self::Nonces => "nonces",
+            Self::PermitHolds => "permit_holds",
+            Self::QuoteRequests => "quote_requests",
+            Self::FirmQuotes => "firm_quotes",
+            Self::FixMessages => "fix_messages",
+            Self::Notices => "notices",
+            Self::Transactions => "transactions",
+        }
+    }
+
+    async fn trim(self, conn: &mut PgConnection, ages: &Ages) -> Result<u64, StoreError> {
+        match self {
+            Self::Events => feed::trim(conn, ROWS).await,
+            Self::Deliveries => webhook_deliveries::trim(conn, ROWS).await,
+            Self::WebhookAnswers => webhooks::delete_old_answers(conn, ROWS).await,
+            Self::Idempotency => retention::delete_idempotency(conn, ages.idempotency, ROWS).await,
+            Self::Nonces => retention::delete_nonces(conn, ROWS).await,
+            Self::PermitHolds => retention::delete_permit_holds(conn, ROWS).await,
+            Self::QuoteRequests => retention::delete_quote_requests(conn, ages.quotes, ROWS).await,
+            Self::FirmQuotes => retention::delete_firm_quotes(conn, ages.quotes, ROWS).await,
+            Self::FixMessages => retention::delete_fix_messages(conn, ages.fix_messages, ROWS).await,
+            Self::Notices => retention::delete_notices(conn, ages.notices, ROWS).await,
+            Self::Transactions => retention::delete_transactions(conn, ages.transactions, ROWS).await,
+        }
+    }
+}
+
+/// Lets go what is past its age, round after round, until `stop` turns true.
+pub async fn run(pool: PgPool, ages: Ages, mut stop: watch::Receiver<bool>) {
+    let owner = Uuid::new_v4();
+    while !*stop.borrow() {
+        tokio::select! {
+            () = guarded_round(&pool, &ages, owner) => {}
+            _ = stop.changed() => continue,
+        }
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            _ = stop.changed() => {}
+        }
+    }
+}
+
+async fn guarded_round(pool: &PgPool, ages: &Ages, owner: Uuid) {
+    let held = async {
+        let Some(lease) = Lease::acquire(pool, LEASE, owner, LEASE_TIME).await? else { return Ok(()) };
+        round(pool, ages).await;
+        lease.release(pool).await
+    };
+    let ended: Result<(), StoreError> = held.await;
+    if let Err(error) = ended {
+        warn!(%error, "retention could not take its lease; trying again in {} s", EVERY.as_secs());
+    }
+}
+
+/// What a round did, by subject.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Round {
+    pub deleted: BTreeMap<&'static str, u64>,
+    pub failed: Vec<&'static str>,
+}
+
+/// One round, whoever else may be at it.
+pub async fn round(pool: &PgPool, ages: &Ages) -> Round {
+    let until = Instant::now() + ROUND;
+    let mut open = Subject::ALL.to_vec();
+    let mut round = Round::default();
+    while !open.is_empty() && Instant::now() < until {
+        let mut still_open = Vec::new();
+        for subject in open {
+            match trim(pool, subject, ages).await {
+                Ok(0) => {}
+                Ok(rows) => {
+                    metrics::counter!("dvp_retention_rows_total", "subject" => subject.as_str())
+                        .increment(rows);
+                    let count = round.deleted.entry(subject.as_str()).or_default();
+                    *count = count.saturating_add(rows);
+                    still_open.push(subject);
+                }
+                Err(error) => {
+                    metrics::counter!("dvp_retention_failures_total", "subject" => subject.as_str())
+                        .increment(1);
+                    let (subject, again) = (subject.as_str(), EVERY.as_secs());
+                    round.failed.push(subject);
+                    warn!(subject, %error, "retention failed; trying again in {again} s");
+                }
+            }
+            tokio::time::sleep(BREATH).await;
+        }
+        open = still_open;
+    }
+    for (subject, rows) in &round.deleted {
+        info!(subject, rows, "rows past their age were deleted");
+    }
+    for subject in open {
+        info!(subject = subject.as_str(), "retention goes on with the next round");
+    }
+    round
+}
+
+/// One statement, which neither waits long for a lock nor takes long itself.
+async fn trim(pool: &PgPool, subject: Subject, ages: &Ages) -> Result<u64, StoreError> {
+    let mut tx = pool.begin().await?;
+    retention::bound(&mut tx).await?;
+    let rows = subject.trim(&mut tx, ages).await?;
+    tx.commit().await?;
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idempotency_records_are_kept_as_long_as_they_are_answered_from() {
+        let hours = u64::try_from(crate::store::idempotency::RETENTION_HOURS).unwrap();
+        assert_eq!(IDEMPOTENCY_LEAST, Duration::from_secs(3600 * hours));
+    }
+}

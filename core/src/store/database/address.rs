@@ -1,0 +1,176 @@
+//! What a URL and the certificate files say, and whether it is enough for the host.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use url::Url;
+
+use super::relay::Upstream;
+use super::tls;
+
+/// PEM files for TLS to the database.
+#[derive(Debug, Clone, Default)]
+pub struct TlsFiles {
+    /// The only authorities that are trusted; without it the system's.
+    pub ca: Option<PathBuf>,
+    pub client_certificate: Option<PathBuf>,
+    pub client_key: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    const fn is_empty(&self) -> bool {
+        self.ca.is_none() && self.client_certificate.is_none() && self.client_key.is_none()
+    }
+}
+
+/// The settings do not say how to reach the database safely. Each message begins with the setting to change.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    #[error("database.url: {0}")]
+    Url(String),
+    #[error("database.url: sslmode={mode} is less than verify-full, which {reason} needs")]
+    Weak { mode: String, reason: String },
+    #[error("database.url: {name} is not read; set {instead}")]
+    Parameter { name: String, instead: &'static str },
+    #[error("{setting}: {path}: {reason}", path = path.display())]
+    File { setting: &'static str, path: PathBuf, reason: String },
+    #[error("database.client_certificate and database.client_key are given together or not at all")]
+    HalfAClient,
+    #[error("database.ca: this machine has no certificate authorities of its own, so it must be given")]
+    NoAuthorities,
+    #[error("database.url: {0} is no host name that a certificate can be for")]
+    HostName(String),
+}
+
+/// The options without protection, and how the relay reaches the host when it is not a unix socket.
+pub(super) fn read(
+    url: &str,
+    files: &TlsFiles,
+) -> Result<(PgConnectOptions, Option<Upstream>), AddressError> {
+    let parsed = Url::parse(url).map_err(|error| AddressError::Url(error.to_string()))?;
+    if !matches!(parsed.scheme(), "postgres" | "postgresql") {
+        return Err(AddressError::Url("is not of the form postgres://user:password@host:port/name".into()));
+    }
+    let asked = asked(&parsed)?;
+    let options: PgConnectOptions =
+        url.parse().map_err(|error: sqlx::Error| AddressError::Url(error.to_string()))?;
+    if options.get_socket().is_some() || options.get_host().starts_with('/') {
+        return Ok((options, None));
+    }
+    let host = options.get_host().trim_matches(['[', ']']).to_owned();
+    let tls = if is_protected(asked, &host, files)? { Some(tls::client(&host, files)?) } else { None };
+    let upstream = Upstream { host, port: options.get_port(), tls };
+    Ok((options, Some(upstream)))
+}
+
+/// The sslmode of the URL; an environment variable for other programs decides nothing here.
+fn asked(url: &Url) -> Result<Option<PgSslMode>, AddressError> {
+    let mut asked = None;
+    for (name, value) in url.query_pairs() {
+        let instead = match &*name {
+            "sslmode" | "ssl-mode" => {
+                let mode =
+                    value.parse().map_err(|_| AddressError::Url(format!("sslmode={value} is unknown")))?;
+                asked = Some(mode);
+                continue;
+            }
+            "sslrootcert" | "ssl-root-cert" | "ssl-ca" => "database.ca",
+            "sslcert" | "ssl-cert" => "database.client_certificate",
+            "sslkey" | "ssl-key" => "database.client_key",
+            _ => continue,
+        };
+        return Err(AddressError::Parameter { name: name.into_owned(), instead });
+    }
+    Ok(asked)
+}
+
+/// Whether the connection is by TLS, with everything verified: there is no half of it.
+fn is_protected(asked: Option<PgSslMode>, host: &str, files: &TlsFiles) -> Result<bool, AddressError> {
+    let reason = if !is_local(host) {
+        format!("{host}, a host that is not local,")
+    } else if !files.is_empty() {
+        "a configured certificate".to_owned()
+    } else {
+        // On this machine what is asked for beyond nothing means the same.
+        return Ok(matches!(asked, Some(PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull)));
+    };
+    match asked {
+        None | Some(PgSslMode::VerifyFull) => Ok(true),
+        Some(mode) => Err(AddressError::Weak { mode: format!("{mode:?}").to_lowercase(), reason }),
+    }
+}
+
+fn is_local(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Result<Option<bool>, String> {
+        let files = TlsFiles::default();
+        let read = super::read(url, &files).map_err(|error| error.to_string())?;
+        Ok(read.1.map(|upstream| upstream.tls.is_some()))
+    }
+
+    #[test]
+    fn a_host_that_is_not_local_is_reached_by_tls_and_nothing_less() {
+        for host in ["db.example.com", "10.0.0.7", "[fd00::7]", "db", "localhost.example.com"] {
+            for mode in ["", "?sslmode=verify-full"] {
+                assert_eq!(read(&format!("postgres://dvp:x@{host}/dvp{mode}")), Ok(Some(true)), "{host}");
+            }
+            for mode in ["disable", "allow", "prefer", "require", "verify-ca"] {
+                let said = read(&format!("postgres://dvp:x@{host}/dvp?sslmode={mode}")).unwrap_err();
+                assert!(said.starts_with("database.url: sslmode="), "{said}");
+                assert!(
+                    said.contains("verify-full") && said.contains(host.trim_matches(['[', ']'])),
+                    "{said}"
+                );
+            }
+            let twice = format!("postgres://dvp:x@{host}/dvp?sslmode=verify-full&sslmode=disable");
+            assert!(read(&twice).is_err());
+        }
+    }
+
+    #[test]
+    fn on_this_machine_tls_is_used_when_it_is_asked_for() {
+        for host in ["localhost", "127.0.0.1", "127.1.2.3", "[::1]", "LOCALHOST"] {
+            for (mode, tls) in [("", false), ("?sslmode=prefer", false), ("?sslmode=require", true)] {
+                assert_eq!(
+                    read(&format!("postgres://dvp:x@{host}/dvp{mode}")),
+                    Ok(Some(tls)),
+                    "{host}{mode}"
+                );
+            }
+        }
+        assert_eq!(read("postgres://dvp:x@%2Frun%2Fpostgresql/dvp"), Ok(None));
+        assert_eq!(read("postgres:///dvp?host=/run/postgresql&user=dvp"), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_by_the_name_of_its_setting() {
+        for (url, said) in [
+            ("mysql://x@db/dvp", "database.url: is not of the form"),
+            ("postgres://x@db/dvp?sslmode=on", "database.url: sslmode=on is unknown"),
+            ("postgres://x@db/dvp?sslrootcert=/ca", "database.url: sslrootcert is not read; set database.ca"),
+            ("postgres://x@db/dvp?sslkey=/key", "set database.client_key"),
+        ] {
+            let error = read(url).unwrap_err();
+            assert!(error.contains(said), "{error}");
+        }
+        let files = |files: TlsFiles| {
+            super::read("postgres://x@db.example.com/dvp", &files).map(drop).unwrap_err().to_string()
+        };
+        let none = || Some(PathBuf::from("/nowhere/ca.pem"));
+        assert!(files(TlsFiles { ca: none(), ..TlsFiles::default() }).starts_with("database.ca: /nowhere"));
+        let half = TlsFiles { client_key: none(), ..TlsFiles::default() };
+        assert!(files(half).contains("are given together"));
+        let client = TlsFiles { client_key: none(), client_certificate: none(), ..TlsFiles::default() };
+        assert!(files(client).starts_with("database.client_certificate: /nowhere"));
+        let local = TlsFiles { ca: none(), ..TlsFiles::default() };
+        let error = super::read("postgres://x@localhost/dvp?sslmode=disable", &local).map(drop).unwrap_err();
+        assert!(error.to_string().contains("a configured certificate needs"), "{error}");
+    }
+}

@@ -1,0 +1,142 @@
+//! The connections of a process, divided so that no part can take another's.
+//!
+//! | pool | for | a flood of |
+//! |---|---|---|
+//! | `orders` | submissions, cancels, FIX sessions; the writer's connection has the same bounds | orders meets the queue's bound |
+//! | `reads` | what partners read over REST, and their webhook endpoints | long-polls and reports leaves orders alone |
+//! | `lookups` | callers that are not known yet: API keys, FIX Logons | guesses leaves known callers alone |
+//! | `background` | workflow, webhook delivery, chains, reconciliation, retention | work leaves all callers alone |
+
+use std::time::Duration;
+
+use sqlx::postgres::PgPoolOptions;
+use sqlx::{PgConnection, PgPool};
+
+use super::StoreError;
+use super::database::{Availability, Bounds, Database, watch_over};
+use super::pool::pool_options;
+
+/// Beside the pools: the writer's connection, what keeps statuses fresh, the watch over the database.
+const BESIDE: u32 = 3;
+
+/// The pools of a process. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Pools {
+    pub orders: PgPool,
+    pub reads: PgPool,
+    pub lookups: PgPool,
+    pub background: PgPool,
+    availability: Availability,
+}
+
+/// How many connections each pool has at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolSizes {
+    pub orders: u32,
+    pub reads: u32,
+    pub lookups: u32,
+    pub background: u32,
+}
+
+impl PoolSizes {
+    /// The fewest connections that give every pool what its standing connections need.
+    pub const LEAST: u32 = 20;
+
+    /// A fifth for orders, a fifth for reads, a tenth for look-ups, and half for background work.
+    pub fn of(connections: u32) -> Self {
+        let part = |percent| connections.saturating_mul(percent) / 100;
+        let (orders, reads, lookups) = (part(20), part(20), part(10));
+        Self { orders, reads, lookups, background: connections - orders - reads - lookups }
+    }
+
+    /// With those beside the pools.
+    pub const fn connections(&self) -> u32 {
+        self.orders + self.reads + self.lookups + self.background + BESIDE
+    }
+}
+
+struct Use {
+    bounds: Bounds,
+    /// How long to wait for a connection of the pool.
+    acquire: Duration,
+}
+
+const fn secs(statement: u64, lock: u64, idle_in_transaction: u64, acquire: u64) -> Use {
+    let bounds = Bounds {
+        statement: Duration::from_secs(statement),
+        lock: Duration::from_secs(lock),
+        idle_in_transaction: Duration::from_secs(idle_in_transaction),
+    };
+    Use { bounds, acquire: Duration::from_secs(acquire) }
+}
+
+const ORDERS: Use = secs(5, 3, 10, 3);
+const READS: Use = secs(9, 3, 10, 3);
+const LOOKUPS: Use = secs(2, 2, 5, 2);
+/// Reconciliation, backfills and trimming take minutes. Between two statements no transaction takes long: one that
+/// has to wait says so itself.
+const BACKGROUND: Use = secs(600, 30, 15, 30);
+const WATCH: Use = secs(3, 3, 5, 3);
+
+impl From<PgPool> for Pools {
+    /// One pool for everything, watched by nobody: for tests and measurements.
+    fn from(pool: PgPool) -> Self {
+        Self {
+            orders: pool.clone(),
+            reads: pool.clone(),
+            lookups: pool.clone(),
+            background: pool,
+            availability: Availability::unwatched(),
+        }
+    }
+}
+
+impl Pools {
+    /// Connects, and watches over the database from now on.
+    ///
+    /// # Errors
+    /// When the database does not take a connection.
+    pub async fn open(database: &Database, sizes: PoolSizes) -> Result<Self, StoreError> {
+        let (tell, availability) = Availability::told();
+        let open = |size: u32, used: &Use| {
+            let options = database.bounded(&used.bounds, &availability)?;
+            let pool: PgPoolOptions = pool_options().max_connections(size).acquire_timeout(used.acquire);
+            Ok::<_, sqlx::Error>(pool.connect_lazy_with(options))
+        };
+        let pools = Self {
+            orders: open(sizes.orders, &ORDERS)?,
+            reads: open(sizes.reads, &READS)?,
+            lookups: open(sizes.lookups, &LOOKUPS)?,
+            background: open(sizes.background, &BACKGROUND)?,
+            availability: availability.clone(),
+        };
+        drop(pools.background.acquire().await?);
+        let probe = database.bounded(&WATCH.bounds, &Availability::unwatched())?;
+        tokio::spawn(watch_over(probe, database.place(), tell));
+        Ok(pools)
+    }
+
+    /// For the service's own work: everything by the connections of background work.
+    #[must_use]
+    pub fn in_background(&self) -> Self {
+        let Self { lookups, background, availability, .. } = self.clone();
+        Self { orders: background.clone(), reads: background.clone(), lookups, background, availability }
+    }
+
+    pub const fn availability(&self) -> &Availability {
+        &self.availability
+    }
+
+    pub async fn close(&self) {
+        tokio::join!(self.orders.close(), self.reads.close(), self.lookups.close(), self.background.close());
+    }
+}
+
+/// How many connections the server gives to those who are no superusers.
+pub async fn connections_allowed(conn: &mut PgConnection) -> Result<i32, StoreError> {
+    let reserved = "select coalesce(sum(setting::int) filter (where name = 'max_connections'), 0)::int
+        - coalesce(sum(setting::int) filter (where name <> 'max_connections'), 0)::int
+        from pg_settings
+        where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections')";
+    Ok(sqlx::query_scalar(reserved).fetch_one(conn).await?)
+}

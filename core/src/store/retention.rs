@@ -1,0 +1,133 @@
+//! The end of rows that are kept for a time. Each function deletes at most `limit` rows, the oldest first and by an
+//! index, in one short statement, and returns how many went. A row that somebody changes at the same time stays.
+
+use std::time::Duration;
+
+use sqlx::{PgConnection, PgTransaction};
+
+use super::StoreError;
+
+/// Bounds the statement that follows in the transaction: whatever it meets, it ends soon and is tried again later.
+pub async fn bound(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
+    sqlx::query(
+        "select set_config('statement_timeout', '20s', true), set_config('lock_timeout', '1s', true)",
+    )
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// Answers kept under an idempotency key.
+pub async fn delete_idempotency(
+    conn: &mut PgConnection,
+    age: Duration,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let statement = "delete from idempotency where ctid = any(array( \
+                         select ctid from idempotency where accepted_at < now() - make_interval(secs => $1) \
+                         order by accepted_at limit $2))";
+    delete(conn, statement, age, limit).await
+}
+
+/// Nonces of signed requests whose timestamp is refused by now, however far the clocks of two processes are apart.
+pub async fn delete_nonces(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
+    const APART: Duration = Duration::from_secs(3600);
+    let statement = "delete from request_nonce where ctid = any(array( \
+                         select ctid from request_nonce where expires_at < now() - make_interval(secs => $1) \
+                         order by expires_at limit $2))";
+    delete(conn, statement, APART, limit).await
+}
+
+/// Permit nonces that the chain has used for so long that nobody's view of the wallet is from before it.
+pub async fn delete_permit_holds(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
+    const BEHIND: Duration = Duration::from_secs(600);
+    let statement = "delete from permit_use where ctid = any(array( \
+                         select ctid from permit_use where locked_at < now() - make_interval(secs => $1) \
+                         order by locked_at limit $2))";
+    delete(conn, statement, BEHIND, limit).await
+}
+
+/// Contexts of indicative quotes.
+pub async fn delete_quote_requests(
+    conn: &mut PgConnection,
+    age: Duration,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let statement = "delete from quote_request where ctid = any(array( \
+                         select ctid from quote_request where created_at < now() - make_interval(secs => $1) \
+                         order by created_at limit $2))";
+    delete(conn, statement, age, limit).await
+}
+
+/// Firm quotes, by the end of their validity.
+pub async fn delete_firm_quotes(
+    conn: &mut PgConnection,
+    age: Duration,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let statement = "delete from firm_quote where ctid = any(array( \
+                         select ctid from firm_quote where valid_until < now() - make_interval(secs => $1) \
+                         order by valid_until limit $2))";
+    delete(conn, statement, age, limit).await
+}
+
+/// What owners of webhook endpoints were to be told.
+pub async fn delete_notices(conn: &mut PgConnection, age: Duration, limit: i64) -> Result<u64, StoreError> {
+    let statement = "delete from webhook_notice n \
+                     using (select id, at from webhook_notice order by id limit $2) o \
+                     where n.id = o.id and o.at < now() - make_interval(secs => $1)";
+    delete(conn, statement, age, limit).await
+}
+
+/// Signed bytes of chain transactions whose nonce is used up in a final block.
+pub async fn delete_transactions(
+    conn: &mut PgConnection,
+    age: Duration,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let statement = "delete from tx_attempt a \
+                     using signer_lane l cross join lateral ( \
+                         select chain_id, signer, nonce, attempt, created_at from tx_attempt \
+                         where chain_id = l.chain_id and signer = l.signer \
+                         order by chain_id, signer, nonce, attempt limit $2 \
+                     ) o join nonce_slot s \
+                         on (s.chain_id, s.signer, s.nonce) = (o.chain_id, o.signer, o.nonce) \
+                     where (a.chain_id, a.signer, a.nonce, a.attempt) = (o.chain_id, o.signer, o.nonce, o.attempt) \
+                       and s.state = 'final' and o.created_at < now() - make_interval(secs => $1)";
+    delete(conn, statement, age, limit).await
+}
+
+/// Messages of FIX sessions that their peer has seen. One that was trimmed and is asked for again is covered by a gap
+/// fill; what the peer has not seen stays, however old it is.
+pub async fn delete_fix_messages(
+    conn: &mut PgConnection,
+    age: Duration,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let statement = "with aged as ( \
+                         select ((extract(epoch from now()) - $1) * 1e9)::bigint as since \
+                     ) \
+                     delete from fix_outbound m \
+                     using (select s.session_id, o.seq \
+                            from fix_session s cross join aged cross join lateral ( \
+                                select seq, sending_time from fix_outbound \
+                                where session_id = s.session_id order by seq limit 1 \
+                            ) first cross join lateral ( \
+                                select seq, sending_time from fix_outbound \
+                                where session_id = s.session_id order by seq limit $2 \
+                            ) o \
+                            where first.seq <= s.seen_out and first.sending_time < aged.since \
+                              and o.seq <= s.seen_out and o.sending_time < aged.since limit $2) old \
+                     where m.session_id = old.session_id and m.seq = old.seq";
+    delete(conn, statement, age, limit).await
+}
+
+async fn delete(
+    conn: &mut PgConnection,
+    statement: &'static str,
+    age: Duration,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query(statement).bind(age.as_secs_f64()).bind(limit).execute(conn).await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,237 @@
+//! What is known of the wallets that pay for orders: permit nonce, balance and allowance, kept in memory.
+//!
+//! ```text
+//! order ──known and fresh──> decided at once
+//!       └─unknown or stale─> look-up of its own (bounded by partner and in all) ──> decided, and known from now on
+//! every second: the newest block; when it moved, all known wallets in batches
+//! ```
+//!
+//! No order waits for the node while its wallet is known. A look-up is asked for only after the order's permit was seen
+//! to bear the wallet's signature. When the node does not answer, facts reach [`AGE_MAX`] and orders that need
+//! them are refused after [`LOOK_UP_WITHIN`].
+
+pub(crate) mod pending;
+mod table;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::{BoxFuture, FutureExt as _, Shared};
+use futures_util::stream::{StreamExt as _, iter};
+use metrics::{counter, gauge};
+use tokio::sync::{Semaphore, watch};
+use tracing::{info, warn};
+
+pub use self::table::AGE_MAX;
+use self::table::{Dated, Table, WALLETS_MAX};
+use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader};
+
+/// How often the newest block is asked for.
+const ROUND_EVERY: Duration = Duration::from_secs(1);
+/// Wallets read by one request: three calls each beside two for the block, and many nodes take no more than a hundred in
+/// a batch.
+pub(crate) const BATCH_WALLETS: usize = 32;
+/// Batches of a round under way at once.
+const BATCHES_AT_ONCE: usize = 4;
+/// How long an order waits for its look-up, the wait for a place included.
+pub const LOOK_UP_WITHIN: Duration = Duration::from_secs(8);
+/// Look-ups of one partner that the node is asked for at once.
+const PARTNER_AT_ONCE: usize = 8;
+/// Look-ups of all partners that the node is asked for at once.
+const ALL_AT_ONCE: usize = 64;
+/// Look-ups of one partner that may be under way or wait; further orders are refused at once.
+const PARTNER_WAITING_MAX: usize = 1024;
+
+/// Facts under way, for everybody who waits for the same wallet. Whether anybody waits changes nothing.
+pub type LookUp = Shared<BoxFuture<'static, Result<WalletFacts, ChainUnavailable>>>;
+
+/// The known wallets. Cheap to clone.
+#[derive(Clone)]
+pub struct Wallets {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    reader: Arc<dyn WalletReader>,
+    table: Mutex<Table>,
+    places: Semaphore,
+    under_way: Mutex<HashMap<String, PartnerLookUps>>,
+}
+
+/// The look-ups of one partner.
+struct PartnerLookUps {
+    places: Arc<Semaphore>,
+    waiting: HashMap<WalletKey, LookUp>,
+}
+
+impl Wallets {
+    pub fn new(reader: Arc<dyn WalletReader>) -> Self {
+        let inner = Inner {
+            reader,
+            table: Mutex::new(Table::new(WALLETS_MAX)),
+            places: Semaphore::new(ALL_AT_ONCE),
+            under_way: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Facts that are fresh, from memory.
+    pub fn find(&self, partner_id: &str, wallet: &WalletKey) -> Option<WalletFacts> {
+        self.inner.table().find(partner_id, wallet, Instant::now())
+    }
+
+    /// Asks the chain about a wallet, or joins whoever of the partner's asks already.
+    pub fn look_up(&self, partner_id: &str, wallet: &WalletKey) -> LookUp {
+        let mut under_way = self.inner.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_partner = under_way.entry(partner_id.to_owned()).or_insert_with(|| PartnerLookUps {
+            places: Arc::new(Semaphore::new(PARTNER_AT_ONCE)),
+            waiting: HashMap::new(),
+        });
+        if let Some(look_up) = of_partner.waiting.get(wallet) {
+            return look_up.clone();
+        }
+        if of_partner.waiting.len() >= PARTNER_WAITING_MAX {
+            count("refused");
+            let refused =
+                Err(ChainUnavailable("too many look-ups of this partner's wallets wait".to_owned()));
+            return std::future::ready(refused).boxed().shared();
+        }
+        let places = Arc::clone(&of_partner.places);
+        let task = Task {
+            inner: Arc::clone(&self.inner),
+            partner_id: partner_id.to_owned(),
+            wallet: wallet.clone(),
+        };
+        gauge!("dvp_wallet_look_ups_waiting").increment(1.0);
+        // A task of its own: nobody who stops waiting for it takes it away from the others.
+        let asked = tokio::spawn(async move { task.run(&places).await });
+        let lost = |_| Err(ChainUnavailable("the look-up ended without an answer".to_owned()));
+        let look_up = asked.map(move |done| done.unwrap_or_else(lost)).boxed().shared();
+        of_partner.waiting.insert(wallet.clone(), look_up.clone());
+        look_up
+    }
+
+    /// Keeps what is known fresh until told to stop.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut is_answering = true;
+        while !*stop.borrow() {
+            tokio::select! {
+                () = tokio::time::sleep(ROUND_EVERY) => {}
+                _ = stop.changed() => continue,
+            }
+            let done = self.round().await;
+            match &done {
+                Err(error) if is_answering => {
+                    warn!(%error, "wallets are not read; orders of wallets whose facts get stale look them up one by one");
+                }
+                Ok(()) if !is_answering => info!("wallets are read again"),
+                Ok(()) | Err(_) => {}
+            }
+            is_answering = done.is_ok();
+            self.inner.show();
+        }
+    }
+
+    /// Reads the known wallets again if the chain has moved since.
+    async fn round(&self) -> Result<(), ChainUnavailable> {
+        let inner = &self.inner;
+        inner.table().drop_idle(Instant::now());
+        if inner.table().len() == 0 {
+            return Ok(());
+        }
+        let asked_at = Instant::now();
+        let head = inner.reader.head().await?;
+        let due = {
+            let mut table = inner.table();
+            table.confirm(head, asked_at);
+            table.due(head)
+        };
+        let batches: Vec<Vec<WalletKey>> = due.chunks(BATCH_WALLETS).map(<[WalletKey]>::to_vec).collect();
+        let read_again = |batch: Vec<WalletKey>| inner.read_again(batch);
+        let mut batches = iter(batches).map(read_again).buffer_unordered(BATCHES_AT_ONCE);
+        while let Some(done) = batches.next().await {
+            done?;
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn read_again(&self, wallets: Vec<WalletKey>) -> Result<(), ChainUnavailable> {
+        let asked_at = Instant::now();
+        let reading = self.reader.read(&wallets).await?;
+        let now = Instant::now();
+        let mut table = self.table();
+        for (wallet, facts) in wallets.iter().zip(reading.facts) {
+            table.refresh(wallet, Dated { facts, head: reading.head, asked_at }, now);
+        }
+        Ok(())
+    }
+
+    fn show(&self) {
+        let (known, oldest) = {
+            let table = self.table();
+            (table.len(), table.oldest(Instant::now()))
+        };
+        gauge!("dvp_wallets_known").set(u32::try_from(known).unwrap_or(u32::MAX));
+        gauge!("dvp_wallet_facts_age_seconds").set(oldest.as_secs_f64());
+    }
+}
+
+/// One look-up; gone from the list when it is dropped, whatever ended it.
+struct Task {
+    inner: Arc<Inner>,
+    partner_id: String,
+    wallet: WalletKey,
+}
+
+impl Task {
+    async fn run(self, places: &Semaphore) -> Result<WalletFacts, ChainUnavailable> {
+        let found = tokio::time::timeout(LOOK_UP_WITHIN, self.ask(places)).await;
+        let found = found.unwrap_or_else(|_| Err(ChainUnavailable("no answer in time".to_owned())));
+        match &found {
+            Ok(_) => count("found"),
+            Err(error) => {
+                warn!(%error, wallet = self.wallet.owner, partner = self.partner_id, "wallet look-up failed");
+                count("unavailable");
+            }
+        }
+        found
+    }
+
+    async fn ask(&self, places: &Semaphore) -> Result<WalletFacts, ChainUnavailable> {
+        let closed = |_| ChainUnavailable("the service is stopping".to_owned());
+        let _of_partner = places.acquire().await.map_err(closed)?;
+        let _of_all = self.inner.places.acquire().await.map_err(closed)?;
+        let asked_at = Instant::now();
+        let reading = self.inner.reader.read(std::slice::from_ref(&self.wallet)).await?;
+        let facts = reading.facts.first().copied();
+        let facts = facts.ok_or_else(|| ChainUnavailable("an answer without the wallet".to_owned()))?;
+        let dated = Dated { facts, head: reading.head, asked_at };
+        self.inner.table().insert(&self.partner_id, self.wallet.clone(), dated, Instant::now());
+        Ok(facts)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        gauge!("dvp_wallet_look_ups_waiting").decrement(1.0);
+        let mut under_way = self.inner.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Entry::Occupied(mut of_partner) = under_way.entry(std::mem::take(&mut self.partner_id)) {
+            of_partner.get_mut().waiting.remove(&self.wallet);
+            if of_partner.get().waiting.is_empty() {
+                of_partner.remove();
+            }
+        }
+    }
+}
+
+fn count(result: &'static str) {
+    counter!("dvp_wallet_look_ups_total", "result" => result).increment(1);
+}

@@ -1,0 +1,150 @@
+//! What the live orders of a wallet hold of it: permit nonces, and amounts of tokens.
+//!
+//! A wallet's nonces are used on the chain one after the other, so an order whose nonce is not the next one waits for
+//! permits that nobody may ever sign. The next nonce is the lowest from the chain's own on that no live order holds. An
+//! order that ends before its lock lets its nonce go; until it is signed for again, later ones wait behind it.
+//!
+//! Nonces below the chain's are used, and what they moved is gone from the balance already: they count for nothing.
+//! A hold therefore outlives its lock for some time, so that facts from before the lock are still complete.
+
+use std::collections::{BTreeMap, HashMap};
+
+use dvp_domain::permit::PermitDefect;
+
+use crate::chain::WalletFacts;
+use crate::store::permits::PermitHold;
+
+/// The holds on one wallet.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    by_nonce: BTreeMap<u128, (String, u128)>,
+    /// What is held of a token from a nonce on, where it was asked for.
+    sums: HashMap<(String, u128), u128>,
+}
+
+impl Pending {
+    /// Takes in a hold, of the database or of an order accepted since.
+    pub(crate) fn hold(&mut self, hold: &PermitHold) {
+        let PermitHold { nonce, token, amount, .. } = hold;
+        for ((of, from), sum) in &mut self.sums {
+            if of == token && from <= nonce {
+                *sum = sum.saturating_add(*amount);
+            }
+        }
+        self.by_nonce.insert(*nonce, (token.clone(), *amount));
+    }
+
+    pub(crate) fn holds(&self, nonce: u128) -> bool {
+        self.by_nonce.contains_key(&nonce)
+    }
+
+    /// Whether an order may come with this nonce.
+    pub(crate) fn check_nonce(&self, facts: &WalletFacts, nonce: u128) -> Result<(), PermitDefect> {
+        let next = self.next(facts.nonce);
+        if nonce == next {
+            return Ok(());
+        }
+        Err(if nonce < facts.nonce {
+            PermitDefect::NonceUsed { next }
+        } else if self.holds(nonce) {
+            PermitDefect::NonceHeld { next }
+        } else {
+            PermitDefect::NonceGap { next }
+        })
+    }
+
+    /// Whether the wallet has, and the permit contract may pull, what is held and this amount.
+    pub(crate) fn check_funds(
+        &mut self,
+        facts: &WalletFacts,
+        token: &str,
+        amount: u128,
+    ) -> Result<(), PermitDefect> {
+        let needed = self.held_from(facts.nonce, token).saturating_add(amount);
+        facts.check(needed)
+    }
+
+    fn next(&self, from: u128) -> u128 {
+        let mut next = from;
+        for nonce in self.by_nonce.range(from..).map(|(nonce, _)| *nonce) {
+            if nonce != next {
+                break;
+            }
+            next = next.saturating_add(1);
+        }
+        next
+    }
+
+    fn held_from(&mut self, from: u128, token: &str) -> u128 {
+        let by_nonce = &self.by_nonce;
+        *self.sums.entry((token.to_owned(), from)).or_insert_with(|| {
+            let of_token = by_nonce.range(from..).filter(|(_, (of, _))| of == token);
+            of_token.fold(0_u128, |sum, (_, (_, amount))| sum.saturating_add(*amount))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AA: &str = "0xaa";
+
+    fn hold(nonce: u128, amount: u128) -> PermitHold {
+        let (owner, reference) = (String::new(), String::new());
+        PermitHold { owner, nonce, token: AA.into(), amount, reference }
+    }
+
+    fn pending(nonces: impl IntoIterator<Item = u128>) -> Pending {
+        let mut pending = Pending::default();
+        for nonce in nonces {
+            pending.hold(&hold(nonce, 10));
+        }
+        pending
+    }
+
+    const fn facts(nonce: u128) -> WalletFacts {
+        WalletFacts { nonce, balance: 35, allowance: 100 }
+    }
+
+    #[test]
+    fn the_next_nonce_is_the_lowest_from_the_chains_on_that_nothing_holds() {
+        use PermitDefect::{NonceGap, NonceHeld, NonceUsed};
+        for (held, chain, given, expected) in [
+            (vec![], 0, 0, Ok(())),
+            (vec![], 3, 2, Err(NonceUsed { next: 3 })),
+            (vec![], 3, 4, Err(NonceGap { next: 3 })),
+            (vec![3, 4], 3, 5, Ok(())),
+            (vec![3, 4], 3, 4, Err(NonceHeld { next: 5 })),
+            (vec![3, 4], 3, 6, Err(NonceGap { next: 5 })),
+            // The order of nonce 3 was cancelled: those behind it wait for a new one.
+            (vec![4, 5], 3, 3, Ok(())),
+            (vec![4, 5], 3, 6, Err(NonceGap { next: 3 })),
+            (vec![3, 4, 6], 3, 5, Ok(())),
+            // Locked on the chain, and its hold not yet gone.
+            (vec![3, 4], 4, 5, Ok(())),
+            (vec![3, 4], 5, 4, Err(NonceUsed { next: 5 })),
+            (vec![3, 4], 5, 5, Ok(())),
+        ] {
+            assert_eq!(pending(held.clone()).check_nonce(&facts(chain), given), expected, "{held:?} {given}");
+        }
+        assert!(pending([u128::MAX - 1]).check_nonce(&facts(u128::MAX - 1), u128::MAX).is_ok());
+        assert_eq!(pending([u128::MAX]).check_nonce(&facts(0), 1), Err(NonceGap { next: 0 }));
+    }
+
+    #[test]
+    fn balance_and_allowance_cover_everything_pending_and_the_order() {
+        let short = |needed| Err(PermitDefect::Balance { held: 35, needed });
+        let mut two = pending([3, 4]);
+        assert_eq!(two.check_funds(&facts(3), AA, 15), Ok(()));
+        assert_eq!(two.check_funds(&facts(3), AA, 16), short(36));
+        assert_eq!(two.check_funds(&facts(3), "0xbb", 35), Ok(()), "another token");
+        assert_eq!(two.check_funds(&facts(4), AA, 25), Ok(()), "nonce 3 has moved its tokens");
+        two.hold(&hold(5, 15));
+        assert_eq!(two.check_funds(&facts(3), AA, 1), short(36));
+        assert_eq!(two.check_funds(&facts(5), AA, 20), Ok(()));
+        let poor = WalletFacts { allowance: 30, balance: 100, nonce: 3 };
+        assert_eq!(two.check_funds(&poor, AA, 1), Err(PermitDefect::Allowance { held: 30, needed: 36 }));
+        assert_eq!(two.check_funds(&facts(3), AA, u128::MAX), short(u128::MAX), "sums do not wrap around");
+    }
+}

@@ -1,0 +1,264 @@
+//! The wallets that are known: which facts are fresh, which are due to be read again, which are dropped.
+//!
+//! Time is an argument here. Entries belong to the partner whose order made them, so that no partner's orders displace
+//! another's: when the table is full, the partner with the most entries loses the one that it has not used for longest.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::chain::{ChainHead, WalletFacts, WalletKey};
+
+/// Facts are used up to this age, counted from before they were asked for. Long enough that a few failed rounds cost
+/// nothing, short enough that a wallet which was emptied or whose permit was used elsewhere is not believed for longer
+/// than a block or two: whoever slips through fails at the lock, before anything was paid.
+pub const AGE_MAX: Duration = Duration::from_secs(5);
+/// A wallet that no order used for so long is not read any more.
+pub(crate) const IDLE_MAX: Duration = Duration::from_secs(600);
+/// Wallets known at most: a round reads them all, in batches of [`super::BATCH_WALLETS`].
+pub(crate) const WALLETS_MAX: usize = 2048;
+
+/// Facts and what they are worth.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Dated {
+    pub(crate) facts: WalletFacts,
+    /// As of this block, or of a later one.
+    pub(crate) head: ChainHead,
+    /// When they were asked for.
+    pub(crate) asked_at: Instant,
+}
+
+impl Dated {
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked_at) <= AGE_MAX
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    dated: Dated,
+    used_at: Instant,
+}
+
+impl Entry {
+    /// An endpoint that lags behind the one asked before does not take back what is still fresh.
+    fn take(&mut self, newer: Dated, now: Instant) {
+        if newer.head.number >= self.dated.head.number || !self.dated.is_fresh(now) {
+            self.dated = newer;
+        }
+    }
+}
+
+/// What is known.
+#[derive(Debug)]
+pub(crate) struct Table {
+    by_partner: HashMap<String, HashMap<WalletKey, Entry>>,
+    len: usize,
+    len_max: usize,
+}
+
+impl Table {
+    pub(crate) fn new(len_max: usize) -> Self {
+        Self { by_partner: HashMap::new(), len: 0, len_max }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Fresh facts about a wallet that an order names.
+    pub(crate) fn find(&mut self, partner_id: &str, wallet: &WalletKey, now: Instant) -> Option<WalletFacts> {
+        let entry = self.by_partner.get_mut(partner_id)?.get_mut(wallet)?;
+        entry.used_at = now;
+        entry.dated.is_fresh(now).then_some(entry.dated.facts)
+    }
+
+    /// Takes in what was looked up for an order.
+    pub(crate) fn insert(&mut self, partner_id: &str, wallet: WalletKey, dated: Dated, now: Instant) {
+        if let Some(entry) = self.by_partner.get_mut(partner_id).and_then(|of| of.get_mut(&wallet)) {
+            entry.used_at = now;
+            return entry.take(dated, now);
+        }
+        if self.len >= self.len_max {
+            self.evict();
+        }
+        let entry = Entry { dated, used_at: now };
+        self.by_partner.entry(partner_id.to_owned()).or_default().insert(wallet, entry);
+        self.len += 1;
+    }
+
+    /// Takes in what a round read, for every partner that uses the wallet.
+    pub(crate) fn refresh(&mut self, wallet: &WalletKey, dated: Dated, now: Instant) {
+        for of in self.by_partner.values_mut() {
+            if let Some(entry) = of.get_mut(wallet) {
+                entry.take(dated, now);
+            }
+        }
+    }
+
+    /// What is known as of `head` was still so at `asked_at`, when that was the newest block.
+    pub(crate) fn confirm(&mut self, head: ChainHead, asked_at: Instant) {
+        let entries = self.by_partner.values_mut().flat_map(HashMap::values_mut);
+        for entry in entries.filter(|entry| entry.dated.head == head) {
+            entry.dated.asked_at = entry.dated.asked_at.max(asked_at);
+        }
+    }
+
+    /// Drops what nobody uses.
+    pub(crate) fn drop_idle(&mut self, now: Instant) {
+        self.by_partner.retain(|_, of| {
+            of.retain(|_, entry| now.saturating_duration_since(entry.used_at) <= IDLE_MAX);
+            !of.is_empty()
+        });
+        self.len = self.by_partner.values().map(HashMap::len).sum();
+    }
+
+    /// The wallets that are not known as of `head`, those first that were used last.
+    pub(crate) fn due(&self, head: ChainHead) -> Vec<WalletKey> {
+        let entries = self.by_partner.values().flatten().filter(|(_, entry)| entry.dated.head != head);
+        let mut last_used: HashMap<&WalletKey, Instant> = HashMap::new();
+        for (wallet, entry) in entries {
+            let used_at = last_used.entry(wallet).or_insert(entry.used_at);
+            *used_at = entry.used_at.max(*used_at);
+        }
+        let mut due = Vec::from_iter(last_used);
+        due.sort_by_key(|(_, used_at)| Reverse(*used_at));
+        due.into_iter().map(|(wallet, _)| wallet.clone()).collect()
+    }
+
+    /// The age of the oldest facts.
+    pub(crate) fn oldest(&self, now: Instant) -> Duration {
+        let entries = self.by_partner.values().flat_map(HashMap::values);
+        let ages = entries.map(|entry| now.saturating_duration_since(entry.dated.asked_at));
+        ages.max().unwrap_or_default()
+    }
+
+    fn evict(&mut self) {
+        let Some((partner_id, of)) = self.by_partner.iter_mut().max_by_key(|(_, of)| of.len()) else {
+            return;
+        };
+        let partner_id = partner_id.clone();
+        let Some(wallet) = of.iter().min_by_key(|(_, entry)| entry.used_at).map(|(wallet, _)| wallet.clone())
+        else {
+            return;
+        };
+        of.remove(&wallet);
+        self.len -= 1;
+        if of.is_empty() {
+            self.by_partner.remove(&partner_id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn wallet(n: u32) -> WalletKey {
+        WalletKey { owner: format!("0x{n:040x}"), token: "0xaa".to_owned() }
+    }
+
+    const fn head(number: u64) -> ChainHead {
+        ChainHead { number, hash: [number.to_le_bytes()[0]; 32] }
+    }
+
+    fn dated(nonce: u128, number: u64, asked_at: Instant) -> Dated {
+        Dated { facts: WalletFacts { nonce, balance: 5, allowance: 5 }, head: head(number), asked_at }
+    }
+
+    fn nonce(table: &mut Table, partner: &str, n: u32, now: Instant) -> Option<u128> {
+        table.find(partner, &wallet(n), now).map(|facts| facts.nonce)
+    }
+
+    #[test]
+    fn facts_are_used_up_to_the_stated_age_counted_from_the_question() {
+        let start = Instant::now();
+        let mut table = Table::new(10);
+        table.insert("acme", wallet(1), dated(7, 1, start), start + SECOND);
+        assert_eq!(nonce(&mut table, "acme", 1, start + AGE_MAX), Some(7));
+        assert_eq!(nonce(&mut table, "acme", 1, start + AGE_MAX + Duration::from_millis(1)), None);
+        assert_eq!(nonce(&mut table, "acme", 2, start), None, "another wallet");
+        assert_eq!(nonce(&mut table, "globex", 1, start), None, "another partner");
+    }
+
+    #[test]
+    fn an_unchanged_head_keeps_facts_fresh_without_reading_them() {
+        let start = Instant::now();
+        let mut table = Table::new(10);
+        table.insert("acme", wallet(1), dated(1, 5, start), start);
+        table.insert("acme", wallet(2), dated(2, 4, start), start);
+        assert_eq!(table.due(head(5)), [wallet(2)]);
+        table.confirm(head(5), start + 4 * SECOND);
+        assert_eq!(nonce(&mut table, "acme", 1, start + 9 * SECOND), Some(1));
+        assert_eq!(nonce(&mut table, "acme", 2, start + 9 * SECOND), None);
+        let reorganized = ChainHead { hash: [0xff; 32], ..head(5) };
+        assert_eq!(table.due(reorganized).len(), 2, "the same height is not the same block");
+    }
+
+    #[test]
+    fn a_lagging_endpoint_does_not_take_back_what_is_fresh() {
+        let start = Instant::now();
+        let mut table = Table::new(10);
+        table.insert("acme", wallet(1), dated(3, 9, start), start);
+        table.refresh(&wallet(1), dated(2, 8, start + SECOND), start + SECOND);
+        assert_eq!(nonce(&mut table, "acme", 1, start + SECOND), Some(3));
+        table.refresh(&wallet(1), dated(4, 10, start + SECOND), start + SECOND);
+        assert_eq!(nonce(&mut table, "acme", 1, start + SECOND), Some(4));
+        // A chain that was reorganised to a lower height is believed once the facts are stale.
+        let later = start + 2 * AGE_MAX;
+        table.refresh(&wallet(1), dated(3, 9, later), later);
+        assert_eq!(nonce(&mut table, "acme", 1, later), Some(3));
+    }
+
+    #[test]
+    fn a_wallet_that_two_partners_use_is_read_once_and_known_to_both() {
+        let start = Instant::now();
+        let mut table = Table::new(10);
+        table.insert("acme", wallet(1), dated(1, 1, start), start);
+        table.insert("globex", wallet(1), dated(1, 1, start), start + SECOND);
+        table.insert("acme", wallet(2), dated(1, 1, start), start + 2 * SECOND);
+        assert_eq!(table.due(head(2)), [wallet(2), wallet(1)], "last used first");
+        table.refresh(&wallet(1), dated(2, 2, start + SECOND), start + SECOND);
+        for partner in ["acme", "globex"] {
+            assert_eq!(nonce(&mut table, partner, 1, start + SECOND), Some(2));
+        }
+    }
+
+    #[test]
+    fn a_flood_of_wallets_displaces_only_its_own_partners() {
+        let start = Instant::now();
+        let mut table = Table::new(8);
+        table.insert("good", wallet(1), dated(1, 1, start), start);
+        table.insert("good", wallet(2), dated(2, 1, start), start);
+        for n in 100..1100 {
+            let at = start + Duration::from_micros(u64::from(n));
+            table.insert("hostile", wallet(n), dated(0, 1, at), at);
+            assert!(table.len() <= 8);
+        }
+        assert_eq!(nonce(&mut table, "good", 1, start + SECOND), Some(1));
+        assert_eq!(nonce(&mut table, "good", 2, start + SECOND), Some(2));
+        assert_eq!(nonce(&mut table, "hostile", 1099, start + SECOND), Some(0));
+        assert_eq!(
+            nonce(&mut table, "hostile", 1093, start + SECOND),
+            None,
+            "used before the ones that stayed"
+        );
+    }
+
+    #[test]
+    fn a_wallet_that_no_order_uses_is_dropped() {
+        let start = Instant::now();
+        let mut table = Table::new(8);
+        table.insert("acme", wallet(1), dated(1, 1, start), start);
+        table.insert("acme", wallet(2), dated(1, 1, start), start);
+        let used = start + IDLE_MAX / 2;
+        nonce(&mut table, "acme", 2, used);
+        table.drop_idle(start + IDLE_MAX + SECOND);
+        assert_eq!(table.due(head(2)), [wallet(2)]);
+        assert_eq!(table.len(), 1);
+        table.drop_idle(used + IDLE_MAX + SECOND);
+        assert_eq!((table.len(), table.oldest(start)), (0, Duration::ZERO));
+    }
+}

@@ -1,0 +1,64 @@
+//! Runs every 15 s: counts payouts that take too long and debts, for alarms, and asks for the refund of failed orders
+//! whose timelock is over.
+
+use std::time::Duration;
+
+use metrics::gauge;
+use tokio::sync::watch;
+use tracing::{error, info, warn};
+
+use crate::engine::{Engine, EngineError};
+use crate::store::{commands, operations};
+
+const EVERY: Duration = Duration::from_secs(15);
+/// The chain's clock may be behind ours by so much.
+const OVER_SECS: i64 = 60;
+
+/// Shows how many payouts of locked tokens have no final word though their rail's time is over, and how many outputs are
+/// owed; asks for the refunds that are due.
+pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
+    let mut before = (0, 0);
+    while !*stop.borrow() {
+        match counted(engine).await {
+            Ok(now) => {
+                tell(before, now);
+                before = now;
+            }
+            Err(error) => warn!(%error, "late payouts were not counted; tried again in 15 s"),
+        }
+        match refund(engine).await {
+            Ok(0) => {}
+            Ok(refunds) => info!(refunds, "timelocks of failed orders are over; the funds are refunded"),
+            Err(error) => warn!(%error, "refunds were not asked for; tried again in 15 s"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            _ = stop.changed() => {}
+        }
+    }
+}
+
+fn tell(before: (i64, i64), now: (i64, i64)) {
+    let number = |count: i64| f64::from(i32::try_from(count).unwrap_or(i32::MAX));
+    let (overdue, owed) = now;
+    gauge!("dvp_payouts_overdue").set(number(overdue));
+    gauge!("dvp_debts").set(number(owed));
+    if overdue > before.0 || owed > before.1 {
+        error!(
+            overdue,
+            owed, "payouts have no final word in time; dvp execution list --stuck-for-secs 0 names them"
+        );
+    } else if now != before {
+        info!(overdue, owed, "fewer payouts are late");
+    }
+}
+
+async fn refund(engine: &Engine) -> Result<u64, EngineError> {
+    let mut conn = engine.pool.acquire().await?;
+    Ok(commands::insert_refunds(&mut conn, OVER_SECS).await?)
+}
+
+async fn counted(engine: &Engine) -> Result<(i64, i64), EngineError> {
+    let mut conn = engine.pool.acquire().await?;
+    Ok(operations::count_late_payouts(&mut conn).await?)
+}

@@ -1,0 +1,384 @@
+//! Batches, one after another: each is written whole, or in pieces until what cannot be written is found.
+//!
+//! The writer waits for nothing but the database. A unit that fails because of its data is answered at once, and so is
+//! what builds on it. While the database is unavailable, whoever is queued or comes is answered at once, and one
+//! connection at a time is tried.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+use tracing::{Instrument, Span, debug, error, info, warn};
+
+use super::batch::Patience;
+use super::figures::{self, Batch, Running};
+use super::lanes::{Door, Lane, Taken};
+use super::line::{Failure, Line, Manner};
+use super::pieces::{Pieces, Split};
+use super::queue::Taking;
+use super::sessions::unbroken;
+use super::unit::{Done, Unit};
+use super::{Place, WriteError};
+use crate::store::Fault;
+
+/// How many units one transaction takes at most.
+const BATCH_UNITS: usize = 512;
+/// The pieces of a batch that failed, and the units of a tenant set apart, may not hold up the others for long.
+const SHORT: Patience = Patience { lock: Duration::from_millis(100), statement: Duration::from_secs(1) };
+/// How often the same units are tried again at once after a conflict with another transaction.
+const CONFLICTS: u32 = 3;
+/// How often a batch is tried again on a new connection.
+const RECONNECTS: u32 = 1;
+/// So many failed transactions in one tenant's units, and the rest of them waits for its next turn.
+const FAILURES_A_TURN: u32 = 32;
+/// So many units in a row that wait too long each, with nothing written between: they all wait for the same.
+const SLOW_IN_A_ROW: u32 = 4;
+/// Between two attempts to reach the database: at first, and at most.
+const PROBE_MIN: Duration = Duration::from_millis(100);
+const PROBE_MAX: Duration = Duration::from_secs(2);
+
+pub(super) struct Waiting {
+    pub(super) unit: Unit,
+    pub(super) reply: oneshot::Sender<Result<Done, WriteError>>,
+    pub(super) span: Span,
+    pub(super) since: Instant,
+}
+
+/// Writes batches until the queue ends.
+pub(super) async fn run(place: Place, queue: Taking<Waiting>, running: Running) {
+    let mut carrier = Carrier { place, queue, line: Line::default(), running, probe_after: Duration::ZERO };
+    figures::available(true);
+    while let Some(taken) = carrier.queue.next(BATCH_UNITS).await {
+        let is_reached = carrier.carry(taken).await;
+        if let Err(outage) = is_reached
+            && !carrier.wait_out(&outage).await
+        {
+            return;
+        }
+    }
+}
+
+/// The database is unavailable, and why.
+struct Outage(Arc<str>);
+
+struct Carrier {
+    place: Place,
+    queue: Taking<Waiting>,
+    line: Line,
+    running: Running,
+    /// The pause before the next attempt to reach the database; none after a batch that was written.
+    probe_after: Duration,
+}
+
+/// What is left of a batch, and how it went so far.
+struct Course {
+    units: Vec<Option<(Lane, Waiting)>>,
+    pieces: Pieces,
+    batch: Batch,
+    conflicts: u32,
+    reconnects: u32,
+    /// Failed transactions since a piece of one tenant only was tried for the first time, and units answered since.
+    failures_within: u32,
+    answered_within: u32,
+    slow_in_a_row: u32,
+    apart: bool,
+    has_failed: bool,
+}
+
+impl Course {
+    fn of(taken: Taken<Waiting>, running: &Running) -> Self {
+        let mut groups: Vec<usize> = Vec::with_capacity(taken.units.len());
+        for (at, (lane, _)) in taken.units.iter().enumerate() {
+            let before = at.checked_sub(1).and_then(|at| taken.units.get(at));
+            let group = groups.last().copied().unwrap_or(0);
+            let same = before.is_none_or(|(other, _)| other.shares_turns_with(lane));
+            groups.push(if same { group } else { group + 1 });
+        }
+        Self {
+            batch: running.begin(taken.units.len()),
+            units: taken.units.into_iter().map(Some).collect(),
+            pieces: Pieces::whole(groups),
+            conflicts: 0,
+            reconnects: 0,
+            failures_within: 0,
+            answered_within: 0,
+            slow_in_a_row: 0,
+            apart: taken.apart,
+            has_failed: false,
+        }
+    }
+
+    /// The units of a piece that were not answered yet and can still be written. What builds on a unit that failed is
+    /// answered here.
+    fn open(&mut self, piece: std::ops::Range<usize>) -> Vec<usize> {
+        let waiting = |at: &usize| self.units.get(*at).is_some_and(Option::is_some);
+        let open: Vec<usize> = piece.filter(waiting).collect();
+        let unbroken = unbroken(&self.borrow(&open));
+        let (mut kept, mut stale) = (Vec::with_capacity(open.len()), 0);
+        for (at, is_unbroken) in open.into_iter().zip(unbroken) {
+            if is_unbroken {
+                kept.push(at);
+            } else {
+                stale += 1;
+                self.answer(at, Err(WriteError::Stale { what: "the FIX session" }));
+            }
+        }
+        if stale > 0 {
+            debug!(units = stale, "units that build on a failed one are stale");
+            figures::failed("stale", stale);
+        }
+        kept
+    }
+
+    /// The first try is hopeful; the pieces of a batch that failed are looked at closely.
+    fn manner(&self) -> Manner {
+        let is_piece = self.has_failed;
+        Manner { trust_nothing: is_piece, patience: (is_piece || self.apart).then_some(SHORT) }
+    }
+
+    fn borrow(&self, units: &[usize]) -> Vec<&Unit> {
+        let unit = |at: &usize| self.units.get(*at)?.as_ref().map(|(_, waiting)| &waiting.unit);
+        units.iter().filter_map(unit).collect()
+    }
+
+    fn answer(&mut self, at: usize, done: Result<Done, WriteError>) {
+        if let Some((_, waiting)) = self.units.get_mut(at).and_then(Option::take) {
+            self.answered_within += 1;
+            // A caller that went away has its outcome in the database.
+            let _ = waiting.reply.send(done);
+        }
+    }
+
+    fn lane(&self, at: usize) -> Option<&Lane> {
+        self.units.get(at)?.as_ref().map(|(lane, _)| lane)
+    }
+
+    /// Everything that was not answered yet.
+    fn take_rest(&mut self) -> Vec<(Lane, Waiting)> {
+        self.units.iter_mut().filter_map(Option::take).collect()
+    }
+
+    fn answer_rest(&mut self, why: &Arc<str>) {
+        let rest = self.take_rest();
+        answer_unavailable(rest, why);
+    }
+
+    /// The units of a piece whose outcome is not known: only the database says where their sessions were left.
+    fn forget_chains(&self, units: &[usize]) {
+        for part in self.borrow(units).into_iter().filter_map(|unit| unit.fix.as_ref()) {
+            part.chain.forget();
+        }
+    }
+}
+
+fn answer_unavailable(units: Vec<(Lane, Waiting)>, why: &Arc<str>) {
+    let count = u64::try_from(units.len()).unwrap_or(u64::MAX);
+    figures::failed(Fault::Unavailable.as_str(), count);
+    for (_, waiting) in units {
+        let _ = waiting.reply.send(Err(WriteError::Unavailable(Arc::clone(why))));
+    }
+}
+
+impl Carrier {
+    /// Writes a batch and answers everybody in it, but for what is put back into the queue.
+    async fn carry(&mut self, taken: Taken<Waiting>) -> Result<(), Outage> {
+        for (_, waiting) in &taken.units {
+            figures::waited(waiting.since.elapsed());
+        }
+        let span = tracing::debug_span!("commit", units = taken.units.len());
+        let mut course = Course::of(taken, &self.running);
+        self.carry_pieces(&mut course).instrument(span).await
+    }
+
+    async fn carry_pieces(&mut self, course: &mut Course) -> Result<(), Outage> {
+        let first = course.lane(0).cloned();
+        while let Some(piece) = course.pieces.next() {
+            if self.must_pause(course) {
+                let rest = course.take_rest();
+                warn!(
+                    units = rest.len(),
+                    "too many units of a tenant fail; the rest waits for its next turn"
+                );
+                if let Some((lane, _)) = rest.first() {
+                    self.queue.set_apart(lane);
+                }
+                self.queue.put_back(rest);
+                return Ok(());
+            }
+            loop {
+                let open = course.open(piece.clone());
+                if open.is_empty() {
+                    break;
+                }
+                let written = self.line.commit(&self.place, &course.borrow(&open), course.manner()).await;
+                match written {
+                    Ok(done) => {
+                        self.probe_after = Duration::ZERO;
+                        (course.conflicts, course.slow_in_a_row) = (0, 0);
+                        for (at, done) in open.into_iter().zip(done) {
+                            if matches!(done, Err(WriteError::Stale { .. })) {
+                                figures::failed("stale", 1);
+                            }
+                            course.answer(at, done);
+                        }
+                        break;
+                    }
+                    Err(failure) => {
+                        if self.failed(course, &piece, &open, failure)? == Next::GoOn {
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        if course.apart
+            && !course.has_failed
+            && let Some(lane) = first
+        {
+            self.queue.was_good(&lane);
+        }
+        Ok(())
+    }
+
+    /// One tenant's failing units take their turns with the others.
+    fn must_pause(&self, course: &Course) -> bool {
+        course.pieces.is_within() && course.failures_within >= FAILURES_A_TURN && course.answered_within > 0
+    }
+
+    /// A transaction failed. Decides what is done with its units.
+    fn failed(
+        &mut self,
+        course: &mut Course,
+        piece: &std::ops::Range<usize>,
+        open: &[usize],
+        failure: Failure,
+    ) -> Result<Next, Outage> {
+        let Failure { error, fault, is_unknown, timed_out } = failure;
+        course.has_failed = true;
+        course.failures_within += 1;
+        if is_unknown {
+            course.forget_chains(open);
+            self.line.trust_nothing();
+        }
+        match fault {
+            Fault::Unavailable if !timed_out && course.reconnects < RECONNECTS => {
+                warn!(%error, units = open.len(), "the writer's connection was lost; its units are tried again");
+                course.reconnects += 1;
+                return Ok(Next::Again);
+            }
+            Fault::Conflict if course.conflicts < CONFLICTS => {
+                debug!(%error, "a concurrent transaction was in the way; the same again");
+                course.conflicts += 1;
+                return Ok(Next::Again);
+            }
+            Fault::Unavailable => {
+                let why: Arc<str> = error.to_string().into();
+                course.answer_rest(&why);
+                return Err(Outage(why));
+            }
+            Fault::Data | Fault::Conflict | Fault::Slow => {}
+        }
+        course.conflicts = 0;
+        if course.batch.age() > self.place.limits.transaction {
+            error!(%error, "a batch takes too long; the rest of its units is answered as unavailable");
+            course.answer_rest(&error.to_string().into());
+            return Ok(Next::GoOn);
+        }
+        if open.len() > 1 && course.pieces.split(piece) == Split::Halved {
+            debug!(%error, units = open.len(), "a transaction failed; its halves are tried");
+            return Ok(Next::GoOn);
+        }
+        self.failed_alone(course, open, error, fault);
+        Ok(Next::GoOn)
+    }
+
+    /// One unit cannot be written.
+    fn failed_alone(
+        &self,
+        course: &mut Course,
+        open: &[usize],
+        failed: crate::store::StoreError,
+        fault: Fault,
+    ) {
+        let Some(at) = open.first().copied() else { return };
+        let Some((lane, waiting)) = course.units.get(at).and_then(Option::as_ref) else { return };
+        // Who brings a suspect again and again has logged it.
+        if lane.door != Door::Suspect {
+            let _entered = waiting.span.enter();
+            error!(
+                error = %failed, kind = fault.as_str(), work = waiting.unit.work.as_str(),
+                subject = waiting.unit.work.subject(), partner = lane.tenant.partner_id, lane = ?lane.door,
+                "a unit cannot be written; its caller is told, and nothing of it was kept"
+            );
+        }
+        figures::failed(fault.as_str(), 1);
+        self.queue.set_apart(lane);
+        if fault == Fault::Data {
+            course.answer(at, Err(WriteError::Store(failed)));
+            return;
+        }
+        let why: Arc<str> = failed.to_string().into();
+        course.answer(at, Err(WriteError::Slow(Arc::clone(&why))));
+        course.slow_in_a_row += 1;
+        if course.slow_in_a_row >= SLOW_IN_A_ROW {
+            course.answer_rest(&why);
+        }
+    }
+
+    /// Answers everybody at once until the database is back. `false`: the queue has ended.
+    async fn wait_out(&mut self, outage: &Outage) -> bool {
+        let began = Instant::now();
+        let mut answered = 0_usize;
+        error!(
+            error = %outage.0,
+            "the database is unavailable; units are answered so until a connection can be made again"
+        );
+        figures::available(false);
+        let mut why = Arc::clone(&outage.0);
+        loop {
+            let Self { place, queue, line, probe_after, .. } = self;
+            let pause = *probe_after;
+            let probe = async {
+                tokio::time::sleep(pause).await;
+                line.probe(place).await
+            };
+            let mut probe = std::pin::pin!(probe);
+            let probed = loop {
+                tokio::select! {
+                    probed = &mut probe => break probed,
+                    waiting = queue.all() => match waiting {
+                        Some(waiting) => {
+                            answered += waiting.len();
+                            answer_unavailable(waiting, &why);
+                        }
+                        None => return false,
+                    },
+                }
+            };
+            *probe_after = (*probe_after * 2).clamp(PROBE_MIN, PROBE_MAX);
+            match probed {
+                Ok(()) => break,
+                Err(error) => {
+                    debug!(%error, next_ms = probe_after.as_millis(), "the database is still unavailable");
+                    why = error.to_string().into();
+                }
+            }
+        }
+        info!(
+            after_ms = began.elapsed().as_millis(),
+            answered, "the database is back; units are written again"
+        );
+        self.line.trust_nothing();
+        figures::available(true);
+        true
+    }
+}
+
+/// What to do with a piece whose transaction failed.
+#[derive(PartialEq, Eq)]
+enum Next {
+    /// The same once more.
+    Again,
+    /// The next piece.
+    GoOn,
+}

@@ -1,0 +1,333 @@
+//! Who waits for the writer, and whose turn it is: pure.
+//!
+//! ```text
+//! tenant ─┬─ REST        ┐
+//!         ├─ session A   ├─ one group: its lanes take turns      ┐
+//!         └─ session B   ┘                                       ├─ the groups of a class take turns,
+//! tenant ─── …                                                   │  the two classes take turns
+//! settlement of a tenant ─ one group of the class Service        ┘
+//! ```
+//!
+//! A lane is first in, first out; nothing else is promised about order. A group of the class Entry may hold as many
+//! places as are still free, so one tenant alone fills half of them, and there is room for the next one.
+//!
+//! A tenant whose units failed lately is set apart: its units are taken in batches of their own, between the others.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::store::intents::Tenant;
+
+/// How a unit came in. Units of one lane keep their order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Door {
+    Rest,
+    /// A FIX session, by its id.
+    Session(String),
+    /// The service's own work on settlements.
+    Settlement,
+    /// The same, for work that could not be written before: each is tried alone.
+    Suspect,
+}
+
+/// Where a unit waits.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lane {
+    pub tenant: Tenant,
+    pub door: Door,
+}
+
+impl Lane {
+    const fn class(&self) -> Class {
+        match self.door {
+            Door::Rest | Door::Session(_) => Class::Entry,
+            Door::Settlement => Class::Service,
+            Door::Suspect => Class::Suspect,
+        }
+    }
+
+    /// Are both lanes of one tenant and one class?
+    pub(super) fn shares_turns_with(&self, other: &Self) -> bool {
+        self.class() == other.class() && self.tenant == other.tenant
+    }
+
+    fn group(&self) -> GroupKey {
+        GroupKey { class: self.class(), tenant: self.tenant.clone() }
+    }
+}
+
+/// What takes turns with what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Class {
+    Entry,
+    Service,
+    Suspect,
+}
+
+impl Class {
+    pub(super) const ALL: [Self; 3] = [Self::Entry, Self::Service, Self::Suspect];
+
+    const fn index(self) -> usize {
+        match self {
+            Self::Entry => 0,
+            Self::Service => 1,
+            Self::Suspect => 2,
+        }
+    }
+
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Entry => "entry",
+            Self::Service => "settlement",
+            Self::Suspect => "suspect",
+        }
+    }
+}
+
+/// A tenant's lanes of one class.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct GroupKey {
+    pub(super) class: Class,
+    pub(super) tenant: Tenant,
+}
+
+/// How many units may wait.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Places {
+    pub(super) entry: usize,
+    pub(super) service: usize,
+}
+
+/// Units to be written together, each with its lane; units of one group follow each other.
+#[derive(Debug)]
+pub(super) struct Taken<T> {
+    pub(super) units: Vec<(Lane, T)>,
+    /// Of a tenant that is set apart, or a suspect: nobody else is in it.
+    pub(super) apart: bool,
+}
+
+/// Units of a group that is set apart, at most, in one batch.
+const APART_UNITS: usize = 128;
+/// How many batches without a failed unit end it that a tenant is set apart.
+const APART_BATCHES: u32 = 16;
+
+pub(super) struct Lanes<T> {
+    places: Places,
+    groups: HashMap<GroupKey, Group<T>>,
+    /// Groups with something waiting, in the order of their turns.
+    entry: VecDeque<GroupKey>,
+    service: VecDeque<GroupKey>,
+    apart: VecDeque<GroupKey>,
+    /// Tenants set apart, and how many good batches they still need.
+    flagged: HashMap<GroupKey, u32>,
+    queued: [usize; 3],
+    was_apart: bool,
+}
+
+struct Group<T> {
+    lanes: HashMap<Door, VecDeque<T>>,
+    /// Lanes with something waiting, in the order of their turns.
+    turns: VecDeque<Door>,
+    queued: usize,
+}
+
+impl<T> Default for Group<T> {
+    fn default() -> Self {
+        Self { lanes: HashMap::new(), turns: VecDeque::new(), queued: 0 }
+    }
+}
+
+impl<T> Group<T> {
+    fn lane(&mut self, door: Door) -> &mut VecDeque<T> {
+        self.queued += 1;
+        if !self.lanes.contains_key(&door) {
+            self.turns.push_back(door.clone());
+        }
+        self.lanes.entry(door).or_default()
+    }
+
+    fn pop(&mut self) -> Option<(Door, T)> {
+        let door = self.turns.pop_front()?;
+        let lane = self.lanes.get_mut(&door)?;
+        let unit = lane.pop_front()?;
+        self.queued -= 1;
+        if lane.is_empty() {
+            self.lanes.remove(&door);
+        } else {
+            self.turns.push_back(door.clone());
+        }
+        Some((door, unit))
+    }
+}
+
+impl<T> Lanes<T> {
+    pub(super) fn new(places: Places) -> Self {
+        Self {
+            places,
+            groups: HashMap::new(),
+            entry: VecDeque::new(),
+            service: VecDeque::new(),
+            apart: VecDeque::new(),
+            flagged: HashMap::new(),
+            queued: [0; 3],
+            was_apart: false,
+        }
+    }
+
+    /// Is there a place for one more unit of the lane?
+    pub(super) fn admits(&self, lane: &Lane) -> bool {
+        match lane.class() {
+            Class::Entry => {
+                let free = self.places.entry.saturating_sub(self.queued(Class::Entry));
+                let held = self.groups.get(&lane.group()).map_or(0, |group| group.queued);
+                held < free
+            }
+            class @ (Class::Service | Class::Suspect) => self.queued(class) < self.places.service,
+        }
+    }
+
+    pub(super) const fn queued(&self, class: Class) -> usize {
+        self.queued[class.index()]
+    }
+
+    /// Puts a unit at the end of its lane, whether or not there is a place for it.
+    pub(super) fn push(&mut self, lane: Lane, unit: T) {
+        self.enter(&lane);
+        self.groups.entry(lane.group()).or_default().lane(lane.door).push_back(unit);
+    }
+
+    /// Puts units that were taken and not tried back to the beginning of their lanes.
+    pub(super) fn put_back(&mut self, units: Vec<(Lane, T)>) {
+        for (lane, unit) in units.into_iter().rev() {
+            self.enter(&lane);
+            self.groups.entry(lane.group()).or_default().lane(lane.door).push_front(unit);
+        }
+    }
+
+    fn enter(&mut self, lane: &Lane) {
+        let key = lane.group();
+        self.queued[key.class.index()] += 1;
+        if !self.groups.contains_key(&key) {
+            self.turns_of(&key).push_back(key);
+        }
+    }
+
+    fn turns_of(&mut self, key: &GroupKey) -> &mut VecDeque<GroupKey> {
+        if self.flagged.contains_key(key) {
+            return &mut self.apart;
+        }
+        match key.class {
+            Class::Entry => &mut self.entry,
+            Class::Service => &mut self.service,
+            Class::Suspect => &mut self.apart,
+        }
+    }
+
+    /// The next batch of at most `max` units. Batches apart from the others alternate with shared ones.
+    pub(super) fn take(&mut self, max: usize) -> Option<Taken<T>> {
+        let has_shared = !self.entry.is_empty() || !self.service.is_empty();
+        self.was_apart = !self.apart.is_empty() && (!self.was_apart || !has_shared);
+        let units = if self.was_apart { self.take_apart(max) } else { self.take_shared(max) };
+        (!units.is_empty()).then_some(Taken { units, apart: self.was_apart })
+    }
+
+    /// Everything that waits, without regard to turns.
+    pub(super) fn take_all(&mut self) -> Vec<(Lane, T)> {
+        let mut all = Vec::new();
+        for (key, mut group) in std::mem::take(&mut self.groups) {
+            while let Some((door, unit)) = group.pop() {
+                all.push((Lane { tenant: key.tenant.clone(), door }, unit));
+            }
+        }
+        for turns in [&mut self.entry, &mut self.service, &mut self.apart] {
+            turns.clear();
+        }
+        self.queued = [0; 3];
+        all
+    }
+
+    fn take_apart(&mut self, max: usize) -> Vec<(Lane, T)> {
+        let Some(key) = self.apart.pop_front() else { return Vec::new() };
+        let max = if key.class == Class::Suspect { 1 } else { max.min(APART_UNITS) };
+        let mut units = Vec::new();
+        while units.len() < max
+            && let Some(unit) = self.pop(&key)
+        {
+            units.push(unit);
+        }
+        if self.groups.contains_key(&key) {
+            self.apart.push_back(key);
+        }
+        units
+    }
+
+    fn take_shared(&mut self, max: usize) -> Vec<(Lane, T)> {
+        let mut by_group: Vec<Vec<(Lane, T)>> = Vec::new();
+        let mut places: HashMap<GroupKey, usize> = HashMap::new();
+        let mut is_entry = true;
+        for _ in 0..max {
+            let turns = match (is_entry, self.entry.is_empty(), self.service.is_empty()) {
+                (_, true, true) => break,
+                (true, false, _) | (false, false, true) => &mut self.entry,
+                (false, _, false) | (true, true, false) => &mut self.service,
+            };
+            is_entry = !is_entry;
+            let Some(key) = turns.pop_front() else { break };
+            let Some(unit) = self.pop(&key) else { continue };
+            let place = *places.entry(key.clone()).or_insert_with(|| {
+                by_group.push(Vec::new());
+                by_group.len() - 1
+            });
+            if let Some(group) = by_group.get_mut(place) {
+                group.push(unit);
+            }
+            if self.groups.contains_key(&key) {
+                self.turns_of(&key).push_back(key);
+            }
+        }
+        by_group.into_iter().flatten().collect()
+    }
+
+    fn pop(&mut self, key: &GroupKey) -> Option<(Lane, T)> {
+        let group = self.groups.get_mut(key)?;
+        let (door, unit) = group.pop()?;
+        if group.queued == 0 {
+            self.groups.remove(key);
+        }
+        self.queued[key.class.index()] -= 1;
+        Some((Lane { tenant: key.tenant.clone(), door }, unit))
+    }
+
+    /// A unit of the lane failed: its tenant's units are taken apart from the others' for a while.
+    pub(super) fn set_apart(&mut self, lane: &Lane) {
+        let key = lane.group();
+        if key.class != Class::Entry {
+            return;
+        }
+        if self.flagged.insert(key.clone(), APART_BATCHES).is_none() && self.groups.contains_key(&key) {
+            self.entry.retain(|waiting| *waiting != key);
+            self.apart.push_back(key);
+        }
+    }
+
+    /// All units of a batch of this lane's tenant, apart from the others, were written.
+    pub(super) fn was_good(&mut self, lane: &Lane) {
+        let key = lane.group();
+        let Some(left) = self.flagged.get_mut(&key) else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.flagged.remove(&key);
+            if self.groups.contains_key(&key) {
+                self.apart.retain(|waiting| *waiting != key);
+                self.entry.push_back(key);
+            }
+        }
+    }
+
+    /// How many tenants are set apart.
+    pub(super) fn tenants_apart(&self) -> usize {
+        self.flagged.len()
+    }
+}
+
+#[cfg(test)]
+mod tests;

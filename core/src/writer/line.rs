@@ -1,0 +1,185 @@
+//! The writer's own connection: what it runs is prepared and planned once, and everything it does has a time limit.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{Connection as _, PgConnection};
+use tokio::time::timeout;
+
+use super::batch::{self, Attempt, Patience, Trust};
+use super::unit::{Done, Unit};
+use super::{Place, WriteError, figures};
+use crate::store::{Fault, StoreError};
+
+/// How many batches look for repeats at once after one has run into one: they come in runs.
+const WARY_BATCHES: u32 = 64;
+
+/// How long the writer waits for the database.
+#[derive(Debug, Clone, Copy)]
+pub struct WriterLimits {
+    /// For a connection.
+    pub connect: Duration,
+    /// For a whole transaction, as seen from here: the database may not answer at all.
+    pub transaction: Duration,
+    /// For one statement, and for one lock: set on the connection, so that the database ends them.
+    pub statement: Duration,
+    pub lock: Duration,
+}
+
+impl Default for WriterLimits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(3),
+            transaction: Duration::from_secs(6),
+            statement: Duration::from_secs(4),
+            lock: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why nothing was written, as far as is known.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: StoreError,
+    pub(super) fault: Fault,
+    /// COMMIT was sent and its answer did not arrive: everything may have been written.
+    pub(super) is_unknown: bool,
+    /// No answer in time: the same again would take as long.
+    pub(super) timed_out: bool,
+}
+
+impl Failure {
+    fn of(error: StoreError) -> Self {
+        // Another process was first to use an id: it is found at the next look.
+        let fault = if batch::is_repeat(&error) { Fault::Conflict } else { error.fault() };
+        Self { error, fault, is_unknown: false, timed_out: false }
+    }
+
+    fn timed_out(what: &str) -> Self {
+        let error = std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer to {what} in time"));
+        Self { timed_out: true, ..Self::of(StoreError::Database(error.into())) }
+    }
+}
+
+/// How units are written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Manner {
+    /// What was used before is looked up first.
+    pub(super) trust_nothing: bool,
+    pub(super) patience: Option<Patience>,
+}
+
+#[derive(Default)]
+pub(super) struct Line {
+    open: Option<PgConnection>,
+    /// How many more batches trust nothing.
+    wary: u32,
+}
+
+impl Line {
+    /// Writes the units in one transaction and returns each one's outcome.
+    pub(super) async fn commit(
+        &mut self,
+        place: &Place,
+        units: &[&Unit],
+        manner: Manner,
+    ) -> Result<Vec<Result<Done, WriteError>>, Failure> {
+        let Manner { trust_nothing, patience } = manner;
+        let trust = if self.wary == 0 && !trust_nothing { Trust::New } else { Trust::Nothing };
+        self.wary = self.wary.saturating_sub(1);
+        match self.attempt(place, units, trust, patience).await {
+            Err(failure) if trust == Trust::New && batch::may_be_repeat(&failure.error) => {
+                self.wary = WARY_BATCHES;
+                self.attempt(place, units, Trust::Nothing, patience).await
+            }
+            done => done,
+        }
+    }
+
+    /// The next transactions look for what was used before: units that may have been written are tried again.
+    pub(super) const fn trust_nothing(&mut self) {
+        self.wary = WARY_BATCHES;
+    }
+
+    async fn attempt(
+        &mut self,
+        place: &Place,
+        units: &[&Unit],
+        trust: Trust,
+        patience: Option<Patience>,
+    ) -> Result<Vec<Result<Done, WriteError>>, Failure> {
+        let mut conn = match self.open.take() {
+            Some(conn) => conn,
+            None => connect(place).await?,
+        };
+        let commit_sent = AtomicBool::new(false);
+        let attempt = Attempt { trust, patience, commit_sent: &commit_sent };
+        let limit = place.limits.transaction;
+        let committed = timeout(limit, batch::commit(&mut conn, place, units, &attempt)).await;
+        let is_unknown = || commit_sent.load(Ordering::Relaxed);
+        let done = match committed {
+            Ok(Ok(done)) => {
+                self.open = Some(conn);
+                Ok(done)
+            }
+            Ok(Err((error, is_reusable))) => {
+                self.open = is_reusable.then_some(conn);
+                let failure = Failure::of(error);
+                let is_unknown = failure.fault == Fault::Unavailable && is_unknown();
+                Err(Failure { is_unknown, ..failure })
+            }
+            // The connection goes: what it still does is not known.
+            Err(_) => Err(Failure { is_unknown: is_unknown(), ..Failure::timed_out("a transaction") }),
+        };
+        figures::transaction(done.as_ref().err().map(|failure| failure.fault));
+        done
+    }
+
+    /// Connects, unless there is a connection, and asks whether the database can write.
+    pub(super) async fn probe(&mut self, place: &Place) -> Result<(), StoreError> {
+        let mut conn = match self.open.take() {
+            Some(conn) => conn,
+            None => connect(place).await.map_err(|failure| failure.error)?,
+        };
+        let question = sqlx::query_scalar("select current_setting('transaction_read_only')::bool");
+        let is_read_only: bool = timeout(place.limits.connect, question.fetch_one(&mut conn))
+            .await
+            .map_err(|_| Failure::timed_out("a question").error)?
+            .map_err(StoreError::from)?;
+        if is_read_only {
+            let error =
+                std::io::Error::new(std::io::ErrorKind::ReadOnlyFilesystem, "the database is read-only");
+            return Err(StoreError::Database(error.into()));
+        }
+        self.open = Some(conn);
+        Ok(())
+    }
+}
+
+/// Everything a batch reads it finds by key. The planner would weigh that against reading whole tables by what it knew
+/// of them when the statement was prepared, which in a growing table is soon wrong.
+///
+/// The server ends what takes too long, and the transaction of a writer that it does not hear of any more: its locks
+/// would hold up every other process.
+async fn connect(place: &Place) -> Result<PgConnection, Failure> {
+    let by_key = [
+        ("enable_seqscan", "off"),
+        ("enable_hashjoin", "off"),
+        ("enable_mergejoin", "off"),
+        ("plan_cache_mode", "force_generic_plan"),
+        ("jit", "off"),
+    ];
+    let limits = place.limits;
+    let ms = |limit: Duration| format!("{}ms", limit.as_millis());
+    let in_time = [
+        ("statement_timeout", ms(limits.statement)),
+        ("lock_timeout", ms(limits.lock)),
+        ("idle_in_transaction_session_timeout", ms(limits.transaction)),
+    ];
+    let options = PgConnectOptions::clone(&place.pool.connect_options()).options(by_key).options(in_time);
+    match timeout(limits.connect, PgConnection::connect_with(&options)).await {
+        Ok(connected) => connected.map_err(|error| Failure::of(error.into())),
+        Err(_) => Err(Failure::timed_out("a connection")),
+    }
+}

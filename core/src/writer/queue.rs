@@ -1,0 +1,286 @@
+//! The writer's queue: [`Lanes`] between tasks.
+//!
+//! A unit without a place is refused, or its caller waits until there is one: the unit is parked, and whoever parked
+//! it goes on when it has its place. Nothing polls.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::WriteError;
+use super::lanes::{Class, Lane, Lanes, Places, Taken};
+
+struct Parked<T> {
+    lane: Lane,
+    unit: T,
+    admitted: oneshot::Sender<()>,
+}
+
+struct State<T> {
+    lanes: Lanes<T>,
+    /// In the order in which they came.
+    parked: VecDeque<Parked<T>>,
+    /// Nobody can add units any more.
+    closed: bool,
+    /// Nobody takes units any more.
+    stopped: bool,
+}
+
+impl<T> State<T> {
+    /// Gives parked units the places that have become free.
+    fn admit(&mut self) {
+        for parked in std::mem::take(&mut self.parked) {
+            if self.lanes.admits(&parked.lane) {
+                self.lanes.push(parked.lane, parked.unit);
+                // A caller that went away has its outcome in the database.
+                let _ = parked.admitted.send(());
+            } else {
+                self.parked.push_back(parked);
+            }
+        }
+    }
+}
+
+struct Queue<T> {
+    state: Mutex<State<T>>,
+    filled: Notify,
+}
+
+impl<T> Queue<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Both ends of a new queue.
+pub(super) fn queue<T>(places: Places) -> (Adding<T>, Taking<T>) {
+    let state = State { lanes: Lanes::new(places), parked: VecDeque::new(), closed: false, stopped: false };
+    let queue = Arc::new(Queue { state: Mutex::new(state), filled: Notify::new() });
+    (Adding(Arc::clone(&queue)), Taking(queue))
+}
+
+/// The end that adds units. When it is dropped, the other end has what is left and then nothing.
+pub(super) struct Adding<T>(Arc<Queue<T>>);
+
+impl<T> Adding<T> {
+    /// Does the other end take units?
+    pub(super) fn is_taken(&self) -> bool {
+        !self.0.state().stopped
+    }
+
+    /// Queues a unit, if there is a place for it.
+    pub(super) fn try_push(&self, lane: Lane, unit: T) -> Result<(), WriteError> {
+        let mut state = self.0.state();
+        if state.stopped {
+            return Err(WriteError::Stopped);
+        }
+        if !state.lanes.admits(&lane) {
+            return Err(WriteError::Busy);
+        }
+        state.lanes.push(lane, unit);
+        drop(state);
+        self.0.filled.notify_one();
+        Ok(())
+    }
+
+    /// Queues a unit at once, or parks it; the future ends when it has its place. The unit is written even if nobody
+    /// waits for that.
+    pub(super) fn push(&self, lane: Lane, unit: T) -> impl Future<Output = Result<(), WriteError>> + use<T> {
+        let place = self.push_or_park(lane, unit);
+        self.0.filled.notify_one();
+        async move {
+            match place? {
+                None => Ok(()),
+                Some(has_place) => has_place.await.map_err(|_| WriteError::Stopped),
+            }
+        }
+    }
+
+    fn push_or_park(&self, lane: Lane, unit: T) -> Result<Option<oneshot::Receiver<()>>, WriteError> {
+        let mut state = self.0.state();
+        if state.stopped {
+            return Err(WriteError::Stopped);
+        }
+        if state.lanes.admits(&lane) {
+            state.lanes.push(lane, unit);
+            return Ok(None);
+        }
+        let (admitted, has_place) = oneshot::channel();
+        state.parked.push_back(Parked { lane, unit, admitted });
+        Ok(Some(has_place))
+    }
+}
+
+impl<T> Drop for Adding<T> {
+    fn drop(&mut self) {
+        self.0.state().closed = true;
+        self.0.filled.notify_one();
+    }
+}
+
+/// The end that takes units. When it is dropped, what is queued is dropped with it.
+pub(super) struct Taking<T>(Arc<Queue<T>>);
+
+/// How much waits.
+pub(super) struct Depth {
+    pub(super) queued: [(Class, usize); 3],
+    pub(super) parked: usize,
+    pub(super) tenants_apart: usize,
+}
+
+impl<T> Taking<T> {
+    /// The next batch, as soon as there is one. `None`: there will be no more.
+    pub(super) async fn next(&self, max: usize) -> Option<Taken<T>> {
+        self.wait(|state| {
+            let taken = state.lanes.take(max);
+            state.admit();
+            taken
+        })
+        .await
+    }
+
+    /// Everything that waits, parked units included, as soon as there is something. `None`: there will be no more.
+    pub(super) async fn all(&self) -> Option<Vec<(Lane, T)>> {
+        self.wait(|state| {
+            let mut all = state.lanes.take_all();
+            for parked in state.parked.drain(..) {
+                let _ = parked.admitted.send(());
+                all.push((parked.lane, parked.unit));
+            }
+            (!all.is_empty()).then_some(all)
+        })
+        .await
+    }
+
+    async fn wait<R>(&self, mut take: impl FnMut(&mut State<T>) -> Option<R>) -> Option<R> {
+        loop {
+            let filled = self.0.filled.notified();
+            {
+                let mut state = self.0.state();
+                if let Some(taken) = take(&mut state) {
+                    return Some(taken);
+                }
+                if state.closed {
+                    return None;
+                }
+            }
+            filled.await;
+        }
+    }
+
+    pub(super) fn put_back(&self, units: Vec<(Lane, T)>) {
+        self.0.state().lanes.put_back(units);
+        self.0.filled.notify_one();
+    }
+
+    pub(super) fn set_apart(&self, lane: &Lane) {
+        self.0.state().lanes.set_apart(lane);
+    }
+
+    pub(super) fn was_good(&self, lane: &Lane) {
+        self.0.state().lanes.was_good(lane);
+    }
+
+    pub(super) fn gauge(&self) -> Gauge<T> {
+        Gauge(Arc::downgrade(&self.0))
+    }
+}
+
+/// Reads how much waits, for as long as the queue is there.
+pub(super) struct Gauge<T>(Weak<Queue<T>>);
+
+impl<T> Gauge<T> {
+    pub(super) fn depth(&self) -> Option<Depth> {
+        let queue = self.0.upgrade()?;
+        let state = queue.state();
+        Some(Depth {
+            queued: Class::ALL.map(|class| (class, state.lanes.queued(class))),
+            parked: state.parked.len(),
+            tenants_apart: state.lanes.tenants_apart(),
+        })
+    }
+}
+
+impl<T> Drop for Taking<T> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.stopped = true;
+        let units = state.lanes.take_all();
+        let parked = std::mem::take(&mut state.parked);
+        drop(state);
+        // What is dropped tells its callers, who may look at the queue.
+        drop((units, parked));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::store::intents::Tenant;
+    use crate::writer::lanes::Door;
+
+    fn lane(name: &str) -> Lane {
+        Lane { tenant: Tenant { partner_id: name.to_owned(), livemode: false }, door: Door::Rest }
+    }
+
+    #[tokio::test]
+    async fn a_caller_without_a_place_waits_until_a_batch_is_taken() {
+        let (adding, taking) = queue(Places { entry: 2, service: 1 });
+        adding.try_push(lane("a"), 1).unwrap();
+        assert!(matches!(adding.try_push(lane("a"), 2), Err(WriteError::Busy)));
+        let mut waits = pin!(adding.push(lane("a"), 2));
+        assert!(waits.as_mut().now_or_never().is_none(), "there is no place");
+        assert_eq!(taking.gauge().depth().unwrap().parked, 1);
+        assert_eq!(taking.next(1).await.unwrap().units, [(lane("a"), 1)]);
+        waits.await.unwrap();
+        assert_eq!(taking.next(1).await.unwrap().units, [(lane("a"), 2)]);
+    }
+
+    #[tokio::test]
+    async fn another_tenants_place_is_not_taken_by_those_who_wait() {
+        let (adding, taking) = queue(Places { entry: 4, service: 1 });
+        for unit in 0..2 {
+            adding.try_push(lane("flood"), unit).unwrap();
+        }
+        let mut waits = pin!(adding.push(lane("flood"), 2));
+        assert!(waits.as_mut().now_or_never().is_none());
+        adding.try_push(lane("quiet"), 9).unwrap();
+        let first = taking.next(2).await.unwrap();
+        assert!(first.units.contains(&(lane("quiet"), 9)));
+    }
+
+    #[tokio::test]
+    async fn what_is_left_is_taken_after_the_last_handle_is_gone() {
+        let (adding, taking) = queue(Places { entry: 4, service: 1 });
+        adding.try_push(lane("a"), 1).unwrap();
+        drop(adding);
+        assert_eq!(taking.next(9).await.unwrap().units.len(), 1);
+        assert!(taking.next(9).await.is_none() && taking.all().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_stopped_queue_tells_who_waits_and_who_comes() {
+        let (adding, taking) = queue(Places { entry: 2, service: 1 });
+        adding.try_push(lane("a"), 1).unwrap();
+        let mut waits = pin!(adding.push(lane("a"), 2));
+        assert!(waits.as_mut().now_or_never().is_none());
+        drop(taking);
+        assert!(matches!(waits.await, Err(WriteError::Stopped)));
+        assert!(matches!(adding.try_push(lane("a"), 3), Err(WriteError::Stopped)));
+    }
+
+    #[tokio::test]
+    async fn taking_everything_takes_who_waits_for_a_place_too() {
+        let (adding, taking) = queue(Places { entry: 2, service: 1 });
+        adding.try_push(lane("a"), 1).unwrap();
+        let mut waits = pin!(adding.push(lane("a"), 2));
+        assert!(waits.as_mut().now_or_never().is_none());
+        assert_eq!(taking.all().await.unwrap().len(), 2);
+        waits.await.unwrap();
+    }
+}

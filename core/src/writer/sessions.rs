@@ -1,0 +1,162 @@
+//! Which FIX parts of a batch follow their session's numbers: pure.
+//!
+//! A part follows when its number before is the one that the session was left at. One that does not is stale, and so
+//! is everything of its session that builds on it.
+
+use std::collections::HashMap;
+
+use super::unit::Unit;
+use crate::fix::FixPart;
+
+/// The next outbound number of each session, as far as the batch has come.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Numbers<'u> {
+    next_out: HashMap<&'u str, u64>,
+}
+
+impl<'u> Numbers<'u> {
+    /// Takes for granted that the first part of each session follows; the database's guard says when it does not.
+    pub(super) fn of_first_parts(units: &[&'u Unit]) -> Self {
+        let mut numbers = Self::default();
+        for part in units.iter().filter_map(|unit| unit.fix.as_ref()) {
+            numbers.next_out.entry(&part.session_id).or_insert(part.next_out_before);
+        }
+        numbers
+    }
+
+    /// As loaded from the database. A session that is not there has no part that follows: numbers begin at 1.
+    pub(super) fn of_loaded(units: &[&'u Unit], loaded: &HashMap<String, u64>) -> Self {
+        let ids = session_ids(units);
+        Self { next_out: ids.into_iter().map(|id| (id, loaded.get(id).copied().unwrap_or(0))).collect() }
+    }
+
+    pub(super) fn follows(&self, part: &FixPart) -> bool {
+        self.next_out.get(part.session_id.as_str()) == Some(&part.next_out_before)
+    }
+
+    /// The part is written.
+    pub(super) fn advance(&mut self, part: &'u FixPart) {
+        self.next_out.insert(&part.session_id, part.next_out);
+    }
+
+    /// Tells the chains of the parts where their sessions were left.
+    pub(super) fn remember(&self, units: &[&Unit]) {
+        for part in units.iter().filter_map(|unit| unit.fix.as_ref()) {
+            if let Some(next_out) = self.next_out.get(part.session_id.as_str()) {
+                part.chain.set(*next_out);
+            }
+        }
+    }
+
+    /// For each unit whether its FIX part, if it has one, follows when all the parts before it are written.
+    pub(super) fn foresee(mut self, units: &[&'u Unit]) -> Vec<bool> {
+        let follows = units.iter().map(|unit| {
+            let Some(part) = &unit.fix else { return true };
+            let follows = self.follows(part);
+            if follows {
+                self.advance(part);
+            }
+            follows
+        });
+        follows.collect()
+    }
+}
+
+/// The sessions that the units are of.
+pub(super) fn session_ids<'u>(units: &[&'u Unit]) -> Vec<&'u str> {
+    let mut ids: Vec<&str> =
+        units.iter().filter_map(|unit| unit.fix.as_ref()).map(|part| part.session_id.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// For each unit whether it can still be written, as far as its session's chain knows: everything that was built on a
+/// unit that failed cannot.
+pub(super) fn unbroken(units: &[&Unit]) -> Vec<bool> {
+    let mut left_at: HashMap<usize, Option<u64>> = HashMap::new();
+    let unbroken = units.iter().map(|unit| {
+        let Some(part) = &unit.fix else { return true };
+        let next_out = left_at.entry(part.chain.id()).or_insert_with(|| part.chain.next_out());
+        let follows = next_out.is_none_or(|next_out| next_out == part.next_out_before);
+        if follows {
+            *next_out = Some(part.next_out);
+        }
+        follows
+    });
+    unbroken.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::fix::{FixChain, FixRows};
+    use crate::store::intents::Tenant;
+    use crate::writer::unit::Work;
+
+    fn part(chain: &FixChain, before: u64, after: u64) -> Unit {
+        let tenant = Tenant { partner_id: "ptn".into(), livemode: false };
+        let fix = FixPart {
+            session_id: "S".into(),
+            next_in: 2,
+            next_out_before: before,
+            next_out: after,
+            seen_out: 0,
+            written_out: 0,
+            feed_position: None,
+            renumber: None,
+            cl_ord_id: None,
+            render: Arc::new(|_| FixRows::default()),
+            chain: chain.clone(),
+        };
+        Unit::of_session(tenant, Work::SessionOnly, fix)
+    }
+
+    fn check(chain: &FixChain, parts: &[(u64, u64)], expected: &[bool]) {
+        let units: Vec<Unit> = parts.iter().map(|(before, after)| part(chain, *before, *after)).collect();
+        assert_eq!(unbroken(&units.iter().collect::<Vec<_>>()), expected);
+    }
+
+    #[test]
+    fn parts_follow_each_other_from_the_last_commit() {
+        let chain = FixChain::from_loaded(5);
+        check(&chain, &[(5, 6), (6, 8), (8, 9)], &[true, true, true]);
+        check(&chain, &[(6, 7), (7, 8)], &[false, false]);
+        check(&chain, &[(5, 5), (5, 6), (6, 1), (1, 2)], &[true, true, true, true]);
+    }
+
+    #[test]
+    fn a_part_after_a_failed_one_is_stale_and_the_same_number_may_be_tried_again() {
+        let chain = FixChain::from_loaded(5);
+        check(&chain, &[(6, 7), (5, 6), (6, 7)], &[false, true, true]);
+    }
+
+    #[test]
+    fn a_chain_of_which_nothing_is_known_asks_the_database() {
+        let chain = FixChain::from_loaded(5);
+        chain.forget();
+        check(&chain, &[(9, 10), (10, 11)], &[true, true]);
+        check(&chain, &[(9, 10), (11, 12)], &[true, false]);
+    }
+
+    #[test]
+    fn a_new_chain_knows_nothing_of_an_earlier_one() {
+        let (old, new) = (FixChain::from_loaded(5), FixChain::from_loaded(7));
+        let units = [part(&old, 6, 7), part(&new, 7, 8)];
+        assert_eq!(unbroken(&units.iter().collect::<Vec<_>>()), [false, true]);
+    }
+
+    #[test]
+    fn loaded_numbers_leave_out_what_does_not_follow() {
+        let chain = FixChain::default();
+        let units = [part(&chain, 4, 5), part(&chain, 5, 6), part(&chain, 6, 7)];
+        let units: Vec<&Unit> = units.iter().collect();
+        let at = |next_out| HashMap::from([("S".to_owned(), next_out)]);
+        let foreseen = |loaded: &HashMap<String, u64>| Numbers::of_loaded(&units, loaded).foresee(&units);
+        assert_eq!(foreseen(&at(4)), [true, true, true]);
+        assert_eq!(foreseen(&at(5)), [false, true, true]);
+        assert_eq!(foreseen(&HashMap::new()), [false, false, false]);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a FIX session's parts of a batch write, resets above all.
+
+use std::sync::Arc;
+
+use dvp_core::embedded::TestDatabase;
+use dvp_core::fix::{FixChain, FixOutbound, FixPart, FixReset, FixRows, Renumber};
+use dvp_core::store::StoreError;
+use dvp_core::store::fix::{self, NewFixSession};
+use dvp_core::store::partners;
+
+const SESSION: &str = "FIX.4.4:DVP->ACME";
+
+async fn database() -> TestDatabase {
+    let database = TestDatabase::create().await;
+    let mut conn = database.pool().acquire().await.unwrap();
+    let partner_id = partners::ensure_partner(&mut conn, "ptn_acme", "acme", "standard", 100).await.unwrap();
+    let session = NewFixSession {
+        partner_id,
+        livemode: false,
+        begin_string: "FIX.4.4".into(),
+        client_comp_id: "ACME".into(),
+        service_comp_id: "DVP".into(),
+        default_appl_ver_id: None,
+        username: "acme".into(),
+        password_hash: [0; 32],
+    };
+    fix::upsert_session(&mut conn, &session).await.unwrap();
+    drop(conn);
+    database
+}
+
+/// Numbers `before` up to `after`, and messages under `seqs`: quotes where the number is divisible by 5.
+fn part(before: u64, after: u64, seqs: &[u64]) -> (FixPart, FixRows) {
+    let outbound = seqs.iter().map(|&seq| FixOutbound {
+        seq,
+        msg_type: if seq % 5 == 0 { "S" } else { "8" }.into(),
+        body: format!("17=e{seq}\u{1}").into_bytes(),
+        sending_time: 1,
+    });
+    let rows = FixRows { outbound: outbound.collect(), ..FixRows::default() };
+    let part = FixPart {
+        session_id: SESSION.into(),
+        next_in: 1,
+        next_out_before: before,
+        next_out: after,
+        seen_out: 0,
+        written_out: after - 1,
+        feed_position: None,
+        renumber: None,
+        cl_ord_id: None,
+        chain: FixChain::default(),
+        render: Arc::new(|_| FixRows::default()),
+    };
+    (part, rows)
+}
+
+fn reset(before: u64, reach: (u64, u64), kept: u64) -> (FixPart, FixRows) {
+    let (part, rows) = part(before, 2 + kept, &[]);
+    let (seen_out, written_out) = reach;
+    let reset = FixReset { seen_out, written_out, first_kept: 2, kept, stale_types: vec!["S".into()] };
+    (FixPart { renumber: Some(Renumber::Reset(reset)), written_out: 0, ..part }, rows)
+}
+
+async fn apply(database: &TestDatabase, parts: &[(FixPart, FixRows)]) -> Result<(), StoreError> {
+    let mut tx = database.pool().begin().await?;
+    let parts: Vec<(&FixPart, FixRows)> = parts.iter().map(|(part, rows)| (part, rows.clone())).collect();
+    fix::apply_parts(&mut tx, &parts).await?;
+    tx.commit().await?;
+    Ok(())
+}
+
+/// `2 97=Y 17=e3`
+async fn stored(database: &TestDatabase) -> Vec<String> {
+    let mut conn = database.pool().acquire().await.unwrap();
+    let messages = fix::list_outbound(&mut conn, SESSION, 1, 1000).await.unwrap();
+    let line = |message: FixOutbound| {
+        let body = String::from_utf8(message.body).unwrap();
+        format!("{} {}", message.seq, body.trim_end_matches('\u{1}').replace('\u{1}', " "))
+    };
+    messages.into_iter().map(line).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_keeps_what_was_not_seen_in_order_and_marks_what_may_have_been() {
+    let database = database().await;
+    apply(&database, &[part(1, 9, &[2, 3, 5, 6, 7, 8])]).await.unwrap();
+    apply(&database, &[reset(9, (3, 7), 3)]).await.unwrap();
+    assert_eq!(stored(&database).await, ["2 97=Y 17=e6", "3 97=Y 17=e7", "4 17=e8"]);
+    // A second one at once: marked once.
+    apply(&database, &[reset(5, (0, 4), 3)]).await.unwrap();
+    assert_eq!(stored(&database).await, ["2 97=Y 17=e6", "3 97=Y 17=e7", "4 97=Y 17=e8"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_the_same_batch_before_a_reset_survive_it_too() {
+    let database = database().await;
+    let batch = [part(1, 4, &[2, 3]), reset(4, (2, 2), 1), part(3, 4, &[3])];
+    apply(&database, &batch).await.unwrap();
+    assert_eq!(stored(&database).await, ["2 17=e3", "3 17=e3"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_that_does_not_know_of_every_message_is_stale_and_changes_nothing() {
+    let database = database().await;
+    apply(&database, &[part(1, 4, &[2, 3])]).await.unwrap();
+    let failed = apply(&database, &[reset(4, (0, 0), 1)]).await;
+    assert!(matches!(failed, Err(StoreError::Stale { .. })), "{failed:?}");
+    assert_eq!(stored(&database).await, ["2 17=e2", "3 17=e3"]);
+}

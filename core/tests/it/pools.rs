@@ -1,0 +1,71 @@
+//! Each part of the service has connections of its own.
+
+use dvp_core::store::database::Database;
+use dvp_core::store::executions::RefType;
+use dvp_core::store::pools::{PoolSizes, Pools};
+use dvp_core::store::{PgPool, PoolConnection};
+
+use crate::house::{House, order};
+
+const SIZES: PoolSizes = PoolSizes { orders: 4, reads: 3, lookups: 2, background: 5 };
+
+async fn open(house: &House) -> Pools {
+    let database = Database::by_socket((*house.pool().connect_options()).clone());
+    Pools::open(&database, SIZES).await.unwrap()
+}
+
+/// All a pool has.
+async fn take_all(pool: &PgPool, size: u32) -> Vec<PoolConnection> {
+    let mut taken = Vec::new();
+    for _ in 0..size {
+        taken.push(pool.acquire().await.unwrap());
+    }
+    assert!(pool.try_acquire().is_none());
+    taken
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_with_nothing_left_takes_nothing_from_the_others() {
+    let house = House::new().await;
+    let pools = open(&house).await;
+    let all = [
+        (&pools.orders, SIZES.orders),
+        (&pools.reads, SIZES.reads),
+        (&pools.lookups, SIZES.lookups),
+        (&pools.background, SIZES.background),
+    ];
+    for (n, (pool, size)) in all.into_iter().enumerate() {
+        let taken = take_all(pool, size).await;
+        for (m, (other, _)) in all.into_iter().enumerate() {
+            if n != m {
+                assert!(other.acquire().await.is_ok());
+            }
+        }
+        drop(taken);
+    }
+    pools.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_look_ups_and_background_work_at_their_limit_leave_orders_alone() {
+    let mut house = House::new().await;
+    let pools = open(&house).await;
+    house.engine = house.engine_in(&pools);
+    let reads = take_all(&pools.reads, SIZES.reads).await;
+    let lookups = take_all(&pools.lookups, SIZES.lookups).await;
+    let background = take_all(&pools.background, SIZES.background).await;
+    let accepted = house.accept(order("000123456789")).await;
+    drop(reads);
+    // And an order is read while order entry is at its limit.
+    let orders = take_all(&pools.orders, SIZES.orders).await;
+    let found =
+        house.engine.execution(&house.tenant, RefType::ExecutionId, accepted.reference.as_str()).await;
+    assert!(found.unwrap().is_some());
+    drop((orders, lookups, background));
+    // The service's own work reads by connections of its own.
+    let reads = take_all(&pools.reads, SIZES.reads).await;
+    let background = house.engine.in_background();
+    let found = background.execution(&house.tenant, RefType::ExecutionId, accepted.reference.as_str()).await;
+    assert!(found.unwrap().is_some());
+    drop(reads);
+}

@@ -1,0 +1,150 @@
+//! What is let go when its time is over, and what stays.
+
+use std::time::Duration;
+
+use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST, round};
+use dvp_core::store::nonces::{self, NewNonce};
+use dvp_core::store::{feed, retention};
+use sqlx::PgPool;
+
+use crate::house::{House, order};
+
+/// Rows of every subject, `age` old, named by `name`.
+async fn insert(pool: &PgPool, name: &str, age: Duration) {
+    let statements = [
+        "insert into idempotency (partner_id, livemode, method, path, key, fingerprint, status, body, accepted_at) \
+         values ('ptn_1', false, 'POST', $1, gen_random_uuid(), sha256('x'), 200, '', now() - make_interval(secs => $2))",
+        "insert into webhook_once (key_id, operation, once_key, fingerprint, status, sealed_body, accepted_at) \
+         values ('key_1', 'x', $1, sha256('x'), 200, '', now() - make_interval(secs => $2))",
+        "insert into request_nonce (key_id, nonce, partner_id, expires_at) \
+         values ('key_1', $1, 'ptn_1', now() - make_interval(secs => $2))",
+        "insert into permit_use (chain_id, owner, nonce, token, amount, reference, locked_at) \
+         values (1, $1, 0, '0xaa', 1, 'exe_1', now() - make_interval(secs => $2))",
+        "insert into quote_request (partner_id, livemode, request_id, request, response, created_at) \
+         select id, false, $1, '{}', '{}', now() - make_interval(secs => $2) from partner limit 1",
+        "insert into firm_quote (quote_id, partner_id, livemode, request_id, terms, valid_until) \
+         select $1, id, false, 'r', '{}', now() - make_interval(secs => $2) from partner limit 1",
+    ];
+    for statement in statements {
+        sqlx::query(statement).bind(name).bind(age.as_secs_f64()).execute(pool).await.unwrap();
+    }
+}
+
+/// Three nonces of a signer: one final long ago, one final now, one long ago that is not final.
+async fn insert_transactions(pool: &PgPool) {
+    let lane = "insert into signer_lane (chain_id, signer, next_nonce) \
+                values (31337, decode(repeat('01', 20), 'hex'), 3)";
+    sqlx::query(lane).execute(pool).await.unwrap();
+    for (nonce, state, age) in [(0_i64, "final", 200), (1, "final", 0), (2, "mined", 200)] {
+        let slot = "insert into nonce_slot (chain_id, signer, nonce, state, succeeded, block_number, block_hash) \
+                    values (31337, decode(repeat('01', 20), 'hex'), $1, $2, true, 1, sha256('b'))";
+        let attempt = "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, raw, max_fee, priority_fee, created_at) \
+                       select 31337, decode(repeat('01', 20), 'hex'), $1, 1, sha256($1::text::bytea), '', 1, 1, \
+                              now() - make_interval(days => $2)";
+        sqlx::query(slot).bind(nonce).bind(state).execute(pool).await.unwrap();
+        sqlx::query(attempt).bind(nonce).bind(age).execute(pool).await.unwrap();
+    }
+}
+
+async fn names(pool: &PgPool) -> Vec<(&'static str, Vec<String>)> {
+    let mut found = Vec::new();
+    for (table, statement) in [
+        ("idempotency", "select path from idempotency where partner_id = 'ptn_1' order by 1"),
+        ("webhook_once", "select once_key from webhook_once order by 1"),
+        ("request_nonce", "select nonce from request_nonce order by 1"),
+        ("permit_use", "select owner from permit_use where locked_at is not null order by 1"),
+        ("quote_request", "select request_id from quote_request order by 1"),
+        ("firm_quote", "select quote_id from firm_quote order by 1"),
+    ] {
+        found.push((table, sqlx::query_scalar(statement).fetch_all(pool).await.unwrap()));
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_past_their_age_are_deleted_and_younger_ones_and_orders_stay() {
+    let house = House::new().await;
+    let reference = house.accept(order("000123456789")).await.reference;
+    let pool = house.pool();
+    let day = IDEMPOTENCY_LEAST;
+    let ages = Ages { idempotency: day, quotes: day, ..Ages::default() };
+    insert(pool, "old", day + Duration::from_secs(60)).await;
+    insert(pool, "young", Duration::ZERO).await;
+    insert_transactions(pool).await;
+    let done = round(pool, &ages).await;
+    assert_eq!(done.failed, Vec::<&str>::new());
+    assert_eq!(done.deleted.get("transactions"), Some(&1), "{done:?}");
+    assert_eq!(house.count("select count(*) from tx_attempt").await, 2);
+    let young = vec!["young".to_owned()];
+    for (table, left) in names(pool).await {
+        assert_eq!(left, young, "{table}");
+    }
+    assert_eq!(house.count("select count(*) from execution").await, 1);
+    assert_eq!(house.count("select count(*) from intent").await, 1);
+    assert_eq!(house.count("select count(*) from permit_use where locked_at is null").await, 1);
+    assert_eq!(house.events(&reference).await.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_one_statement_takes_is_deleted_in_one_round() {
+    let house = House::new().await;
+    sqlx::query(
+        "insert into request_nonce (key_id, nonce, partner_id, expires_at) \
+         select 'key_1', n::text, 'ptn_1', now() - interval '1 day' from generate_series(1, 2500) n",
+    )
+    .execute(house.pool())
+    .await
+    .unwrap();
+    round(house.pool(), &Ages::default()).await;
+    assert_eq!(house.count("select count(*) from request_nonce").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subject_that_fails_does_not_keep_the_others() {
+    let house = House::new().await;
+    let pool = house.pool();
+    insert(pool, "old", Duration::from_secs(40 * 86_400)).await;
+    let mut locked = pool.begin().await.unwrap();
+    sqlx::query("lock table idempotency in access exclusive mode").execute(&mut *locked).await.unwrap();
+    assert_eq!(round(pool, &Ages::default()).await.failed, ["idempotency"]);
+    drop(locked);
+    for (table, left) in names(pool).await {
+        assert_eq!(left.is_empty(), table != "idempotency", "{table}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_accepted_while_a_batch_of_retention_holds_its_locks() {
+    let house = House::new().await;
+    let pool = house.pool();
+    let old = Duration::from_secs(40 * 86_400);
+    insert(pool, "old", old).await;
+    let ages = Ages::default();
+    let mut batch = pool.begin().await.unwrap();
+    // Each statement of a round that touches what order entry writes, before its commit.
+    assert!(retention::delete_idempotency(&mut batch, ages.idempotency, 1000).await.unwrap() > 0);
+    assert!(retention::delete_nonces(&mut batch, 1000).await.unwrap() > 0);
+    assert!(retention::delete_quote_requests(&mut batch, ages.quotes, 1000).await.unwrap() > 0);
+    assert!(retention::delete_firm_quotes(&mut batch, ages.quotes, 1000).await.unwrap() > 0);
+    feed::trim(&mut batch, 1000).await.unwrap();
+    retention::delete_fix_messages(&mut batch, ages.fix_messages, 1000).await.unwrap();
+    // The writer gives up a statement that waits for a lock for two seconds, so acceptance shows that it waited for none.
+    let reference = house.accept(order("000123456789")).await.reference;
+    assert_eq!(house.events(&reference).await.len(), 1);
+    batch.commit().await.unwrap();
+    assert_eq!(house.events(&reference).await.len(), 1);
+    assert_eq!(round(pool, &ages).await.failed, Vec::<&str>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_nonce_is_kept_as_long_as_its_timestamp_is_accepted_and_used_once() {
+    let house = House::new().await;
+    let mut conn = house.pool().acquire().await.unwrap();
+    let expires_at = chrono::Utc::now() + chrono::TimeDelta::seconds(600);
+    let nonce =
+        NewNonce { key_id: "key_1".into(), partner_id: "ptn_1".into(), nonce: "n".into(), expires_at };
+    assert!(nonces::insert(&mut conn, &nonce).await.unwrap());
+    round(house.pool(), &Ages::default()).await;
+    assert!(!nonces::insert(&mut conn, &nonce).await.unwrap());
+    assert!(nonces::insert(&mut conn, &NewNonce { key_id: "key_2".into(), ..nonce }).await.unwrap());
+}

@@ -1,0 +1,220 @@
+//! A COMMIT whose answer never arrived: each kind of unit is tried again and meets its own keys. Nothing is lost,
+//! nothing happens twice.
+
+use std::sync::Arc;
+
+use chrono::Utc;
+use dvp_core::engine::{CancelOutcome, Engine, EngineError, SubmitCommand};
+use dvp_core::fix::FixChain;
+use dvp_core::legacy::{self, Strategy};
+use dvp_core::rails::simulated::SimulatedRails;
+use dvp_core::store::legacy::NewLegacyIntent;
+use dvp_core::store::quotes::{NewFirmQuote, QuoteContext};
+use dvp_core::workflow;
+use dvp_core::writer::{IdempotencyPart, Outcome, WriterLimits};
+use dvp_domain::intent::{ActorType, Side};
+use dvp_domain::money::Minor;
+use dvp_domain::quote::{AmountType, FirmRequest};
+use serde_json::json;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::house::{House, fix_session, key_of, order, part_of};
+use crate::proxy::{Mode, Proxy};
+
+struct Cut {
+    house: House,
+    engine: Engine,
+    proxy: Proxy,
+}
+
+impl Cut {
+    /// An engine whose next commit is carried out and not acknowledged.
+    async fn next_commit() -> Self {
+        let house = House::new().await;
+        let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;
+        proxy.set(Mode::CutAtCommit);
+        Self { house, engine, proxy }
+    }
+
+    fn key(&self) -> IdempotencyPart {
+        key_of(&self.house.tenant, Uuid::new_v4(), "/v1/x")
+    }
+
+    async fn check(&self, sql: &'static str, expected: i64) {
+        self.proxy.has_cut().await;
+        assert_eq!(self.house.count(sql).await, expected, "{sql}");
+    }
+
+    fn firm_quote(&self, terms: dvp_domain::quote::FirmTerms) -> NewFirmQuote {
+        NewFirmQuote { tenant: self.house.tenant.clone(), request_id: "r".into(), terms }
+    }
+
+    async fn firm_terms(&self) -> dvp_domain::quote::FirmTerms {
+        let registry = &self.engine.context().registry;
+        let asked = FirmRequest {
+            input: registry.find("USDC").unwrap(),
+            output: registry.find("USD").unwrap(),
+            amount: Minor::new(100_000_000),
+            amount_type: AmountType::Source,
+            side: Side::Sell,
+            actor: ActorType::Institution,
+        };
+        self.engine.firm_quote(&asked).await.unwrap().unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_with_a_key_is_answered_as_it_was_decided() {
+    let cut = Cut::next_commit().await;
+    let (tenant, request) = (cut.house.tenant.clone(), order("000123456789"));
+    let command = SubmitCommand { tenant, request, idempotency: Some(cut.key()), fix: None };
+    let done = cut.engine.submit(command).await.unwrap();
+    assert!(matches!(done.outcome, Outcome::Replayed(_)), "{:?}", done.outcome);
+    assert!(done.response.unwrap().body.starts_with("Accepted"));
+    cut.check("select count(*) from execution", 1).await;
+    cut.check("select sum(reserved)::int8 from account_balance", 9_985).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_without_a_key_finds_its_intent_id_used() {
+    let cut = Cut::next_commit().await;
+    let (tenant, request) = (cut.house.tenant.clone(), order("000123456789"));
+    let done =
+        cut.engine.submit(SubmitCommand { tenant, request, idempotency: None, fix: None }).await.unwrap();
+    assert!(matches!(done.outcome, Outcome::DuplicateIntent));
+    cut.check("select count(*) from execution", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_over_fix_leaves_its_report_under_its_number() {
+    let cut = Cut::next_commit().await;
+    let session = fix_session(&cut.house, &cut.house.tenant, "ACME").await;
+    let chain = FixChain::from_loaded(1);
+    let submit = |before| SubmitCommand {
+        tenant: cut.house.tenant.clone(),
+        request: order("000123456789"),
+        idempotency: None,
+        fix: Some(part_of(&session, &chain, before, b"report")),
+    };
+    let lost = cut.engine.submit(submit(1)).await;
+    assert!(matches!(lost, Err(EngineError::Unavailable(_))), "the session loads its numbers again");
+    cut.check("select count(*) from execution", 1).await;
+    cut.check("select next_out from fix_session", 2).await;
+    cut.check("select count(*) from fix_outbound where seq = 1", 1).await;
+    let done = cut.engine.submit(submit(2)).await.unwrap();
+    assert!(matches!(done.outcome, Outcome::Accepted(_)));
+    cut.check("select count(*) from execution", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quotes_are_kept_once() {
+    let cut = Cut::next_commit().await;
+    let context = QuoteContext {
+        tenant: cut.house.tenant.clone(),
+        request_id: "r".into(),
+        request: json!({}),
+        response: json!({}),
+    };
+    let done = cut.engine.keep_quote(context, cut.key()).await.unwrap();
+    assert!(matches!(done.outcome, Outcome::Replayed(_)));
+    cut.check("select count(*) from quote_request", 1).await;
+    cut.check("select count(*) from idempotency", 1).await;
+
+    cut.proxy.set(Mode::CutAtCommit);
+    let quote = cut.firm_quote(cut.firm_terms().await);
+    let done = cut.engine.keep_firm_quote(quote, cut.key()).await.unwrap();
+    assert!(matches!(done.outcome, Outcome::Replayed(_)));
+    cut.check("select count(*) from firm_quote", 1).await;
+
+    cut.proxy.set(Mode::CutAtCommit);
+    let session = fix_session(&cut.house, &cut.house.tenant, "ACME").await;
+    let part = part_of(&session, &FixChain::from_loaded(1), 1, b"quote");
+    let quote = cut.firm_quote(cut.firm_terms().await);
+    let pending = cut.engine.begin_firm_quote(quote, part).await.unwrap();
+    assert!(pending.await.unwrap().is_err(), "the session loads its numbers again");
+    cut.check("select count(*) from firm_quote", 2).await;
+    cut.check("select count(*) from fix_outbound", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_order_is_kept_once() {
+    let cut = Cut::next_commit().await;
+    let (stage, run_at, expires_at) = legacy::beginning(Strategy::Scheduled, Utc::now(), 3_600_000);
+    let new = NewLegacyIntent {
+        tenant: cut.house.tenant.clone(),
+        intent_id: "i".into(),
+        request: json!({}),
+        source: "USD".into(),
+        target: "EUR".into(),
+        strategy: "scheduled",
+        client_ref: None,
+        account: "a".into(),
+        stage,
+        created_at: Utc::now(),
+        expires_at,
+        run_at,
+    };
+    let done = cut.engine.keep_legacy_intent(new, cut.key()).await.unwrap();
+    assert!(matches!(done.outcome, Outcome::Replayed(_)));
+    cut.check("select count(*) from legacy_intent", 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_and_a_sessions_own_numbers_are_kept_once() {
+    let cut = Cut::next_commit().await;
+    let done = cut.engine.keep_refusal(cut.key()).await.unwrap();
+    assert!(matches!(done.outcome, Outcome::Replayed(_)));
+    cut.check("select count(*) from idempotency", 1).await;
+
+    cut.proxy.set(Mode::CutAtCommit);
+    let session = fix_session(&cut.house, &cut.house.tenant, "ACME").await;
+    let chain = FixChain::from_loaded(1);
+    let lost = cut.engine.commit_fix(&cut.house.tenant, part_of(&session, &chain, 1, b"a")).await;
+    assert!(lost.is_err(), "the session loads its numbers again");
+    cut.check("select next_out from fix_session", 2).await;
+    // What was queued behind it follows what was written.
+    cut.engine.commit_fix(&cut.house.tenant, part_of(&session, &chain, 2, b"b")).await.unwrap();
+    cut.check("select count(*) from fix_outbound", 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancellation_is_told_as_one() {
+    let cut = Cut::next_commit().await;
+    let accepted = cut.house.accept(order("000123450008")).await;
+    let outcome = cut.engine.cancel(&cut.house.tenant, &accepted.reference, None).await.unwrap();
+    assert_eq!(outcome, CancelOutcome::Cancelled);
+    cut.check("select count(*) from event where type = 'intent.cancelled'", 1).await;
+    cut.check("select sum(reserved)::int8 from account_balance", 0).await;
+    let again = cut.engine.cancel(&cut.house.tenant, &accepted.reference, None).await.unwrap();
+    assert_eq!(again, CancelOutcome::TooLate);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settlement_survives_each_of_its_commits_being_unacknowledged() {
+    let cut = Cut::next_commit().await;
+    let house = &cut.house;
+    cut.proxy.set(Mode::CutEverySecondCommit);
+    let stop = watch::Sender::new(false);
+    let rails = Arc::new(SimulatedRails::new(house.pool().clone()));
+    tokio::spawn(workflow::run(cut.engine.clone(), rails.clone(), rails, stop.subscribe()));
+    // Passes through `in_progress` in its conversion.
+    let reference = house.accept(order("000123450006")).await.reference;
+    house.play_chain(&reference).await;
+    house.wait_for_state(&reference, "completed").await;
+    let anchored = "select count(*) from execution where state ->> 'finality' is not null";
+    house.wait_for("the anchor", || async { (house.count(anchored).await == 1).then_some(()) }).await;
+    cut.proxy.set(Mode::Pass);
+    assert!(cut.proxy.connections() > 5, "{} connections", cut.proxy.connections());
+    let told = house.events(&reference).await;
+    assert_eq!(
+        told[..4],
+        ["intent.accepted", "offramp.initiated", "offramp.in_progress", "offramp.completed"]
+    );
+    assert_eq!(told[4..], ["payout.initiated", "payout.completed"]);
+    assert_eq!(house.count("select count(*) from effect").await, 0);
+    assert_eq!(house.count("select count(*) from chain_fact where consumed_at is null").await, 0);
+    assert_eq!(house.count("select max(executed)::int8 from simulated_rail").await, 1);
+    house.check_books().await;
+    stop.send_replace(true);
+}

@@ -1,0 +1,214 @@
+//! Units that cannot be written: they fail at once, with whatever builds on them, and cost the others next to nothing.
+
+use std::time::Duration;
+
+use dvp_core::chain::ChainFact;
+use dvp_core::engine::{CancelOutcome, Engine, EngineError, SubmitCommand};
+use dvp_core::fix::FixChain;
+use dvp_core::store::idempotency::StoredResponse;
+use dvp_core::store::intents::Tenant;
+use dvp_core::writer::{IdempotencyPart, Outcome, WriterLimits};
+use futures_util::future::join_all;
+
+use crate::house::{House, fix_session, key_of, order, part_of, unwritable_part_of};
+use crate::proxy::{Mode, Proxy};
+
+/// Submits orders of a tenant at the same time.
+async fn accept_of(engine: &Engine, tenant: &Tenant, count: usize) -> usize {
+    let submit = || {
+        let (tenant, request) = (tenant.clone(), order("000123456789"));
+        engine.submit(SubmitCommand { tenant, request, idempotency: None, fix: None })
+    };
+    let done = join_all((0..count).map(|_| submit())).await;
+    done.iter()
+        .filter(|done| matches!(done, Ok(done) if matches!(done.outcome, Outcome::Accepted(_))))
+        .count()
+}
+
+/// Queues everything while the database does not answer, then lets it answer, so that it meets in a batch.
+async fn together<T>(proxy: &Proxy, work: impl Future<Output = T>) -> T {
+    proxy.set(Mode::Hang);
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        proxy.set(Mode::Pass);
+    };
+    tokio::join!(work, release).0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_bad_units_of_a_session_cost_the_others_a_few_transactions() {
+    let house = House::new().await;
+    let other = house.other_tenant().await;
+    let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;
+    let session = fix_session(&house, &other, "BAD").await;
+    let chain = FixChain::from_loaded(1);
+    let bad = (1..=200).map(|before| engine.commit_fix(&other, unwritable_part_of(&session, &chain, before)));
+    let work = async { tokio::join!(join_all(bad), accept_of(&engine, &house.tenant, 100)) };
+    let (failed, accepted) = together(&proxy, work).await;
+    assert_eq!(accepted, 100);
+    assert!(matches!(failed[0], Err(EngineError::Corrupt(_))), "{:?}", failed[0]);
+    assert!(failed[1..].iter().all(|one| matches!(one, Err(EngineError::Unavailable(_)))));
+    // One bad unit of 300 is found in 2 log2 steps; the 199 that build on it are not looked at.
+    assert!(proxy.transactions() <= 24, "{} transactions", proxy.transactions());
+    // What comes later and builds on it fails without the database.
+    let before = proxy.transactions();
+    assert!(engine.commit_fix(&other, part_of(&session, &chain, 201, b"")).await.is_err());
+    assert_eq!(proxy.transactions(), before);
+    // Who loads the numbers again goes on.
+    let chain = FixChain::from_loaded(1);
+    engine.commit_fix(&other, part_of(&session, &chain, 1, b"x")).await.unwrap();
+    assert_eq!(house.count("select next_out from fix_session").await, 2);
+    assert_eq!(house.count("select count(*) from fix_order").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_units_that_stand_alone_are_taken_apart_from_the_others() {
+    let house = House::new().await;
+    let bad_tenant = house.other_tenant().await;
+    let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;
+    let bad = |_| {
+        let part = key_of(&bad_tenant, uuid::Uuid::new_v4(), "/v1/intents");
+        let render = |_: &Outcome| StoredResponse { status: 202, body: "a\0b".into() };
+        let part = IdempotencyPart { render: std::sync::Arc::new(render), ..part };
+        engine.keep_refusal(part)
+    };
+    let good = async {
+        let accepted = accept_of(&engine, &house.tenant, 100).await;
+        (accepted, proxy.transactions())
+    };
+    let work = async { tokio::join!(join_all((0..200).map(bad)), good) };
+    let (failed, (accepted, until_accepted)) = together(&proxy, work).await;
+    assert_eq!(accepted, 100);
+    assert!(failed.iter().all(|one| matches!(one, Err(EngineError::Corrupt(_)))));
+    // Two turns of the bad tenant at most, where one after another they would be four hundred.
+    assert!(until_accepted <= 100, "{until_accepted} transactions before the good ones were written");
+    // From now on the two share no batch: the good ones are written at the first attempt.
+    let before = proxy.transactions();
+    let work = async { tokio::join!(bad(0), accept_of(&engine, &house.tenant, 50)) };
+    let (failed, accepted) = together(&proxy, work).await;
+    assert!(failed.is_err());
+    assert_eq!(accepted, 50);
+    assert!(proxy.transactions() - before <= 6, "{} transactions", proxy.transactions() - before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_waits_for_a_lock_fails_alone_while_the_others_are_written() {
+    let house = House::new().await;
+    let limits = WriterLimits { lock: Duration::from_millis(300), ..WriterLimits::default() };
+    let (engine, _proxy) = house.engine_behind_proxy(limits).await;
+    let locked = house.accept(order("000123450008")).await.reference;
+    let mut operator = house.pool().begin().await.unwrap();
+    sqlx::query("select from execution where reference = $1 for update")
+        .bind(&locked)
+        .execute(&mut *operator)
+        .await
+        .unwrap();
+    let cancel = engine.cancel(&house.tenant, &locked, None);
+    let (cancelled, accepted) = tokio::join!(cancel, accept_of(&engine, &house.tenant, 40));
+    assert_eq!(accepted, 40);
+    assert!(matches!(cancelled, Err(EngineError::Unavailable(_))), "{cancelled:?}");
+    operator.rollback().await.unwrap();
+    assert_eq!(engine.cancel(&house.tenant, &locked, None).await.unwrap(), CancelOutcome::Cancelled);
+}
+
+/// Makes every change of an execution fail because of what it is.
+async fn break_execution(house: &House, reference: &str) {
+    sqlx::query(
+        "create function refuse() returns trigger language plpgsql as \
+         $$ begin raise exception 'broken' using errcode = 'check_violation'; end $$",
+    )
+    .execute(house.pool())
+    .await
+    .unwrap();
+    let trigger = format!(
+        "create trigger refuse before update on execution for each row when (old.reference = '{reference}') \
+         execute function refuse()"
+    );
+    sqlx::query(sqlx::AssertSqlSafe(trigger)).execute(house.pool()).await.unwrap();
+}
+
+async fn mend_execution(house: &House) {
+    sqlx::query("drop trigger refuse on execution").execute(house.pool()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_effect_that_cannot_be_written_is_put_off_and_the_others_settle() {
+    let house = House::new().await;
+    let broken = house.accept(order("000123456789")).await.reference;
+    break_execution(&house, &broken).await;
+    house.work();
+    let put_off =
+        "select count(*) from effect where unwritten >= 2 and heard like '%broken%' and lease_until is null";
+    house.wait_for("two attempts", || async { (house.count(put_off).await == 1).then_some(()) }).await;
+    let good = house.accept(order("000123456789")).await.reference;
+    house.play_chain(&good).await;
+    house.wait_for_state(&good, "completed").await;
+    mend_execution(&house).await;
+    house.play_chain(&broken).await;
+    house.wait_for_state(&broken, "completed").await;
+    assert_eq!(house.count("select count(*) from effect").await, 0);
+    house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_that_cannot_be_read_puts_off_its_own_effect_and_no_other() {
+    let house = House::new().await;
+    let broken = house.accept(order("000123456789")).await.reference;
+    let good = house.accept(order("000123456789")).await.reference;
+    for verdict in [r#"{"verdict": "unheard_of"}"#, r#"{"verdict": 1e400}"#] {
+        sqlx::query("update effect set verdict = $2::text::jsonb where reference = $1")
+            .bind(&broken)
+            .bind(verdict)
+            .execute(house.pool())
+            .await
+            .unwrap();
+    }
+    house.work();
+    let put_off =
+        "select count(*) from effect where unwritten >= 2 and heard like '%verdict%' and lease_until is null";
+    house.wait_for("two attempts", || async { (house.count(put_off).await == 1).then_some(()) }).await;
+    house.play_chain(&good).await;
+    house.wait_for_state(&good, "completed").await;
+    assert_eq!(house.count("select count(*) from chain_command c join effect e using (reference)").await, 0);
+    sqlx::query("update effect set verdict = null").execute(house.pool()).await.unwrap();
+    house.play_chain(&broken).await;
+    house.wait_for_state(&broken, "completed").await;
+    house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fact_that_cannot_be_written_is_put_off_and_holds_up_only_its_own_settlement() {
+    let house = House::new().await;
+    house.work();
+    let broken = house.accept(order("000123456789")).await.reference;
+    house.wait_for_state(&broken, "locking").await;
+    break_execution(&house, &broken).await;
+    house.play_until(&broken, |kind| kind == "create").await;
+    let put_off = "select count(*) from chain_fact where unwritten >= 2 and heard like '%broken%' \
+                   and retry_at is not null and consumed_at is null";
+    house.wait_for("two attempts", || async { (house.count(put_off).await == 1).then_some(()) }).await;
+    let good = house.accept(order("000123456789")).await.reference;
+    house.play_chain(&good).await;
+    house.wait_for_state(&good, "completed").await;
+    assert_eq!(house.count(put_off).await, 1);
+    mend_execution(&house).await;
+    house.wait_for_state(&broken, "committing").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fact_that_cannot_be_read_holds_up_no_other() {
+    let house = House::new().await;
+    house.work();
+    let first = house.accept(order("000123456789")).await.reference;
+    house.wait_for_state(&first, "locking").await;
+    house.fact(&[9; 32], &ChainFact::Settled).await;
+    sqlx::query("update chain_fact set payload = '{\"kind\": \"unheard_of\"}' where entity = $1")
+        .bind(&[9_u8; 32][..])
+        .execute(house.pool())
+        .await
+        .unwrap();
+    house.play_chain(&first).await;
+    house.wait_for_state(&first, "completed").await;
+    let put_off = "select count(*) from chain_fact where unwritten > 0 and heard like '%cannot be read%'";
+    house.wait_for("the fact", || async { (house.count(put_off).await == 1).then_some(()) }).await;
+}

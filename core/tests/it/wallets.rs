@@ -1,0 +1,219 @@
+//! Orders and the node: whose wallet is known waits for nobody, whose is not waits for itself.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use dvp_core::chain::{
+    ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
+};
+use dvp_core::engine::{Engine, EngineError, SubmitCommand};
+use dvp_core::wallets::Wallets;
+use dvp_core::writer::Outcome;
+use dvp_domain::intent::{Bounds, IntentRequest};
+use dvp_domain::money::Minor;
+use dvp_domain::permit::PermitDefect;
+use tokio::sync::Semaphore;
+
+use crate::house::{House, TOKEN, Wanted, order_for, order_of};
+
+const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
+
+/// A node that answers as often as it is allowed to.
+struct Node {
+    facts: WalletFacts,
+    answers: Semaphore,
+    block: AtomicU64,
+    asked: AtomicUsize,
+    reads: AtomicUsize,
+    at_once: AtomicUsize,
+    at_once_max: AtomicUsize,
+}
+
+impl Node {
+    fn answering(facts: WalletFacts, answers: usize) -> Arc<Self> {
+        Arc::new(Self {
+            facts,
+            answers: Semaphore::new(answers),
+            block: AtomicU64::new(1),
+            asked: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
+            at_once: AtomicUsize::new(0),
+            at_once_max: AtomicUsize::new(0),
+        })
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    async fn answer(&self) -> Result<ChainHead, ChainUnavailable> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let at_once = self.at_once.fetch_add(1, Ordering::SeqCst) + 1;
+        self.at_once_max.fetch_max(at_once, Ordering::SeqCst);
+        self.answers.acquire().await.unwrap().forget();
+        self.at_once.fetch_sub(1, Ordering::SeqCst);
+        Ok(ChainHead { number: self.block.load(Ordering::SeqCst), hash: [1; 32] })
+    }
+}
+
+impl WalletReader for Node {
+    fn head(&self) -> ChainAnswer<'_, ChainHead> {
+        Box::pin(self.answer())
+    }
+
+    fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
+        Box::pin(async {
+            self.reads.fetch_add(1, Ordering::SeqCst);
+            let head = self.answer().await?;
+            Ok(WalletReading { head, facts: vec![self.facts; wallets.len()] })
+        })
+    }
+}
+
+async fn submit(house: &House, engine: &Engine, request: IntentRequest) -> Result<Outcome, EngineError> {
+    let command = SubmitCommand { tenant: house.tenant.clone(), request, idempotency: None, fix: None };
+    engine.submit(command).await.map(|done| done.outcome)
+}
+
+fn wallet(n: usize) -> WalletKey {
+    WalletKey { owner: format!("0x{n:040x}"), token: TOKEN.to_owned() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_of_a_known_wallet_is_decided_though_the_node_is_frozen() {
+    let house = House::new().await;
+    let node = Node::answering(RICH, 1);
+    let engine = house.engine_over(node.clone());
+    let first = order_of(100_000_000, "12345678");
+    let mut second = first.clone();
+    second.intent_id.push_str("-again");
+    second.client_reference = None;
+    assert!(matches!(submit(&house, &engine, first).await, Ok(Outcome::Accepted(_))));
+    assert_eq!(node.asked(), 1);
+    let again = submit(&house, &engine, second).await;
+    assert!(matches!(again, Ok(Outcome::InvalidPermit(PermitDefect::NonceHeld { next: 1 }))), "{again:?}");
+    assert_eq!(node.asked(), 1, "the wallet is known");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_of_an_unknown_wallet_is_refused_in_time_and_holds_up_no_other() {
+    let house = House::new().await;
+    house.prefund("USD", 50_000_000).await;
+    let node = Node::answering(RICH, 0);
+    let engine = house.engine_over(node.clone());
+    let waiting = {
+        let (engine, tenant) = (engine.clone(), house.tenant.clone());
+        let request = order_of(100_000_000, "12345678");
+        let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
+        tokio::spawn(async move { engine.submit(command).await })
+    };
+    let fiat = order_for(&Wanted { input: ("USD", 10_000), output: "EUR", account: "12345678" });
+    house.fund("south", "EUR", 100_000_000).await;
+    assert!(matches!(submit(&house, &engine, fiat).await, Ok(Outcome::Accepted(_))));
+    assert!(!waiting.is_finished(), "the order of a fiat input waits for no node");
+    let refused = waiting.await.unwrap();
+    assert!(matches!(refused, Err(EngineError::Unavailable(_))), "{refused:?}");
+    assert_eq!(
+        house.count("select count(*) from intent where reference is null").await,
+        0,
+        "nothing was written"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_is_asked_about_no_wallet_that_has_not_signed() {
+    let house = House::new().await;
+    let node = Node::answering(RICH, 10);
+    let engine = house.engine_over(node.clone());
+    let mut forged = order_of(100_000_000, "12345678");
+    forged.user = "0x00000000000000000000000000000000000000cc".to_owned();
+    let refused = submit(&house, &engine, forged).await;
+    assert!(matches!(refused, Ok(Outcome::InvalidPermit(PermitDefect::Signer))), "{refused:?}");
+    assert_eq!(node.asked(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wallet_that_lacks_balance_or_allowance_is_told_which() {
+    let house = House::new().await;
+    let short = 99_999_999;
+    for (facts, lacking) in [
+        (WalletFacts { balance: short, ..RICH }, "balance"),
+        (WalletFacts { allowance: short, ..RICH }, "allowance"),
+        (WalletFacts { nonce: 1, ..RICH }, "used before"),
+    ] {
+        let engine = house.engine_over(Node::answering(facts, 10));
+        let fixed = order_of(100_000_000, "12345678");
+        let priced = IntentRequest {
+            bounds: Bounds::ExactOutput { output: Minor::new(9_985), max_input: Minor::new(110_000_000) },
+            ..order_of(110_000_000, "12345678")
+        };
+        for request in [fixed, priced] {
+            let refused = submit(&house, &engine, request).await;
+            assert!(
+                matches!(refused, Ok(Outcome::InvalidPermit(defect)) if defect.to_string().contains(lacking)),
+                "{lacking}: {refused:?}"
+            );
+        }
+        // The permit's amount is a cap: what is not pulled need not be there.
+        let small = IntentRequest {
+            bounds: Bounds::ExactInput { input: Minor::new(50_000_000), min_output: Minor::new(1) },
+            ..order_of(100_000_000, "12345678")
+        };
+        if lacking != "used before" {
+            assert!(matches!(submit(&house, &engine, small).await, Ok(Outcome::Accepted(_))));
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_partners_look_ups_leave_the_node_to_the_others() {
+    let node = Node::answering(RICH, 0);
+    let wallets = Wallets::new(node.clone());
+    let flood: Vec<_> = (0..400).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
+    let _joined: Vec<_> = (0..400).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
+    while node.asked() < 8 {
+        tokio::task::yield_now().await;
+    }
+    let good = wallets.look_up("good", &wallet(1000));
+    while node.asked() < 9 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(node.at_once_max.load(Ordering::SeqCst), 9, "eight of the one, one of the other");
+    node.answers.add_permits(500);
+    assert_eq!(good.await.unwrap(), RICH);
+    for look_up in flood {
+        assert_eq!(look_up.await.unwrap(), RICH);
+    }
+    assert_eq!(node.asked(), 401, "whoever asks about the same wallet is told by the same look-up");
+    assert!(node.at_once_max.load(Ordering::SeqCst) <= 9);
+    assert_eq!(wallets.find("good", &wallet(1000)), Some(RICH));
+    assert_eq!(wallets.find("good", &wallet(0)), None);
+}
+
+#[tokio::test]
+async fn a_partner_with_too_many_unknown_wallets_is_refused_at_once() {
+    let wallets = Wallets::new(Node::answering(RICH, 0));
+    let waiting: Vec<_> = (0..1024).map(|n| wallets.look_up("hostile", &wallet(n))).collect();
+    assert!(wallets.look_up("hostile", &wallet(1024)).await.is_err());
+    assert!(waiting.iter().all(|look_up| look_up.peek().is_none()), "the others still wait");
+}
+
+#[tokio::test]
+async fn known_wallets_are_read_again_when_the_chain_has_moved() {
+    let node = Node::answering(RICH, 1000);
+    let wallets = Wallets::new(node.clone());
+    wallets.look_up("acme", &wallet(1)).await.unwrap();
+    let stop = tokio::sync::watch::Sender::new(false);
+    let running = tokio::spawn(wallets.clone().run(stop.subscribe()));
+    while node.asked() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(node.reads.load(Ordering::SeqCst), 1, "the newest block is the one the facts are of");
+    node.block.store(2, Ordering::SeqCst);
+    while node.reads.load(Ordering::SeqCst) < 2 {
+        tokio::task::yield_now().await;
+    }
+    stop.send_replace(true);
+    running.await.unwrap();
+    assert_eq!(wallets.find("acme", &wallet(1)), Some(RICH));
+}

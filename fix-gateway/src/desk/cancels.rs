@@ -1,0 +1,236 @@
+//! OrderCancelRequest(F), and OrderCancelReplaceRequest(G), which is never granted.
+
+use std::sync::Arc;
+
+use dvp_core::{
+    engine::CancelOutcome,
+    fix::{FixOrder, FixRows},
+    store::fix as store,
+};
+use dvp_fix::codec::{MessageRef, MsgType};
+use tracing::{Instrument as _, info_span};
+
+use super::{
+    Desk,
+    rows::{Slot, cancel_order, details, is_repetition, order_facts, to_json, transmissible},
+};
+use crate::{
+    application::{Commit, Numbers, Turn, Unavailable},
+    orders::{
+        facts::{Details, OrderFacts},
+        fields,
+        report::{self, CancelRefusal, CancelRejected, Ids, Told},
+        tags,
+    },
+};
+
+/// What a request about an earlier order names.
+#[derive(Clone, Copy)]
+pub(super) struct Named<'a> {
+    pub(super) cl_ord_id: &'a str,
+    pub(super) orig_cl_ord_id: &'a str,
+}
+
+impl<'a> Named<'a> {
+    /// A request whose names an OrderCancelReject could not repeat gets a BusinessMessageReject.
+    fn of(message: MessageRef<'a>) -> Result<Self, fields::FieldFault> {
+        let cl_ord_id = fields::id(message, tags::CL_ORD_ID)?;
+        Ok(Self { cl_ord_id, orig_cl_ord_id: fields::id(message, tags::ORIG_CL_ORD_ID)? })
+    }
+}
+
+impl Desk {
+    pub(super) async fn cancel(
+        &mut self,
+        message: MessageRef<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let (slot, numbers) = Slot::take(turn);
+        let named = match Named::of(message) {
+            Ok(named) => named,
+            Err(fault) => return self.refuse_fields(message, slot, numbers, &fault).await,
+        };
+        let order = self.find_order(named.orig_cl_ord_id).await?;
+        let known = order.as_ref().and_then(|order| Some((order, order_facts(order)?)));
+        if let Some(used) = self.find_order(named.cl_ord_id).await? {
+            let same = matches!(
+                details(&used),
+                Some(Details::Cancel { orig_cl_ord_id }) if orig_cl_ord_id == named.orig_cl_ord_id
+            );
+            return match known {
+                Some((order, facts)) if same && is_repetition(message) => {
+                    self.tell_again(order, &facts, slot, numbers).await
+                }
+                known => {
+                    let order = known.map(|(order, _)| order);
+                    let refusal = CancelRefusal::DuplicateClOrdId;
+                    let rows = self.refuse_cancel(named, slot, order, refusal).await?;
+                    self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await
+                }
+            };
+        }
+        let is_parked = self.parked.has(named.orig_cl_ord_id);
+        let known = known.filter(|(order, facts)| {
+            // Cancelled before it was begun, or begun.
+            is_parked || facts.cancelled_by.is_some() || order.reference.is_some()
+        });
+        let refusal = match &known {
+            None => Some(CancelRefusal::UnknownOrder),
+            Some((order, facts)) => misfit(message, order, facts),
+        };
+        match (known, refusal) {
+            (Some((order, facts)), None) if is_parked => {
+                self.cancel_parked(named, order, facts, slot, numbers).await
+            }
+            (Some((order, _)), None) if order.reference.is_none() => {
+                let rows = self.refuse_cancel(named, slot, Some(order), CancelRefusal::TooLate).await?;
+                self.refused_cancel(named, numbers, rows).await
+            }
+            (Some((order, facts)), None) => {
+                let span =
+                    info_span!("fix_cancel", session = self.session.session_id, intent_id = %order.intent_id);
+                self.cancel_known(named, order, facts, slot, numbers).instrument(span).await
+            }
+            (known, refusal) => {
+                let refusal = refusal.unwrap_or(CancelRefusal::UnknownOrder);
+                let order = known.map(|(order, _)| order);
+                let rows = self.refuse_cancel(named, slot, order, refusal).await?;
+                self.refused_cancel(named, numbers, rows).await
+            }
+        }
+    }
+
+    async fn cancel_known(
+        &self,
+        named: Named<'_>,
+        order: &FixOrder,
+        facts: OrderFacts,
+        slot: Slot,
+        numbers: Numbers,
+    ) -> Result<Commit, Unavailable> {
+        let reference = order.reference.clone().unwrap_or_default();
+        let cl_ord_id = named.cl_ord_id;
+        let facts = OrderFacts { cancelled_by: Some(cl_ord_id.to_owned()), ..facts };
+        let ids = Ids {
+            cl_ord_id,
+            orig_cl_ord_id: Some(&order.cl_ord_id),
+            order_id: &reference,
+            exec_id: format!("{reference}.c.{cl_ord_id}"),
+            at: slot.at,
+            is_status: false,
+        };
+        let body = report::execution_report(self.version, &facts, &Told::Canceled(None), &ids);
+        let rows = FixRows {
+            outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],
+            orders: vec![cancel_order(cl_ord_id, &order.cl_ord_id)],
+            updates: vec![FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() }],
+            parking: Vec::new(),
+        };
+        let outbound = rows.outbound.clone();
+        let part = self.part(numbers, Arc::new(move |_| rows.clone())).using(cl_ord_id);
+        match self.engine.cancel(&self.tenant, &reference, Some(part)).await {
+            Ok(CancelOutcome::Cancelled) => {
+                Ok(Commit::under_way(std::future::ready(transmissible(outbound))))
+            }
+            Ok(CancelOutcome::TooLate) => {
+                let rows = self.refuse_cancel(named, slot, Some(order), CancelRefusal::TooLate).await?;
+                self.refused_cancel(named, numbers, rows).await
+            }
+            Ok(CancelOutcome::Unknown) => {
+                let rows = self.refuse_cancel(named, slot, None, CancelRefusal::UnknownOrder).await?;
+                self.refused_cancel(named, numbers, rows).await
+            }
+            // Whether it was written is for the store to say: the session's numbers are loaded anew.
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// An order is never replaced: it is cancelled, and another one is sent. The request's ClOrdID is used up.
+    pub(super) async fn replace(
+        &self,
+        message: MessageRef<'_>,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let (slot, numbers) = Slot::take(turn);
+        let named = match Named::of(message) {
+            Ok(named) => named,
+            Err(fault) => return self.refuse_fields(message, slot, numbers, &fault).await,
+        };
+        let is_used = self.find_order(named.cl_ord_id).await?.is_some();
+        let order = self.find_order(named.orig_cl_ord_id).await?;
+        let rows = self.refuse_cancel(named, slot, order.as_ref(), CancelRefusal::NoReplacement).await?;
+        if is_used {
+            self.write(numbers, FixRows { orders: Vec::new(), ..rows }).await
+        } else {
+            self.refused_cancel(named, numbers, rows).await
+        }
+    }
+
+    /// Writes a refusal that uses up the request's ClOrdID.
+    async fn refused_cancel(
+        &self,
+        named: Named<'_>,
+        numbers: Numbers,
+        rows: FixRows,
+    ) -> Result<Commit, Unavailable> {
+        let part = self.part(numbers, Arc::new(move |_| rows.clone()));
+        self.queue(part.using(named.cl_ord_id)).await
+    }
+
+    async fn refuse_cancel(
+        &self,
+        named: Named<'_>,
+        slot: Slot,
+        order: Option<&FixOrder>,
+        refusal: CancelRefusal,
+    ) -> Result<FixRows, Unavailable> {
+        let latest = match order.and_then(|order| Some((order, order_facts(order)?))) {
+            Some((order, facts)) => Some(self.latest(order, &facts).await?.0),
+            None => None,
+        };
+        let rejected = CancelRejected {
+            cl_ord_id: named.cl_ord_id,
+            orig_cl_ord_id: named.orig_cl_ord_id,
+            order_id: order.and_then(|order| order.reference.as_deref()).unwrap_or("NONE"),
+            ord_status: latest.as_ref().map_or("8", report::ord_status),
+            refusal,
+            at: slot.at,
+        };
+        let body = report::cancel_reject(self.version, &rejected);
+        let orders = vec![cancel_order(named.cl_ord_id, named.orig_cl_ord_id)];
+        Ok(FixRows {
+            outbound: vec![slot.holds(MsgType::ORDER_CANCEL_REJECT, body)],
+            orders,
+            ..FixRows::default()
+        })
+    }
+
+    /// An order or a request by its ClOrdID, or else the order that waits under it.
+    pub(super) async fn find_order(&self, cl_ord_id: &str) -> Result<Option<FixOrder>, Unavailable> {
+        let mut conn = self.connection().await?;
+        let stored = store::find_order(&mut conn, &self.session.session_id, cl_ord_id).await?;
+        Ok(stored.or_else(|| self.parked_order(cl_ord_id)))
+    }
+}
+
+/// What in the request is not about this order. One that names another order by one of its fields was meant for that
+/// one.
+fn misfit(message: MessageRef<'_>, order: &FixOrder, facts: &OrderFacts) -> Option<CancelRefusal> {
+    if let Err(fault) = fields::check(message) {
+        return Some(CancelRefusal::Field(fault.to_string()));
+    }
+    let differs = |tag, value: Option<&str>| {
+        message.get(tag).is_some_and(|said| Some(said) != value.map(str::as_bytes))
+    };
+    if differs(tags::ORDER_ID, order.reference.as_deref()) {
+        return Some(CancelRefusal::UnknownOrder);
+    }
+    let of_another = |field: &str| Some(CancelRefusal::Field(format!("{field} is not that of the order")));
+    if differs(tags::SYMBOL, Some(&facts.symbol)) {
+        return of_another("Symbol(55)");
+    }
+    if differs(tags::SIDE, Some(&facts.side)) {
+        return of_another("Side(54)");
+    }
+    None
+}

@@ -1,0 +1,353 @@
+//! Orders of wallets of which nothing is known: parked, looked up, and decided in a turn of their own.
+//!
+//! The commit that takes the order's MsgSeqNum parks it: a row, and no outbound number. Its report is numbered when it
+//! is decided, in the commit that deletes the row. So the session goes on meanwhile, a crash loses nothing, and whoever
+//! owns the session next looks the wallet up again. What waits for what is in [`super::waiting`].
+
+use std::{sync::Arc, time::Instant};
+
+use dvp_core::{
+    chain::{ChainUnavailable, WalletFacts, WalletKey},
+    context,
+    engine::{JudgedPermit, PermitCheck},
+    fix::{FixOrder, FixRows, ParkedOrder, Parking},
+    store::fix_parked,
+    wallets::AGE_MAX,
+};
+use dvp_domain::time::Timestamp;
+use dvp_fix::codec::{Message, MessageRef, MsgType};
+use metrics::gauge;
+use tokio::task::JoinSet;
+use tracing::{Instrument as _, error, info, info_span, warn};
+
+use super::{
+    Desk,
+    cancels::Named,
+    refusal,
+    rows::{Slot, cancel_order, to_json},
+    waiting::{Arrival, Ticket, Waiter, Waiting},
+};
+use crate::{
+    application::{Commit, Numbers, Turn, Unavailable},
+    orders::{
+        facts::{Details, OrderFacts, Rejection, intent_id},
+        parse::{self, Order},
+        report::{self, Ids, Told},
+    },
+};
+
+/// An order of a wallet that the chain has a say in, as it waits.
+pub(super) struct Parked {
+    message: Message,
+    /// What was read from it when it came, or, by a later owner of the session, as of then.
+    read: Result<Order, Rejection>,
+    facts: OrderFacts,
+}
+
+/// What came of a look-up, and when.
+pub(super) struct Answer {
+    facts: Result<WalletFacts, ChainUnavailable>,
+    at: Instant,
+}
+
+/// The orders of a session that wait, and their look-ups.
+#[derive(Default)]
+pub(super) struct ParkedOrders {
+    waiting: Waiting<Parked, Answer>,
+    look_ups: JoinSet<(Ticket, Result<WalletFacts, ChainUnavailable>)>,
+}
+
+impl ParkedOrders {
+    pub(super) fn has(&self, cl_ord_id: &str) -> bool {
+        self.waiting.find(cl_ord_id).is_some()
+    }
+
+    /// Waits until an order can be decided. May be dropped at any time.
+    pub(super) async fn wait(&mut self) {
+        while !self.waiting.has_decidable() {
+            match self.look_ups.join_next().await {
+                Some(Ok((ticket, facts))) => {
+                    self.waiting.answered(ticket, Answer { facts, at: Instant::now() })
+                }
+                Some(Err(failed)) => {
+                    error!(%failed, "a wait for a look-up ended; its order waits for the next owner")
+                }
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    pub(super) fn has_decidable(&self) -> bool {
+        self.waiting.has_decidable()
+    }
+}
+
+impl Desk {
+    /// Has an order decided at once, or parks it.
+    pub(super) async fn place(
+        &mut self,
+        message: MessageRef<'_>,
+        order: Order,
+        facts: OrderFacts,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let check = self.engine.check_permit(&self.tenant, &order.request, order.signer.as_ref());
+        let (wallet, is_known) = match &check {
+            PermitCheck::Judged(permit) => (permit.wallet().cloned(), true),
+            PermitCheck::UnknownWallet(wallet) => (Some(wallet.clone()), false),
+        };
+        let arrival = self.parked.waiting.arrival(&order.cl_ord_id, wallet.as_ref(), is_known);
+        match (arrival, check, wallet) {
+            (Arrival::Proceeds, PermitCheck::Judged(permit), _) => {
+                let at = Slot::take(turn);
+                self.submit((order, facts), permit, at, false).await
+            }
+            (Arrival::Waits | Arrival::Proceeds, _, Some(wallet)) => {
+                if self.find_order(&order.cl_ord_id).await?.is_some() {
+                    return self.refuse_duplicate(&order.cl_ord_id, &facts, turn).await;
+                }
+                self.park(message, order, facts, wallet, turn).await
+            }
+            (Arrival::IsDuplicate, _, _) => self.refuse_duplicate(&order.cl_ord_id, &facts, turn).await,
+            (Arrival::IsTooMany | Arrival::Waits | Arrival::Proceeds, _, _) => {
+                let (slot, numbers) = Slot::take(turn);
+                let text = "too many orders wait for their wallets, try again";
+                self.refuse_message(message, slot, numbers, 4, text).await
+            }
+        }
+    }
+
+    /// Refuses an order whose ClOrdID is another's, and stays that one's.
+    pub(super) async fn refuse_duplicate(
+        &self,
+        cl_ord_id: &str,
+        facts: &OrderFacts,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let (slot, numbers) = Slot::take(turn);
+        let intent_id = intent_id(&self.session.session_id, cl_ord_id);
+        let ids = Ids {
+            cl_ord_id,
+            orig_cl_ord_id: None,
+            order_id: "NONE",
+            exec_id: format!("{intent_id}.{}", slot.seq),
+            at: slot.at,
+            is_status: false,
+        };
+        let body = report::execution_report(self.version, facts, &Told::duplicate(), &ids);
+        let outbound = vec![slot.holds(MsgType::EXECUTION_REPORT, body)];
+        self.write(numbers, FixRows { outbound, ..FixRows::default() }).await
+    }
+
+    async fn park(
+        &mut self,
+        message: MessageRef<'_>,
+        order: Order,
+        facts: OrderFacts,
+        wallet: WalletKey,
+        turn: &mut Turn<'_>,
+    ) -> Result<Commit, Unavailable> {
+        let parked = ParkedOrder {
+            cl_ord_id: order.cl_ord_id.clone(),
+            message: message.bytes().to_vec(),
+            received_at: order.received_at.to_utc(),
+        };
+        let rows = FixRows { parking: vec![Parking::Park(parked)], ..FixRows::default() };
+        let commit = self.write(turn.numbers(), rows).await?;
+        info!(
+            session = self.session.session_id,
+            cl_ord_id = order.cl_ord_id,
+            wallet = wallet.owner,
+            "order waits for its wallet to be looked up"
+        );
+        let cl_ord_id = order.cl_ord_id.clone();
+        self.wait_for(cl_ord_id, wallet, Parked { message: message.to_owned(), read: Ok(order), facts });
+        Ok(commit)
+    }
+
+    fn wait_for(&mut self, cl_ord_id: String, wallet: WalletKey, parked: Parked) {
+        let ticket = self.parked.waiting.push(cl_ord_id, wallet.clone(), parked);
+        self.look_up(ticket, &wallet);
+        self.show_parked();
+    }
+
+    fn look_up(&mut self, ticket: Ticket, wallet: &WalletKey) {
+        let wallets = self.engine.wallets();
+        let partner_id = &self.tenant.partner_id;
+        if let Some(facts) = wallets.find(partner_id, wallet) {
+            return self.parked.waiting.answered(ticket, Answer { facts: Ok(facts), at: Instant::now() });
+        }
+        let look_up = wallets.look_up(partner_id, wallet);
+        self.parked.look_ups.spawn(async move { (ticket, look_up.await) });
+    }
+
+    fn show_parked(&self) {
+        let waiting = u32::try_from(self.parked.waiting.len()).unwrap_or(u32::MAX);
+        gauge!("dvp_fix_parked_orders", "session" => self.session.session_id.clone()).set(waiting);
+    }
+
+    /// Takes up the orders that this session, of whatever owner, has parked and not decided.
+    pub(super) async fn restore_parked(&mut self) -> Result<(), Unavailable> {
+        let mut conn = self.connection().await?;
+        let rows = fix_parked::list(&mut conn, &self.session.session_id).await?;
+        drop(conn);
+        self.parked = ParkedOrders::default();
+        for ParkedOrder { cl_ord_id, message, received_at } in rows {
+            let Ok(message) = Message::parse(&message) else {
+                error!(
+                    session = self.session.session_id,
+                    cl_ord_id, "parked order cannot be read; its row stays"
+                );
+                continue;
+            };
+            info!(session = self.session.session_id, cl_ord_id, "parked order taken up");
+            let facts = OrderFacts::of(message.view());
+            let received_at = Timestamp::from(received_at);
+            let quoted = self.quoted(message.view()).await?;
+            let context = self.engine.context();
+            let read = parse::order(message.view(), &self.session, context, quoted.as_ref(), received_at);
+            let check = read
+                .as_ref()
+                .ok()
+                .map(|order| self.engine.check_permit(&self.tenant, &order.request, order.signer.as_ref()));
+            let wallet = match check {
+                Some(PermitCheck::UnknownWallet(wallet)) => Some(wallet),
+                Some(PermitCheck::Judged(permit)) => permit.wallet().cloned(),
+                None => None,
+            };
+            let parked = Parked { message, read, facts };
+            match wallet {
+                Some(wallet) => self.wait_for(cl_ord_id, wallet, parked),
+                None => self.decide_next(cl_ord_id, parked),
+            }
+        }
+        self.show_parked();
+        Ok(())
+    }
+
+    /// Lets an order be decided that the chain need not be asked about any more: its permit has expired, say.
+    fn decide_next(&mut self, cl_ord_id: String, parked: Parked) {
+        let no_wallet = WalletKey { owner: String::new(), token: String::new() };
+        let ticket = self.parked.waiting.push(cl_ord_id, no_wallet, parked);
+        let not_asked = Err(ChainUnavailable("not asked".to_owned()));
+        self.parked.waiting.answered(ticket, Answer { facts: not_asked, at: Instant::now() });
+    }
+
+    /// Decides the next order whose look-up has ended. `None`: there is none.
+    pub(super) async fn decide_parked(&mut self, turn: &mut Turn<'_>) -> Result<Option<Commit>, Unavailable> {
+        let Some((waiter, answer)) = self.parked.waiting.take_decidable() else { return Ok(None) };
+        self.show_parked();
+        let check = waiter
+            .order
+            .read
+            .as_ref()
+            .ok()
+            .map(|order| self.engine.check_permit(&self.tenant, &order.request, order.signer.as_ref()));
+        let is_unknown = matches!(check, Some(PermitCheck::UnknownWallet(_)));
+        if is_unknown && answer.facts.is_ok() && answer.at.elapsed() > AGE_MAX {
+            // The session's hours ended in between, say.
+            let wallet = waiter.wallet.clone();
+            let ticket = self.parked.waiting.put_back(waiter);
+            self.look_up(ticket, &wallet);
+            return Ok(None);
+        }
+        let Waiter { cl_ord_id, wallet, order: Parked { message, read, facts }, .. } = waiter;
+        let span = info_span!("fix_parked_order", session = self.session.session_id, cl_ord_id);
+        let (slot, numbers) = Slot::take(turn);
+        let judged = match check {
+            Some(PermitCheck::Judged(permit)) => Some(permit),
+            Some(PermitCheck::UnknownWallet(_)) | None => None,
+        };
+        async {
+            let order = match read.and_then(|order| self.still_in_time(order)) {
+                Ok(order) => order,
+                Err(rejection) => {
+                    info!(reason = rejection.text, "order refused");
+                    let render = self.outcome_renderer(slot, cl_ord_id.clone(), facts, Some(rejection), true);
+                    return self.queue(self.part(numbers, render).using(&cl_ord_id)).await;
+                }
+            };
+            let looked_up = answer.facts.map(|facts| JudgedPermit::of_wallet(wallet, facts));
+            match judged.map_or(looked_up, Ok) {
+                Ok(permit) => self.submit((order, facts), permit, (slot, numbers), true).await,
+                Err(error) => {
+                    warn!(%error, "order not taken");
+                    let refused = refusal(message.view(), slot, 4, "not available, try again");
+                    let parking = vec![Parking::Decide { cl_ord_id }];
+                    self.write(numbers, FixRows { parking, ..refused }).await
+                }
+            }
+        }
+        .instrument(span)
+        .await
+        .map(Some)
+    }
+
+    /// An order whose time passed while it waited is not begun.
+    fn still_in_time(&self, order: Order) -> Result<Order, Rejection> {
+        if order.request.deadline > context::now() {
+            return Ok(order);
+        }
+        let ord_rej_reason = parse::other_reason(self.version);
+        Err(Rejection { ord_rej_reason, text: "expired before its wallet could be looked up".to_owned() })
+    }
+
+    /// The order that waits under a ClOrdID, as it would be stored.
+    pub(super) fn parked_order(&self, cl_ord_id: &str) -> Option<FixOrder> {
+        self.parked.waiting.find(cl_ord_id).map(|waiter| self.parked_as_order(waiter))
+    }
+
+    /// All orders that wait, or those of a symbol.
+    pub(super) fn parked_orders(&self, symbol: Option<&str>) -> Vec<FixOrder> {
+        let waiters = self.parked.waiting.iter();
+        let of_symbol =
+            waiters.filter(|waiter| symbol.is_none_or(|symbol| symbol == waiter.order.facts.symbol));
+        of_symbol.map(|waiter| self.parked_as_order(waiter)).collect()
+    }
+
+    fn parked_as_order(&self, waiter: &Waiter<Parked, Answer>) -> FixOrder {
+        FixOrder {
+            cl_ord_id: waiter.cl_ord_id.clone(),
+            reference: None,
+            intent_id: intent_id(&self.session.session_id, &waiter.cl_ord_id),
+            details: to_json(&Details::Order(Box::new(waiter.order.facts.clone()))),
+        }
+    }
+
+    /// Cancels an order that waits, before anything was begun.
+    pub(super) async fn cancel_parked(
+        &mut self,
+        named: Named<'_>,
+        order: &FixOrder,
+        facts: OrderFacts,
+        slot: Slot,
+        numbers: Numbers,
+    ) -> Result<Commit, Unavailable> {
+        self.parked.waiting.take(&order.cl_ord_id);
+        self.show_parked();
+        info!(
+            session = self.session.session_id,
+            cl_ord_id = order.cl_ord_id,
+            "cancelled before it was decided"
+        );
+        let facts = OrderFacts { cancelled_by: Some(named.cl_ord_id.to_owned()), ..facts };
+        let ids = Ids {
+            cl_ord_id: named.cl_ord_id,
+            orig_cl_ord_id: Some(&order.cl_ord_id),
+            order_id: "NONE",
+            exec_id: format!("{}.c.{}", order.intent_id, named.cl_ord_id),
+            at: slot.at,
+            is_status: false,
+        };
+        let body = report::execution_report(self.version, &facts, &Told::Canceled(None), &ids);
+        let ended = FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() };
+        let rows = FixRows {
+            outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],
+            orders: vec![ended, cancel_order(named.cl_ord_id, named.orig_cl_ord_id)],
+            parking: vec![Parking::Decide { cl_ord_id: order.cl_ord_id.clone() }],
+            ..FixRows::default()
+        };
+        let part = self.part(numbers, Arc::new(move |_| rows.clone()));
+        self.queue(part.using(named.cl_ord_id)).await
+    }
+}

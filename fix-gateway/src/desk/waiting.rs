@@ -1,0 +1,270 @@
+//! The orders of a session that wait for a look-up of their wallet, as values: what waits for what, and what is next.
+//!
+//! ```text
+//! D of an unknown wallet ──> looking up ──answer──> decidable ──> decided, in a turn of its own
+//! ```
+//!
+//! Orders of one wallet are decided in the order in which they came; so are orders of different wallets whose answers
+//! are in. Nothing else waits: an order of another wallet that is known overtakes.
+
+use std::collections::{HashSet, VecDeque};
+
+use dvp_core::chain::WalletKey;
+
+/// Orders of one session that wait at most; beyond, an order is refused.
+pub(super) const WAITING_MAX: usize = 512;
+
+/// Names a waiting order for as long as it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Ticket(u64);
+
+/// What an order of a wallet does when it comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Arrival {
+    /// It is decided at once.
+    Proceeds,
+    /// It waits.
+    Waits,
+    /// Its ClOrdID is a waiting order's.
+    IsDuplicate,
+    /// Too many wait.
+    IsTooMany,
+}
+
+/// One order; `O` is what is kept of it, `A` what was answered about its wallet.
+#[derive(Debug)]
+pub(super) struct Waiter<O, A> {
+    ticket: Ticket,
+    pub(super) cl_ord_id: String,
+    pub(super) wallet: WalletKey,
+    pub(super) order: O,
+    answer: Option<A>,
+}
+
+/// All of them, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Waiting<O, A> {
+    waiters: VecDeque<Waiter<O, A>>,
+    next: u64,
+}
+
+impl<O, A> Default for Waiting<O, A> {
+    fn default() -> Self {
+        Self { waiters: VecDeque::new(), next: 0 }
+    }
+}
+
+impl<O, A> Waiting<O, A> {
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Waiter<O, A>> {
+        self.waiters.iter()
+    }
+
+    pub(super) fn find(&self, cl_ord_id: &str) -> Option<&Waiter<O, A>> {
+        self.waiters.iter().find(|waiter| waiter.cl_ord_id == cl_ord_id)
+    }
+
+    /// What an order does now. `wallet` is the one it pays with, if the chain has a say in it; `is_known` tells whether
+    /// nobody has to be asked about it.
+    pub(super) fn arrival(&self, cl_ord_id: &str, wallet: Option<&WalletKey>, is_known: bool) -> Arrival {
+        if self.find(cl_ord_id).is_some() {
+            return Arrival::IsDuplicate;
+        }
+        let is_behind = || self.waiters.iter().any(|waiter| Some(&waiter.wallet) == wallet);
+        match wallet {
+            None => Arrival::Proceeds,
+            Some(_) if is_known && !is_behind() => Arrival::Proceeds,
+            Some(_) if self.waiters.len() >= WAITING_MAX => Arrival::IsTooMany,
+            Some(_) => Arrival::Waits,
+        }
+    }
+
+    /// Puts an order at the end.
+    pub(super) fn push(&mut self, cl_ord_id: String, wallet: WalletKey, order: O) -> Ticket {
+        let ticket = Ticket(self.next);
+        self.next += 1;
+        self.waiters.push_back(Waiter { ticket, cl_ord_id, wallet, order, answer: None });
+        ticket
+    }
+
+    /// Takes in what was answered about an order's wallet, if the order still waits.
+    pub(super) fn answered(&mut self, ticket: Ticket, answer: A) {
+        if let Some(waiter) = self.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
+            waiter.answer = Some(answer);
+        }
+    }
+
+    fn next_decidable(&self) -> Option<usize> {
+        let mut seen = HashSet::new();
+        self.waiters.iter().position(|waiter| {
+            let is_first_of_its_wallet = seen.insert(&waiter.wallet);
+            is_first_of_its_wallet && waiter.answer.is_some()
+        })
+    }
+
+    /// Is there an order that can be decided?
+    pub(super) fn has_decidable(&self) -> bool {
+        self.next_decidable().is_some()
+    }
+
+    /// Takes out the order that is decided next, with what was answered.
+    pub(super) fn take_decidable(&mut self) -> Option<(Waiter<O, A>, A)> {
+        let mut waiter = self.waiters.remove(self.next_decidable()?)?;
+        let answer = waiter.answer.take()?;
+        Some((waiter, answer))
+    }
+
+    /// Puts an order back in front, whose answer has become too old.
+    pub(super) fn put_back(&mut self, waiter: Waiter<O, A>) -> Ticket {
+        let ticket = waiter.ticket;
+        let at =
+            self.waiters.iter().position(|other| other.ticket.0 > ticket.0).unwrap_or(self.waiters.len());
+        self.waiters.insert(at, Waiter { answer: None, ..waiter });
+        ticket
+    }
+
+    /// Takes out an order that is to be cancelled.
+    pub(super) fn take(&mut self, cl_ord_id: &str) -> Option<Waiter<O, A>> {
+        let at = self.waiters.iter().position(|waiter| waiter.cl_ord_id == cl_ord_id)?;
+        self.waiters.remove(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wallet(n: usize) -> WalletKey {
+        WalletKey { owner: format!("0x{n}"), token: "0xaa".to_owned() }
+    }
+
+    fn waiting(orders: &[(&str, usize)]) -> (Waiting<(), u8>, Vec<Ticket>) {
+        let mut waiting = Waiting::default();
+        let tickets =
+            orders.iter().map(|(id, owner)| waiting.push((*id).to_owned(), wallet(*owner), ())).collect();
+        (waiting, tickets)
+    }
+
+    fn decided(waiting: &mut Waiting<(), u8>) -> Vec<(String, u8)> {
+        std::iter::from_fn(|| waiting.take_decidable().map(|(waiter, answer)| (waiter.cl_ord_id, answer)))
+            .collect()
+    }
+
+    #[test]
+    fn an_order_waits_for_its_wallet_or_behind_one_of_the_same_wallet() {
+        let (waiting, _) = waiting(&[("a", 1)]);
+        let check = |id: &str, owner: Option<usize>, is_known: bool| {
+            waiting.arrival(id, owner.map(wallet).as_ref(), is_known)
+        };
+        assert_eq!(check("b", None, false), Arrival::Proceeds, "no wallet, nothing to wait for");
+        assert_eq!(check("b", Some(2), true), Arrival::Proceeds);
+        assert_eq!(check("b", Some(2), false), Arrival::Waits);
+        assert_eq!(check("b", Some(1), true), Arrival::Waits, "behind the first of its wallet");
+        for owner in [None, Some(1), Some(2)] {
+            assert_eq!(check("a", owner, true), Arrival::IsDuplicate);
+        }
+    }
+
+    #[test]
+    fn too_many_waiting_orders_are_refused_and_no_others() {
+        let mut waiting = Waiting::<(), u8>::default();
+        for n in 0..WAITING_MAX {
+            assert_eq!(waiting.arrival(&n.to_string(), Some(&wallet(n)), false), Arrival::Waits);
+            waiting.push(n.to_string(), wallet(n), ());
+        }
+        assert_eq!(waiting.arrival("more", Some(&wallet(1000)), false), Arrival::IsTooMany);
+        assert_eq!(waiting.arrival("more", Some(&wallet(0)), true), Arrival::IsTooMany);
+        assert_eq!(waiting.arrival("more", Some(&wallet(1000)), true), Arrival::Proceeds);
+        assert_eq!(waiting.arrival("more", None, false), Arrival::Proceeds);
+    }
+
+    #[test]
+    fn orders_of_one_wallet_are_decided_as_they_came_whatever_is_answered_first() {
+        let (mut waiting, tickets) = waiting(&[("a", 1), ("b", 2), ("c", 1)]);
+        waiting.answered(tickets[2], 3);
+        assert!(!waiting.has_decidable(), "the first of its wallet still waits");
+        waiting.answered(tickets[1], 2);
+        assert_eq!(decided(&mut waiting), [("b".to_owned(), 2)]);
+        waiting.answered(tickets[0], 1);
+        assert_eq!(decided(&mut waiting), [("a".to_owned(), 1), ("c".to_owned(), 3)]);
+        assert_eq!(waiting.len(), 0);
+    }
+
+    #[test]
+    fn a_cancelled_order_lets_the_next_of_its_wallet_go_and_its_answer_is_nobodys() {
+        let (mut waiting, tickets) = waiting(&[("a", 1), ("b", 1)]);
+        waiting.answered(tickets[1], 2);
+        assert_eq!(waiting.take("a").map(|waiter| waiter.cl_ord_id), Some("a".to_owned()));
+        waiting.answered(tickets[0], 1);
+        assert_eq!(decided(&mut waiting), [("b".to_owned(), 2)]);
+        assert!(waiting.take("a").is_none());
+    }
+
+    #[test]
+    fn an_order_that_is_put_back_keeps_its_place() {
+        let (mut waiting, tickets) = waiting(&[("a", 1), ("b", 1), ("c", 2)]);
+        waiting.answered(tickets[0], 1);
+        waiting.answered(tickets[1], 2);
+        let (first, _) = waiting.take_decidable().unwrap();
+        assert_eq!(waiting.put_back(first), tickets[0]);
+        assert!(!waiting.has_decidable(), "its answer was given away, and the next one is behind it");
+        waiting.answered(tickets[0], 1);
+        assert_eq!(decided(&mut waiting).len(), 2);
+    }
+
+    /// Every interleaving of three arrivals, of two wallets, with their answers: per wallet the order is kept, nothing
+    /// is decided before its answer, nothing twice, nothing never.
+    #[test]
+    fn in_every_interleaving_each_order_is_decided_once_and_in_the_order_of_its_wallet() {
+        #[derive(Clone, Copy, PartialEq)]
+        enum Step {
+            Arrive(usize),
+            Answer(usize),
+        }
+        const OWNERS: [usize; 3] = [1, 2, 1];
+        fn run(steps: &[Step]) {
+            let mut waiting = Waiting::<usize, usize>::default();
+            let (mut tickets, mut answered, mut decided) = ([None; 3], Vec::new(), Vec::new());
+            for step in steps {
+                match *step {
+                    Step::Arrive(n) => tickets[n] = Some(waiting.push(n.to_string(), wallet(OWNERS[n]), n)),
+                    Step::Answer(n) => {
+                        waiting.answered(tickets[n].unwrap(), n);
+                        answered.push(n);
+                    }
+                }
+                while let Some((waiter, answer)) = waiting.take_decidable() {
+                    assert_eq!(waiter.order, answer);
+                    assert!(answered.contains(&waiter.order));
+                    decided.push(waiter.order);
+                }
+            }
+            let mut all = decided.clone();
+            all.sort_unstable();
+            assert_eq!(all, [0, 1, 2]);
+            let of_one: Vec<usize> = decided.into_iter().filter(|n| OWNERS[*n] == 1).collect();
+            assert_eq!(of_one, [0, 2]);
+        }
+        fn interleave(steps: &mut Vec<Step>, ways: &mut usize) {
+            if steps.len() == 6 {
+                *ways += 1;
+                return run(steps);
+            }
+            let arrived = steps.iter().filter(|step| matches!(step, Step::Arrive(_))).count();
+            let answers = (0..arrived).map(Step::Answer).filter(|answer| !steps.contains(answer));
+            let next: Vec<Step> =
+                (arrived < 3).then_some(Step::Arrive(arrived)).into_iter().chain(answers).collect();
+            for step in next {
+                steps.push(step);
+                interleave(steps, ways);
+                steps.pop();
+            }
+        }
+        let mut ways = 0;
+        interleave(&mut Vec::new(), &mut ways);
+        assert_eq!(ways, 15);
+    }
+}

@@ -1,0 +1,169 @@
+//! What is asked of a running session from outside: to end, or to change its numbers.
+
+use std::time::Duration;
+
+use dvp_fix::SeqNum;
+use tokio::sync::oneshot;
+use tracing::info;
+
+use super::{Broken, CloseReason, Driver, reached::Reached};
+use crate::application::{Application, Numbers, Renumbering};
+
+/// How long a session that ends waits for the peer's Logout.
+const END_MAX: Duration = Duration::from_secs(3);
+/// What a peer hears that an operator logs out.
+const OPERATOR_TEXT: &str = "logged out by an operator";
+
+/// What is asked, and where the answer goes.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub(crate) ask: Ask,
+    /// What came of it, in words.
+    pub(crate) answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Log the peer out with this text, and run no more.
+    End { text: &'static str },
+    /// Run no more as soon as nobody is connected: the session is taken again, with its new settings.
+    EndWhenIdle,
+    /// Log the peer out; it may come again.
+    LogOut,
+    /// Log the peer out, and begin both numbers at 1.
+    Reset,
+    /// Log the peer out, and set both numbers. `with_reset`: what the peer has not seen moves to the numbers from
+    /// `next_out` on; without it `next_out` does not go back.
+    SetNumbers { next_in: SeqNum, next_out: SeqNum, with_reset: bool },
+}
+
+impl<A: Application> Driver<A> {
+    pub(super) async fn controlled(&mut self, control: Control) -> Result<(), Broken> {
+        match control.ask {
+            Ask::End { text } => {
+                // Whoever asks looks at the session's end, not at the answer.
+                let _ = control.answer.send(Ok("ending".to_owned()));
+                self.begin_end(text).await
+            }
+            Ask::EndWhenIdle => {
+                let _ = control.answer.send(Ok("ending once nobody is connected".to_owned()));
+                self.ends_when_idle = true;
+                Ok(())
+            }
+            Ask::LogOut | Ask::Reset | Ask::SetNumbers { .. } => {
+                if self.errand.is_some() {
+                    let _ = control.answer.send(Err("another command is being carried out".to_owned()));
+                    return Ok(());
+                }
+                let deadline = self.now.mono + END_MAX;
+                self.errand = Some((control, deadline));
+                self.newcomer = None;
+                if self.session.log_out(self.now, OPERATOR_TEXT).is_ok() {
+                    return self.drain(None).await;
+                }
+                if self.connection.is_some() && !self.session.is_logged_on() {
+                    // It is logging on or out: nothing is owed to it.
+                    return Err(Broken::Connection(CloseReason::Operator));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks the peer to go, for good. Its answer is waited for, and so is what is in flight.
+    pub(super) async fn begin_end(&mut self, text: &str) -> Result<(), Broken> {
+        let now = self.now;
+        self.draining = Some(now.mono + END_MAX);
+        self.newcomer = None;
+        if self.session.log_out(now, text).is_ok() {
+            self.drain(None).await?;
+        }
+        self.write_out().await
+    }
+
+    /// Carries out what waited for the connection to end.
+    pub(super) async fn run_errand(&mut self) -> Result<(), Broken> {
+        let Some((Control { ask, answer }, _)) = self.errand.take() else { return Ok(()) };
+        let done = match ask {
+            Ask::End { .. } | Ask::EndWhenIdle | Ask::LogOut => Ok(Ok("logged out".to_owned())),
+            Ask::Reset => self.renumber(SeqNum::FIRST, SeqNum::FIRST).await.map(|kept| Ok(renumbered(kept))),
+            Ask::SetNumbers { next_in, next_out, with_reset: true } => {
+                self.renumber(next_in, next_out).await.map(|kept| Ok(renumbered(kept)))
+            }
+            Ask::SetNumbers { next_in, next_out, with_reset: false } => {
+                self.set_numbers(next_in, next_out).await
+            }
+        };
+        match done {
+            Ok(said) => {
+                info!(session = self.name, ?ask, outcome = ?said, "operator's command carried out");
+                let _ = answer.send(said);
+                Ok(())
+            }
+            Err(broken) => {
+                let _ = answer.send(Err("the store failed; whether it was done is unknown".to_owned()));
+                Err(broken)
+            }
+        }
+    }
+
+    /// Without a connection: begins anew at these numbers. Returns how many messages were kept.
+    async fn renumber(&mut self, next_in: SeqNum, next_out: SeqNum) -> Result<u64, Broken> {
+        let kept = self.begin_anew(next_in, next_out, next_out).await?;
+        self.session.set_numbers(next_in, self.enqueued_out);
+        self.settle().await?;
+        Ok(kept)
+    }
+
+    async fn set_numbers(
+        &mut self,
+        next_in: SeqNum,
+        next_out: SeqNum,
+    ) -> Result<Result<String, String>, Broken> {
+        self.settle().await?;
+        if next_out < self.session.next_out() {
+            let lowest = self.session.next_out();
+            return Ok(Err(format!(
+                "next_out is {lowest}: a lower number would stand for two messages unless the session is reset"
+            )));
+        }
+        let before = self.enqueued_out;
+        self.session.set_numbers(next_in, next_out);
+        let reach = self.reached.reach;
+        let numbers = Numbers { next_in, next_out_before: before, next_out, reset: false, reach };
+        let commit = self.app.set_numbers(numbers).await?;
+        self.enqueued_out = next_out;
+        self.push_commit(commit, next_in);
+        self.settle().await?;
+        Ok(Ok(format!("next in {next_in}, next out {next_out}")))
+    }
+
+    /// Both numbers begin anew, and what the peer has not seen goes on under the numbers from `first_kept` on.
+    pub(super) async fn begin_anew(
+        &mut self,
+        next_in: SeqNum,
+        next_out: SeqNum,
+        first_kept: SeqNum,
+    ) -> Result<u64, Broken> {
+        self.abandon().await?;
+        let next_out_before = self.enqueued_out;
+        let to = Renumbering { next_in, next_out_before, next_out, first_kept, reach: self.reached.reach };
+        let (commit, kept) = self.app.renumber(to).await?;
+        let numbers = to.numbers(kept);
+        self.enqueued_out = numbers.next_out;
+        self.reached = Reached::begin(numbers.reach);
+        self.push_commit(commit, next_in);
+        if kept > 0 {
+            info!(
+                session = self.name,
+                kept, "numbers begin anew; messages the peer has not seen get new ones"
+            );
+        }
+        Ok(kept)
+    }
+}
+
+fn renumbered(kept: u64) -> String {
+    format!("reset; {kept} messages that the peer has not seen were kept")
+}

@@ -1,0 +1,151 @@
+//! How far the peer has been reached: which of our messages a reset may forget.
+//!
+//! FIX acknowledges nothing. A message counts as seen when it was written to the socket and the peer was heard
+//! [`GRACE`] later on the same connection, or logged out after it. What was written to a connection that broke before
+//! that is unsure: a reset keeps it, marked with PossResend(97). Where messages of an earlier connection are owed, a
+//! Logout alone proves nothing: a peer that sees the gap may log out instead of asking for it.
+//!
+//! The mark becomes durable with the session's next commit, and with one of its own when the connection ends.
+
+use std::time::{Duration, Instant};
+
+use dvp_fix::SeqNum;
+
+use crate::application::Reach;
+
+/// A peer that is heard so long after a message was written had it, unless it asks for it again.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What is known of one session's peer.
+#[derive(Debug, Default)]
+pub(super) struct Reached {
+    pub(super) reach: Reach,
+    /// The mark as of the last commit queued.
+    queued: SeqNum,
+    /// The highest number written on this connection.
+    written: SeqNum,
+    /// Seen, once the peer is heard later than this.
+    candidate: Option<(Instant, SeqNum)>,
+    /// Application messages from before this connection have not been seen.
+    is_owing: bool,
+}
+
+impl Reached {
+    /// The numbers were loaded, or begin anew.
+    pub(super) fn begin(reach: Reach) -> Self {
+        Self { reach, queued: reach.seen, ..Self::default() }
+    }
+
+    /// A connection begins.
+    pub(super) fn connected(&mut self) {
+        (self.written, self.candidate) = (SeqNum::default(), None);
+        self.is_owing = self.reach.stored > self.reach.seen;
+    }
+
+    /// A message is about to be written.
+    pub(super) fn writing(&mut self, seq: SeqNum) {
+        self.written = self.written.max(seq);
+    }
+
+    /// The peer, logged on, has said something. `all_is_written`: nothing waits to be written or sent again.
+    pub(super) fn heard(&mut self, now: Instant, all_is_written: bool) {
+        if let Some((_, seq)) = self.candidate.take_if(|(at, _)| now >= *at + GRACE) {
+            self.see(seq);
+            self.is_owing = false;
+        }
+        if self.candidate.is_none() && all_is_written && self.written > self.reach.seen {
+            self.candidate = Some((now, self.written));
+        }
+    }
+
+    /// The peer asks for everything from this number on.
+    pub(super) fn asked_for(&mut self, begin: SeqNum) {
+        self.reach.seen = self.reach.seen.min(begin.previous());
+        (self.is_owing, self.candidate) = (true, None);
+    }
+
+    /// The peer has logged out, or answered our Logout.
+    pub(super) fn logged_out(&mut self, all_is_written: bool) {
+        if all_is_written && !self.is_owing {
+            self.see(self.written);
+        }
+    }
+
+    fn see(&mut self, seq: SeqNum) {
+        self.reach.seen = self.reach.seen.max(seq);
+    }
+
+    /// A commit with the mark was queued.
+    pub(super) const fn queued(&mut self) {
+        self.queued = self.reach.seen;
+    }
+
+    /// Is the mark ahead of what is queued to be durable?
+    pub(super) fn is_ahead(&self) -> bool {
+        self.queued != self.reach.seen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reached(seen: u64, stored: u64) -> Reached {
+        let mut reached =
+            Reached::begin(Reach { seen: SeqNum(seen), written: SeqNum(stored), stored: SeqNum(stored) });
+        reached.connected();
+        reached
+    }
+
+    #[test]
+    fn what_was_written_is_seen_when_the_peer_is_heard_later_and_not_before() {
+        let (mut reached, start) = (reached(4, 4), Instant::now());
+        reached.writing(SeqNum(5));
+        reached.heard(start, true);
+        reached.writing(SeqNum(6));
+        reached.heard(start + GRACE / 2, true);
+        assert_eq!(reached.reach.seen, SeqNum(4));
+        reached.heard(start + GRACE, true);
+        assert_eq!(reached.reach.seen, SeqNum(5), "6 was written later");
+        reached.heard(start + GRACE * 2, true);
+        assert_eq!(reached.reach.seen, SeqNum(6));
+        assert!(reached.is_ahead());
+        reached.queued();
+        assert!(!reached.is_ahead());
+    }
+
+    #[test]
+    fn what_waits_in_our_buffers_is_not_seen() {
+        let (mut reached, start) = (reached(4, 4), Instant::now());
+        reached.writing(SeqNum(5));
+        reached.heard(start, false);
+        reached.heard(start + GRACE, false);
+        reached.logged_out(false);
+        assert_eq!(reached.reach.seen, SeqNum(4));
+    }
+
+    #[test]
+    fn a_logout_proves_what_was_written_unless_something_older_is_owed() {
+        let mut clean = reached(4, 4);
+        clean.writing(SeqNum(5));
+        clean.logged_out(true);
+        assert_eq!(clean.reach.seen, SeqNum(5));
+        let mut owing = reached(2, 4);
+        owing.writing(SeqNum(5));
+        owing.logged_out(true);
+        assert_eq!(owing.reach.seen, SeqNum(2));
+    }
+
+    #[test]
+    fn a_peer_that_asks_again_has_not_seen_it_until_it_is_heard_after_the_answer() {
+        let (mut reached, start) = (reached(8, 8), Instant::now());
+        reached.writing(SeqNum(9));
+        reached.heard(start, true);
+        reached.asked_for(SeqNum(3));
+        assert_eq!(reached.reach.seen, SeqNum(2));
+        reached.heard(start + GRACE * 2, true);
+        assert_eq!(reached.reach.seen, SeqNum(2));
+        reached.heard(start + GRACE * 3, true);
+        assert_eq!(reached.reach.seen, SeqNum(9));
+    }
+}

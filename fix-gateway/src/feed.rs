@@ -1,0 +1,226 @@
+//! One follower of the feed for all sessions of a process.
+//!
+//! It reads who has an event at which position, once, and tells the sessions of that partner; each then reads its own
+//! events from its own cursor. Sessions whose partner has none ask the database nothing. A notification says when the
+//! feed grows; a lost one costs the time until the next look. When the follower itself begins, or begins again, it
+//! tells everybody to look once, so that no event falls between its first position and theirs.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use dvp_core::store::{PgPool, StoreError, events};
+use sqlx::postgres::PgListener;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, timeout},
+};
+use tracing::warn;
+
+/// The channel that the writer notifies when the feed grows.
+const FEED_CHANNEL: &str = "dvp_feed";
+/// The channel that says that a session was changed, or that a command waits for its owner.
+const SESSION_CHANNEL: &str = "dvp_fix_session";
+/// The feed is looked at this often even when nobody says that it grew.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Positions read at once.
+const PAGE: i64 = 2000;
+/// After so many positions all sessions look, so that the cursors of those without events follow.
+pub(crate) const TELL_ALL_EVERY: i64 = 10_000;
+
+/// A partner in one environment.
+type Tenant = (String, bool);
+
+/// Where the feed stands, and who wants to know. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Feed {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    tenants: Mutex<HashMap<Tenant, watch::Sender<()>>>,
+    /// Events up to here are routed; 0 before the follower has begun.
+    routed: AtomicI64,
+}
+
+/// One session's ear.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    grown: watch::Receiver<()>,
+    feed: Feed,
+}
+
+impl Subscription {
+    /// Waits until there may be new events of the tenant.
+    pub(crate) async fn grown(&mut self) {
+        if self.grown.changed().await.is_err() {
+            // The process stops.
+            std::future::pending().await
+        }
+    }
+
+    /// Up to this position every tenant has been told of its events.
+    pub(crate) fn routed(&self) -> i64 {
+        self.feed.shared.routed.load(Ordering::Acquire)
+    }
+}
+
+impl Feed {
+    /// A session reads the feed for itself once it has subscribed, and then whenever it is told to.
+    pub(crate) fn subscribe(&self, partner_id: &str, livemode: bool) -> Subscription {
+        let mut tenants = self.lock();
+        let sender = tenants.entry((partner_id.to_owned(), livemode)).or_default();
+        Subscription { grown: sender.subscribe(), feed: self.clone() }
+    }
+
+    fn tell(&self, events: &[(i64, String, bool)]) {
+        let tenants = self.lock();
+        let mut told: Vec<(&str, bool)> = events.iter().map(|(_, id, live)| (id.as_str(), *live)).collect();
+        told.sort_unstable();
+        told.dedup();
+        for (partner_id, livemode) in told {
+            if let Some(sender) = tenants.get(&(partner_id.to_owned(), livemode)) {
+                sender.send_replace(());
+            }
+        }
+    }
+
+    fn tell_all(&self) {
+        let mut tenants = self.lock();
+        tenants.retain(|_, sender| sender.receiver_count() > 0);
+        for sender in tenants.values() {
+            sender.send_replace(());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Tenant, watch::Sender<()>>> {
+        // No code panics while it holds the map.
+        self.shared.tenants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows the feed for as long as it is let. `sessions_changed` is notified when a session may have been changed.
+pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notify>) {
+    let mut follower = Follower { feed, pool, sessions_changed, position: None, told_all_at: 0 };
+    loop {
+        let mut listener = match follower.listen().await {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                warn!(%error, "cannot listen for new events; the feed is read every second");
+                None
+            }
+        };
+        if let Err(error) = follower.read_and_wait(&mut listener).await {
+            warn!(%error, "cannot read the feed, trying again in 1 s");
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
+struct Follower {
+    feed: Feed,
+    pool: PgPool,
+    sessions_changed: Arc<Notify>,
+    position: Option<i64>,
+    told_all_at: i64,
+}
+
+impl Follower {
+    async fn listen(&self) -> Result<PgListener, sqlx::Error> {
+        let mut listener = PgListener::connect_with(&self.pool).await?;
+        listener.listen_all([FEED_CHANNEL, SESSION_CHANNEL]).await?;
+        Ok(listener)
+    }
+
+    /// Reads until there is nothing more, then waits; ends when it cannot listen, to begin listening anew.
+    async fn read_and_wait(&mut self, listener: &mut Option<PgListener>) -> Result<(), StoreError> {
+        // What was said while nobody listened is looked for.
+        self.sessions_changed.notify_one();
+        loop {
+            while self.read_page().await? {}
+            let Some(listening) = listener else {
+                tokio::time::sleep(LOOK_AGAIN).await;
+                return Ok(());
+            };
+            self.wait(listening).await?;
+        }
+    }
+
+    /// Reads one page. `true`: there may be more.
+    async fn read_page(&mut self) -> Result<bool, StoreError> {
+        let mut conn = self.pool.acquire().await?;
+        let Some(after) = self.position else {
+            let position = events::load_position(&mut conn).await?;
+            self.advance(position);
+            self.told_all_at = position;
+            self.feed.tell_all();
+            return Ok(true);
+        };
+        let page = events::list_positions(&mut conn, after, PAGE).await?;
+        drop(conn);
+        let Some((last, ..)) = page.last() else { return Ok(false) };
+        // Told first: who sees the position must have been told of the events before it.
+        self.feed.tell(&page);
+        self.advance(*last);
+        if last - self.told_all_at >= TELL_ALL_EVERY {
+            self.told_all_at = *last;
+            self.feed.tell_all();
+        }
+        Ok(i64::try_from(page.len()) == Ok(PAGE))
+    }
+
+    fn advance(&mut self, position: i64) {
+        self.position = Some(position);
+        self.feed.shared.routed.store(position, Ordering::Release);
+    }
+
+    /// Waits until the feed has grown, or for a while. Notifications that come together are one.
+    async fn wait(&self, listener: &mut PgListener) -> Result<(), StoreError> {
+        let deadline = Instant::now() + LOOK_AGAIN;
+        while let Ok(received) =
+            timeout(deadline.saturating_duration_since(Instant::now()), listener.recv()).await
+        {
+            if received?.channel() == FEED_CHANNEL {
+                return Ok(());
+            }
+            self.sessions_changed.notify_one();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::{Future as _, poll_fn},
+        pin::pin,
+        task::Poll,
+    };
+
+    use super::*;
+
+    async fn is_told(subscription: &mut Subscription) -> bool {
+        let mut grown = pin!(subscription.grown());
+        poll_fn(|cx| Poll::Ready(grown.as_mut().poll(cx).is_ready())).await
+    }
+
+    #[tokio::test]
+    async fn a_partner_is_told_of_its_own_events_and_of_nobody_elses() {
+        let feed = Feed::default();
+        let mut acme = feed.subscribe("acme", false);
+        let mut live = feed.subscribe("acme", true);
+        let mut other = feed.subscribe("other", false);
+        feed.tell(&[(1, "acme".to_owned(), false), (2, "acme".to_owned(), false)]);
+        assert!(is_told(&mut acme).await);
+        assert!(!is_told(&mut acme).await, "once");
+        assert!(!is_told(&mut live).await && !is_told(&mut other).await);
+        feed.tell_all();
+        assert!(is_told(&mut acme).await && is_told(&mut live).await && is_told(&mut other).await);
+    }
+}

@@ -1,0 +1,307 @@
+//! Which sessions this process owns: takes those that nobody has, runs their drivers, and tells them what operators ask.
+//!
+//! One query a sweep reads every session with its lease, so that sessions of other processes cost no more than that.
+//! A driver that fails is started again, later each time; a session that cannot be run waits until its row changes.
+//! Strangers make this process look for nothing: a session that was added is found by the next sweep, which its
+//! notification brings at once.
+
+mod commands;
+mod faults;
+mod ownership;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use dvp_core::{
+    engine::Engine,
+    store::{
+        PgPool, StoreError,
+        fix::{self, ConfiguredSession, FixSessionRow, UnreadableSession},
+        fix_settings::FixSessionSettings,
+        lease::Lease,
+    },
+};
+use dvp_fix::session::SessionConfig;
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    task::{Id, JoinError, JoinSet},
+};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tracing::{debug, error, info, warn};
+use uuid::Uuid;
+
+use crate::{
+    acceptor::{Directory, SessionKey},
+    agreement::session_config,
+    desk::Desk,
+    driver::{Ask, Control, Driver},
+    feed::Feed,
+    gate::{Lockouts, SessionGate},
+    gateway::GatewayConfig,
+};
+use faults::Faults;
+
+/// Sessions read at once.
+const PAGE: i64 = 500;
+/// After a notification, so that many changes cost one sweep.
+const CHANGE_PAUSE: Duration = Duration::from_millis(20);
+/// Commands that wait for a driver.
+const CONTROL_QUEUE: usize = 4;
+/// What a peer hears whose session is disabled.
+const DISABLED_TEXT: &str = "session disabled";
+
+/// Takes sessions that nobody owns, and runs their drivers.
+pub(crate) struct Keeper {
+    pub(crate) engine: Engine,
+    pub(crate) pool: PgPool,
+    pub(crate) config: GatewayConfig,
+    pub(crate) directory: Directory,
+    pub(crate) owner: Uuid,
+    pub(crate) feed: Feed,
+    /// Notified when a session may have been changed.
+    pub(crate) changed: Arc<Notify>,
+    pub(crate) lockouts: Arc<Lockouts>,
+}
+
+/// What a running session was started with. Who may log on is read anew at each Logon and is no part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Terms {
+    session: FixSessionRow,
+    settings: FixSessionSettings,
+}
+
+impl Terms {
+    fn of(session: &FixSessionRow, settings: &FixSessionSettings) -> Self {
+        let session = FixSessionRow {
+            username: String::new(),
+            password_hash: Vec::new(),
+            next_in: 0,
+            next_out: 0,
+            feed_position: 0,
+            ..session.clone()
+        };
+        let settings = FixSessionSettings {
+            allowed_sources: None,
+            client_cert_sha256: None,
+            client_cert_names: None,
+            logon_secret: None,
+            logon_window_secs: 0,
+            soft_messages_per_sec: None,
+            hard_messages_per_sec: None,
+            admin_messages_per_sec: None,
+            ..settings.clone()
+        };
+        Self { session, settings }
+    }
+}
+
+/// A session whose driver runs here.
+struct Running {
+    control: mpsc::Sender<Control>,
+    terms: Terms,
+    key: SessionKey,
+    since: Instant,
+    /// What it was asked to do in order to end.
+    asked: Option<Ask>,
+}
+
+/// The sessions of this process.
+#[derive(Default)]
+struct Sessions {
+    running: HashMap<String, Running>,
+    tasks: JoinSet<()>,
+    ids: HashMap<Id, String>,
+    faults: Faults,
+}
+
+impl Keeper {
+    pub(crate) async fn keep(self, shutdown: CancellationToken) {
+        let mut sessions = Sessions::default();
+        loop {
+            if let Err(error) = self.sweep(&mut sessions, &shutdown).await {
+                warn!(%error, "cannot look for sessions, trying again");
+            }
+            self.directory.refreshed();
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                () = tokio::time::sleep(self.config.refresh) => {}
+                () = self.changed.notified() => tokio::time::sleep(CHANGE_PAUSE).await,
+                Some(ended) = sessions.tasks.join_next_with_id() => sessions.ended(&self.directory, ended),
+            }
+        }
+        while let Some(ended) = sessions.tasks.join_next_with_id().await {
+            sessions.ended(&self.directory, ended);
+        }
+    }
+
+    /// Looks at every session once.
+    async fn sweep(&self, sessions: &mut Sessions, shutdown: &CancellationToken) -> Result<(), StoreError> {
+        let mut after = String::new();
+        loop {
+            let mut conn = self.pool.acquire().await?;
+            let page = fix::list_configured(&mut conn, &after, PAGE).await?;
+            drop(conn);
+            let Some(last) = page.last() else { break };
+            after = match last {
+                Ok(found) => found.session.session_id.clone(),
+                Err(unreadable) => unreadable.session_id.clone(),
+            };
+            for found in page {
+                match found {
+                    Ok(found) => self.look_at(sessions, found, shutdown).await,
+                    Err(UnreadableSession { session_id, error }) => {
+                        if sessions.faults.is_news(&session_id, None) {
+                            error!(session_id, %error, "session's row cannot be read; it is looked at again when it changes");
+                        }
+                    }
+                }
+            }
+        }
+        self.carry_out_commands(sessions).await
+    }
+
+    async fn look_at(&self, sessions: &mut Sessions, found: ConfiguredSession, shutdown: &CancellationToken) {
+        let ConfiguredSession { session, settings, holder } = found;
+        let terms = Terms::of(&session, &settings);
+        let session_id = session.session_id.clone();
+        let config = session_config(&session, &settings);
+        if let Err(reason) = &config
+            && session.enabled
+            && sessions.faults.is_news(&session_id, Some(&terms))
+        {
+            error!(session_id, %reason, "session cannot be run as it is set; it is looked at again when it is changed");
+        }
+        if let Some(running) = sessions.running.get_mut(&session_id) {
+            if !session.enabled {
+                running.ask_to_end(Ask::End { text: DISABLED_TEXT });
+            } else if config.is_ok() && running.terms != terms {
+                info!(session_id, "session was changed; it is started anew once nobody is connected");
+                running.ask_to_end(Ask::EndWhenIdle);
+            }
+            return;
+        }
+        let is_free = holder.is_none_or(|holder| holder == self.owner);
+        let Ok(config) = config else { return };
+        if !session.enabled || !is_free || !sessions.faults.may_start(&session_id, Instant::now()) {
+            return;
+        }
+        let name = format!("fix:{session_id}");
+        match Lease::acquire(&self.pool, &name, self.owner, self.config.lease_ttl).await {
+            Ok(Some(lease)) => self.start(sessions, (session, settings), terms, config, lease, shutdown),
+            Ok(None) => {}
+            Err(error) => warn!(session_id, %error, "cannot take the session, trying again"),
+        }
+    }
+
+    fn start(
+        &self,
+        sessions: &mut Sessions,
+        (session, settings): (FixSessionRow, FixSessionSettings),
+        terms: Terms,
+        config: SessionConfig,
+        lease: Lease,
+        shutdown: &CancellationToken,
+    ) {
+        let session_id = session.session_id.clone();
+        let key = SessionKey {
+            begin_string: session.begin_string.clone(),
+            peer_comp_id: session.client_comp_id.clone(),
+            our_comp_id: session.service_comp_id.clone(),
+        };
+        info!(session_id, "session taken");
+        let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
+        let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
+        let feed = self.feed.subscribe(&session.partner_id, session.livemode);
+        let desk = Desk::new(self.engine.clone(), session, &settings, feed);
+        let (control, controlled) = mpsc::channel(CONTROL_QUEUE);
+        let driver = Driver::new(desk, config, attach)
+            .with_slow_consumer(self.config.slow_consumer)
+            .with_control(controlled);
+        let running = run(driver, lease, self.pool.clone(), self.config.lease_ttl, shutdown.child_token());
+        let task = sessions.tasks.spawn(running);
+        sessions.ids.insert(task.id(), session_id.clone());
+        let running = Running { control, terms, key, since: Instant::now(), asked: None };
+        sessions.running.insert(session_id, running);
+    }
+}
+
+impl Sessions {
+    /// A driver has ended: as it was told to, because its lease was lost, or because it failed.
+    fn ended(&mut self, directory: &Directory, ended: Result<(Id, ()), JoinError>) {
+        let id = match &ended {
+            Ok((id, ())) => *id,
+            Err(error) => error.id(),
+        };
+        let Some(session_id) = self.ids.remove(&id) else { return };
+        let Some(running) = self.running.remove(&session_id) else { return };
+        directory.withdraw(&running.key);
+        match ended {
+            Ok(_) => info!(session_id, "session ended here"),
+            Err(error) => {
+                let retry_in = self.faults.failed(&session_id, running.since.elapsed(), Instant::now());
+                let retry_in_ms = retry_in.as_millis();
+                error!(session_id, %error, retry_in_ms, "session's driver failed, it is started again");
+            }
+        }
+    }
+}
+
+/// Runs a driver for as long as the lease is held.
+async fn run(driver: Driver<Desk>, lease: Lease, pool: PgPool, ttl: Duration, token: CancellationToken) {
+    // A task of its own: a session that is busy must not lose its lease over it.
+    let lease = Arc::new(Mutex::new(lease));
+    let renewing = ownership::cancel_when_lost(pool.clone(), Arc::clone(&lease), ttl, token.clone());
+    let renewing = AbortOnDropHandle::new(tokio::spawn(renewing));
+    driver.run(token).await;
+    drop(renewing);
+    let lease = ownership::held(&lease);
+    if let Err(error) = lease.release(&pool).await {
+        debug!(%error, lease = lease.name, "lease not released; it will run out");
+    }
+}
+
+impl Running {
+    /// Asks once; when the driver cannot be asked now, the next sweep asks again.
+    fn ask_to_end(&mut self, ask: Ask) {
+        if self.asked == Some(ask) {
+            return;
+        }
+        // The end of the task is the answer.
+        let (answer, _) = oneshot::channel();
+        if self.control.try_send(Control { ask, answer }).is_ok() {
+            self.asked = Some(ask);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_driver_that_panics_is_known_by_its_session_and_started_again_later() {
+        let (directory, mut sessions) = (Directory::default(), Sessions::default());
+        let key = SessionKey {
+            begin_string: "FIX.4.4".to_owned(),
+            peer_comp_id: "ACME".to_owned(),
+            our_comp_id: "DVP".to_owned(),
+        };
+        let _attach = directory.announce(key.clone());
+        let task = sessions.tasks.spawn(async { panic!("a defect") });
+        sessions.ids.insert(task.id(), "acme".to_owned());
+        let terms = Terms::of(&crate::agreement::tests::row("FIX.4.4", None), &FixSessionSettings::default());
+        let (control, _controlled) = mpsc::channel(1);
+        let running = Running { control, terms, key: key.clone(), since: Instant::now(), asked: None };
+        sessions.running.insert("acme".to_owned(), running);
+        let ended = sessions.tasks.join_next_with_id().await.unwrap();
+        sessions.ended(&directory, ended);
+        assert!(sessions.running.is_empty() && sessions.ids.is_empty());
+        assert!(directory.find(&key, tokio::time::Instant::now()).await.is_none());
+        let now = Instant::now();
+        assert!(!sessions.faults.may_start("acme", now));
+        assert!(sessions.faults.may_start("acme", now + Duration::from_secs(2)));
+    }
+}

@@ -1,0 +1,85 @@
+//! Commands of operators for the sessions that this process owns: each is taken, carried out by its driver, and answered.
+
+use std::time::Duration;
+
+use dvp_core::store::{
+    PgPool, StoreError,
+    fix_commands::{self, Action, OpenCommand},
+};
+use dvp_fix::SeqNum;
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use super::{Keeper, Sessions};
+use crate::driver::{Ask, Control};
+
+/// Commands taken at once.
+const COMMANDS_MAX: i64 = 100;
+/// How long a driver has to carry one out.
+const ANSWER_MAX: Duration = Duration::from_secs(12);
+/// Between attempts to write the answer down, and how often.
+const RETRY: Duration = Duration::from_millis(500);
+const ATTEMPTS: usize = 20;
+
+impl Keeper {
+    /// Takes the commands that wait for sessions of this process.
+    pub(super) async fn carry_out_commands(&self, sessions: &Sessions) -> Result<(), StoreError> {
+        if sessions.running.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<&str> = sessions.running.keys().map(String::as_str).collect();
+        let mut conn = self.pool.acquire().await?;
+        for command in fix_commands::list_open(&mut conn, &ids, COMMANDS_MAX).await? {
+            let OpenCommand { id, session_id, action } = command;
+            let (Some(ask), Some(running)) = (ask(action), sessions.running.get(&session_id)) else {
+                continue;
+            };
+            // A place first: what is taken is carried out.
+            let Ok(place) = running.control.try_reserve() else { continue };
+            if !fix_commands::take_command(&mut conn, id, self.owner).await? {
+                continue;
+            }
+            info!(session_id, command = id, ?ask, "operator's command taken");
+            let (answer, answered) = oneshot::channel();
+            place.send(Control { ask, answer });
+            tokio::spawn(write_answer(self.pool.clone(), id, answered));
+        }
+        Ok(())
+    }
+}
+
+const fn ask(action: Action) -> Option<Ask> {
+    match action {
+        Action::Logout => Some(Ask::LogOut),
+        Action::Reset => Some(Ask::Reset),
+        Action::SetSeq { next_in, next_out, with_reset } => {
+            Some(Ask::SetNumbers { next_in: SeqNum(next_in), next_out: SeqNum(next_out), with_reset })
+        }
+        // They are in the session's row.
+        Action::Enable | Action::Disable => None,
+    }
+}
+
+/// Waits for the driver, and records what it says.
+async fn write_answer(pool: PgPool, id: i64, answered: oneshot::Receiver<Result<String, String>>) {
+    let said = tokio::time::timeout(ANSWER_MAX, answered).await;
+    let (outcome, failed) = match said {
+        Ok(Ok(Ok(outcome))) => (outcome, false),
+        Ok(Ok(Err(outcome))) => (outcome, true),
+        Ok(Err(_)) => ("the session ended meanwhile; whether it was done is unknown".to_owned(), true),
+        Err(_) => ("not done in time; whether it will be is unknown".to_owned(), true),
+    };
+    for _ in 0..ATTEMPTS {
+        let written = async {
+            let mut conn = pool.acquire().await?;
+            fix_commands::finish_command(&mut conn, id, &outcome, failed).await
+        };
+        match written.await {
+            Ok(()) => return,
+            Err(error) => {
+                warn!(command = id, %error, "answer to an operator's command not recorded, trying again")
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}

@@ -1,0 +1,58 @@
+//! How old an order may be.
+
+use std::time::Duration;
+
+use dvp_core::store::fix_settings::FixSessionSettings;
+use dvp_fix::{UtcNanos, codec::MessageRef, tag};
+
+use super::{facts::Rejection, tags};
+
+/// OrdRejReason(103) "too late to enter".
+const TOO_LATE: u8 = 4;
+
+/// What is agreed on; `None`: any age.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AgeLimits {
+    fresh: Option<Duration>,
+    /// Of an order that may have been sent before.
+    repeated: Option<Duration>,
+}
+
+impl AgeLimits {
+    pub(crate) fn agreed(settings: &FixSessionSettings) -> Self {
+        let seconds = |agreed: Option<i32>| {
+            agreed.and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs)
+        };
+        Self { fresh: seconds(settings.order_age_secs), repeated: seconds(settings.repeated_order_age_secs) }
+    }
+
+    /// Refuses an order that is too old to be run as a new one.
+    pub(crate) fn check(
+        self,
+        message: MessageRef<'_>,
+        is_repetition: bool,
+        now: UtcNanos,
+    ) -> Result<(), Rejection> {
+        let too_old = |limit: Option<Duration>, tag| {
+            let at = message.get(tag).and_then(UtcNanos::parse)?;
+            let age = Duration::from_nanos(now.0.saturating_sub(at.0));
+            limit.filter(|limit| age > *limit)
+        };
+        let refused = |name: &str, limit: Duration, why: &str| {
+            let text = format!("{name} is more than {} seconds ago{why}", limit.as_secs());
+            Err(Rejection { ord_rej_reason: TOO_LATE, text })
+        };
+        if let Some(limit) = too_old(self.fresh, tags::TRANSACT_TIME) {
+            return refused("TransactTime(60)", limit, "");
+        }
+        let repeated = self.repeated.filter(|_| is_repetition);
+        let why = ", and the order may have been sent before";
+        if let Some(limit) = too_old(repeated, tags::TRANSACT_TIME) {
+            return refused("TransactTime(60)", limit, why);
+        }
+        match too_old(repeated, tag::ORIG_SENDING_TIME) {
+            Some(limit) => refused("OrigSendingTime(122)", limit, why),
+            None => Ok(()),
+        }
+    }
+}

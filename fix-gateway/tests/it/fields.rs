@@ -1,0 +1,308 @@
+//! What a peer may write into the fields of its messages, and what it is told when it may not.
+
+use std::collections::BTreeSet;
+
+use dvp_fix::codec::{Body, Message};
+use dvp_fix_gateway::dictionaries::{Messages, TAKEN, TakenField};
+
+use super::{
+    client::Client,
+    house::{House, order},
+};
+
+const LOGON: &str = "553=acme|554=secret";
+const LIMIT: &str = "40=2|44=0.99";
+const TO_US: [&str; 6] = ["D", "F", "H", "AF", "R", "G"];
+
+/// `11=x|55=y` as tags and values.
+fn pairs(text: &str) -> Vec<(u32, Vec<u8>)> {
+    let pair = |field: &str| field.split_once('=').map(|(tag, value)| (tag.parse().unwrap(), value.into()));
+    text.split('|').filter_map(pair).collect()
+}
+
+/// A well-formed message of each type.
+fn sample(msg_type: &str, id: &str) -> Vec<(u32, Vec<u8>)> {
+    let time = Client::utc().to_millis_text();
+    pairs(&match msg_type {
+        "D" => order(id, "00000008", LIMIT),
+        "F" => format!("11={id}|41=first|54=2|55=USDC/USD|60={time}"),
+        "H" => "11=first|54=2|55=USDC/USD".to_owned(),
+        "AF" => format!("584={id}|585=1|55=USDC/USD"),
+        "R" => format!("131={id}|146=1|55=USDC/USD|54=2|38=100"),
+        _ => format!("11={id}|41=first|21=1|38=100|40=2|44=1|54=2|55=USDC/USD|60={time}"),
+    })
+}
+
+/// The sample with one field's value replaced. A new one stands in the group where that has it, else in front.
+fn with(msg_type: &str, id: &str, tag: u32, value: &[u8]) -> Body {
+    let mut fields = sample(msg_type, id);
+    match fields.iter_mut().find(|field| field.0 == tag) {
+        Some(field) => field.1 = value.to_vec(),
+        None if msg_type == "R" && matches!(tag, 1 | 15 | 60 | 303 | 537) => {
+            fields.push((tag, value.to_vec()))
+        }
+        None => fields.insert(0, (tag, value.to_vec())),
+    }
+    fields.into_iter().fold(Body::new(), |body, (tag, value)| body.field(tag, value))
+}
+
+/// Does the answer refuse the message, and name the field?
+fn names(answer: &Message, tag: u32) -> bool {
+    let (text, named) = (answer.text(58).unwrap_or_default(), tag.to_string());
+    let in_text = text.contains(&format!("({tag})")) || text.contains(&format!("tag {tag} "));
+    match answer.msg_type() {
+        b"3" => answer.text(371) == Some(named.as_str()),
+        b"8" => answer.text(39) == Some("8") && in_text,
+        // A replacement is refused whatever it says.
+        b"9" => in_text || answer.text(434) == Some("2"),
+        b"j" | b"AG" | b"b" => in_text,
+        _ => false,
+    }
+}
+
+/// What no field may have, with a name for it, and the SessionRejectReason(373) where only one will do.
+fn hostile(field: &TakenField) -> Vec<(&'static str, Vec<u8>, Option<&'static str>)> {
+    let mut values = vec![
+        ("NUL", b"a\0b".to_vec(), Some("6")),
+        ("padding", b"1\0\0\0".to_vec(), Some("6")),
+        ("DEL", b"a\x7f".to_vec(), Some("6")),
+        ("escape", b"\x1b[2J".to_vec(), Some("6")),
+        ("C1", "a\u{85}".into(), Some("6")),
+        ("no UTF-8", b"\xff\xfe".to_vec(), Some("6")),
+        ("cut UTF-8", b"a\xe2\x82".to_vec(), Some("6")),
+        ("surrogate", b"\xed\xa0\x80".to_vec(), Some("6")),
+        ("6,000 bytes", vec![b'1'; 6_000], None),
+        ("60,000 bytes", vec![b'1'; 60_000], None),
+    ];
+    // Prose is not kept.
+    if field.tag != 58 {
+        values.push(("line separator", "a\u{2028}b".into(), None));
+    }
+    values
+}
+
+async fn every_field_refuses_what_cannot_be_stored(
+    begin_string: &'static str,
+    comp_id: &'static str,
+    logon: &str,
+) {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
+    client.log_on(logon).await;
+    client.send("D", &order("first", "00000008", LIMIT)).await;
+    assert_eq!(client.expect("8").await.text(39), Some("0"));
+    let mut sent = 0;
+    for msg_type in TO_US.into_iter().filter(|msg_type| begin_string != "FIX.4.2" || *msg_type != "AF") {
+        let messages = Messages::of(msg_type.as_bytes());
+        for field in TAKEN.iter().filter(|field| field.is_taken_in(messages)) {
+            for (what, value, reason) in hostile(field) {
+                sent += 1;
+                let body = with(msg_type, &format!("h{sent}"), field.tag, &value);
+                client.send_body(msg_type, &body).await;
+                let answer = client.expect_any(&["3", "8", "9", "AG", "b", "j"]).await;
+                assert!(names(&answer, field.tag), "{what} in {} of {msg_type}: {answer:?}", field.name);
+                // A field that the version does not have is refused for that.
+                if answer.msg_type() == b"3" && !matches!(answer.text(373), Some("0" | "2")) {
+                    assert!(
+                        reason.is_none_or(|reason| answer.text(373) == Some(reason)),
+                        "{what}: {answer:?}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(sent > 500);
+    // The session is up, nothing of all that was kept, and whoever else is there is served.
+    client.send("D", &order("last", "00000008", LIMIT)).await;
+    assert_eq!(client.expect("8").await.text(39), Some("0"));
+    assert_eq!(house.count("select count(*) from execution").await, 2);
+    let longest = "select max(octet_length(cl_ord_id)::bigint) from fix_order";
+    assert!(house.count(longest).await <= 128);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_field_of_fix_42_refuses_what_cannot_be_stored() {
+    every_field_refuses_what_cannot_be_stored("FIX.4.2", "ACME42", LOGON).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_field_of_fix_44_refuses_what_cannot_be_stored() {
+    every_field_refuses_what_cannot_be_stored("FIX.4.4", "ACME", LOGON).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_field_of_fix_50_refuses_what_cannot_be_stored() {
+    every_field_refuses_what_cannot_be_stored("FIXT.1.1", "ACME50", &format!("{LOGON}|1137=9")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_identifier_that_no_answer_could_repeat_gets_a_business_reject() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let long = "x".repeat(129);
+    for (msg_type, tag, name) in [
+        ("D", 11, "ClOrdID"),
+        ("F", 11, "ClOrdID"),
+        ("F", 41, "OrigClOrdID"),
+        ("G", 41, "OrigClOrdID"),
+        ("H", 11, "ClOrdID"),
+        ("AF", 584, "MassStatusReqID"),
+        ("R", 131, "QuoteReqID"),
+    ] {
+        client.send_body(msg_type, &with(msg_type, "id", tag, long.as_bytes())).await;
+        let reject = client.expect("j").await;
+        let text = format!("{name}({tag}) must have at most 128 characters");
+        assert_eq!((reject.text(372), reject.text(58)), (Some(msg_type), Some(text.as_str())), "{reject:?}");
+        let is_own = tag != 41;
+        assert_eq!(reject.text(379), (!is_own).then_some("id"), "{reject:?}");
+    }
+    // The longest that is taken.
+    client.send("D", &order(&"é".repeat(128), "00000008", LIMIT)).await;
+    assert_eq!(client.expect("8").await.text(39), Some("0"));
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_would_not_be_done_is_refused_by_its_tag() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let time = Client::utc().to_millis_text();
+    let fields = [
+        "152=100",
+        "110=1",
+        "18=1",
+        "64=20991231",
+        "63=6",
+        "120=EUR",
+        "78=1|79=a|80=1",
+        "453=1|448=A|447=D|452=1",
+        "111=1",
+        "99=1",
+        "100=X",
+        "528=A",
+        "854=0",
+        "423=1",
+        "210=1",
+        "388=0|389=1",
+        "167=FOR",
+        "48=X|22=4",
+    ];
+    for (n, field) in fields.into_iter().enumerate() {
+        let tag: u32 = field.split_once('=').unwrap().0.parse().unwrap();
+        client.send("D", &(order(&format!("u{n}"), "00000008", LIMIT) + "|" + field)).await;
+        let report = client.expect("8").await;
+        assert!(names(&report, tag), "{field}: {report:?}");
+        assert_eq!(report.text(103), Some("11"), "{report:?}");
+    }
+    // A dollar amount of a token is no quantity of it.
+    client.send("D", &(order("usd", "00000008", LIMIT) + "|15=USD")).await;
+    let report = client.expect("8").await;
+    assert_eq!((report.text(39), report.text(103)), (Some("8"), Some("11")), "{report:?}");
+    assert_eq!(report.text(58), Some("Currency(15) must be USDC, the base asset"));
+    client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100|15=USD").await;
+    let refused = client.expect("AG").await;
+    assert_eq!(refused.text(58), Some("Currency(15) must be USDC, the base asset"));
+    client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100|64=20991231").await;
+    assert!(names(&client.expect("AG").await, 64));
+    client.send("D", &(order("usdc", "00000008", LIMIT) + "|15=USDC")).await;
+    assert_eq!(client.expect("8").await.text(39), Some("0"));
+    client.send("F", &format!("11=c1|41=usdc|54=2|55=USDC/USD|60={time}|152=1")).await;
+    let refused = client.expect("9").await;
+    assert_eq!((refused.text(102), refused.text(39)), (Some("99"), Some("0")), "{refused:?}");
+    assert!(names(&refused, 152));
+    for (wrong, tag) in [("54=1|55=USDC/USD", 54), ("54=2|55=USD/EUR", 55)] {
+        client.send("F", &format!("11=w{tag}|41=usdc|{wrong}|60={time}")).await;
+        assert!(names(&client.expect("9").await, tag));
+    }
+    client.send("F", &format!("11=c2|37=exe_other|41=usdc|54=2|55=USDC/USD|60={time}")).await;
+    assert_eq!(client.expect("9").await.text(102), Some("1"));
+    client.send("H", "11=usdc|54=2|55=USDC/USD|453=1|448=A|447=D|452=1").await;
+    assert!(names(&client.expect("j").await, 453));
+    client.send("AF", "584=m|585=7|1=mine").await;
+    let refused = client.expect("j").await;
+    assert!(names(&refused, 1) && refused.text(379) == Some("m"), "{refused:?}");
+    gateway.stop().await;
+    assert_eq!(house.count("select count(*) from execution").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replacement_is_refused_as_one_in_every_version() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    for (begin_string, comp_id, more) in
+        [("FIX.4.2", "ACME42", ""), ("FIX.4.4", "ACME", ""), ("FIXT.1.1", "ACME50", "|1137=9")]
+    {
+        let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
+        client.log_on(&format!("{LOGON}{more}")).await;
+        client.send("D", &order(&format!("o{comp_id}"), "00000008", LIMIT)).await;
+        let new = client.expect("8").await;
+        // Every field of an order, and the order that is meant.
+        let replacement = order(&format!("g{comp_id}"), "00000008", "40=2|44=1.01");
+        client.send("G", &format!("{replacement}|41=o{comp_id}|117=q|15=USDC|58=more")).await;
+        let refused = client.expect("9").await;
+        assert_eq!((refused.text(434), refused.text(102)), (Some("2"), Some("2")), "{refused:?}");
+        assert_eq!((refused.text(37), refused.text(39)), (new.text(37), Some("0")), "{refused:?}");
+        assert_eq!(refused.text(58), Some("orders are not replaced: cancel, and send another"));
+        client.send("G", &format!("{replacement}|41=nothing")).await;
+        let refused = client.expect("9").await;
+        assert_eq!(
+            (refused.text(434), refused.text(37), refused.text(39)),
+            (Some("2"), Some("NONE"), Some("8"))
+        );
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cl_ord_id_of_any_request_is_used_up() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let time = Client::utc().to_millis_text();
+    let cancel = |id: &str, orig: &str| format!("11={id}|41={orig}|54=2|55=USDC/USD|60={time}");
+    client.send("D", &order("rests", "00000008", LIMIT)).await;
+    client.expect("8").await;
+    // The request and the order in one go: one commit may have both.
+    client.send("F", &cancel("unknown", "nothing")).await;
+    client.send("D", &order("unknown", "00000008", LIMIT)).await;
+    assert_eq!(client.expect("9").await.text(102), Some("1"));
+    let mut answers = vec![client.expect("8").await];
+    client.send("F", &cancel("done", "rests")).await;
+    client.send("D", &order("done", "00000008", LIMIT)).await;
+    assert_eq!(client.expect("8").await.text(39), Some("4"));
+    answers.push(client.expect("8").await);
+    client.send("F", &cancel("late", "rests")).await;
+    client.send("D", &order("late", "00000008", LIMIT)).await;
+    assert_eq!(client.expect("9").await.text(102), Some("0"));
+    answers.push(client.expect("8").await);
+    // Orders, too: refused by us, by the engine, and for their permits.
+    for (id, body) in [
+        ("door", order("door", "00000008", "40=3")),
+        ("engine", order("engine", "00000008", "40=2|44=5")),
+        ("permit", order("permit", "00000008", LIMIT).replace("|20003=0x", "|20003=0xzz")),
+    ] {
+        client.send("D", &body).await;
+        client.send("D", &order(id, "00000008", LIMIT)).await;
+        client.send("D", &body).await;
+        assert_ne!(client.expect("8").await.text(103), Some("6"), "{id}");
+        answers.push(client.expect("8").await);
+        answers.push(client.expect("8").await);
+    }
+    for answer in &answers {
+        assert_eq!((answer.text(39), answer.text(103)), (Some("8"), Some("6")), "{answer:?}");
+    }
+    let told: BTreeSet<&str> = answers.iter().map(|answer| answer.text(11).unwrap()).collect();
+    assert_eq!(told, BTreeSet::from(["done", "door", "engine", "late", "permit", "unknown"]));
+    // A cancel request cannot take an order's name either.
+    client.send("F", &cancel("door", "rests")).await;
+    assert_eq!(client.expect("9").await.text(102), Some("6"));
+    gateway.stop().await;
+    assert_eq!(house.count("select count(*) from execution").await, 1);
+}

@@ -1,0 +1,40 @@
+//! The follower of the feed, whose connection is cut.
+
+use std::collections::BTreeSet;
+
+use super::{
+    client::Client,
+    house::{House, order},
+};
+
+/// Ends every connection that listens for notifications, as a restart of the database or of a proxy does.
+const CUT: &str = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+                   where datname = current_database() and query ilike 'listen %' and pid <> pg_backend_pid()";
+const LISTENERS: &str = "select count(*) from pg_stat_activity \
+                         where datname = current_database() and query ilike 'listen %' and pid <> pg_backend_pid()";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_whose_connection_is_cut_connects_again_and_loses_no_event() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on("553=acme|554=secret").await;
+    house.wait_for_count(LISTENERS, 1).await;
+    for round in ["first", "second"] {
+        client.send("D", &order(round, "12345678", "40=2|44=0.99")).await;
+        client.report(round, "0").await;
+        assert!(house.count(CUT).await >= 1, "the follower listens before the {round} cut");
+        if round == "first" {
+            house.settle_everything();
+        }
+        let (mut states, mut ids) = (Vec::new(), BTreeSet::new());
+        while states.last().is_none_or(|state| state != "2") {
+            let report = client.expect("8").await;
+            assert_eq!(report.text(11), Some(round), "{report:?}");
+            assert!(ids.insert(report.text(17).unwrap().to_owned()), "twice: {report:?}");
+            states.push(report.text(39).unwrap().to_owned());
+        }
+        assert_eq!(states, ["0", "0", "0", "2"], "{round}");
+    }
+    gateway.stop().await;
+}

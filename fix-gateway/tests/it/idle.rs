@@ -1,0 +1,74 @@
+//! Sessions that have nothing to report cost the database nothing.
+
+use std::time::{Duration, Instant};
+
+use dvp_core::store::{
+    fix::{NewFixSession, upsert_session},
+    partners,
+};
+
+use super::{
+    client::Client,
+    house::{House, order},
+};
+
+const SESSIONS: usize = 40;
+const ORDERS: usize = 20;
+
+/// Another partner with many sessions.
+async fn add_idle_sessions(house: &House) {
+    let mut conn = house.pool().acquire().await.unwrap();
+    let partner_id = partners::ensure_partner(&mut conn, "ptn_idle", "idle", "standard", 100).await.unwrap();
+    for n in 0..SESSIONS {
+        let session = NewFixSession {
+            partner_id: partner_id.clone(),
+            livemode: false,
+            begin_string: "FIX.4.4".into(),
+            client_comp_id: format!("IDLE{n}"),
+            service_comp_id: "DVP".into(),
+            default_appl_ver_id: None,
+            username: "idle".into(),
+            password_hash: [0; 32],
+        };
+        upsert_session(&mut conn, &session).await.unwrap();
+    }
+}
+
+/// How often the feed was read, as far as the database has counted.
+const READS: &str =
+    "select coalesce(seq_scan, 0) + coalesce(idx_scan, 0) from pg_stat_user_tables where relname = 'event'";
+/// The database counts a second late.
+const COUNTED: Duration = Duration::from_secs(3);
+
+/// The count when the database has caught up with what was done until now.
+async fn reads(house: &House) -> i64 {
+    let began = Instant::now();
+    let mut most = 0;
+    while began.elapsed() < COUNTED {
+        most = most.max(house.count(READS).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    most
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_partners_events_make_idle_sessions_read_nothing() {
+    let house = House::new().await;
+    add_idle_sessions(&house).await;
+    let gateway = house.gateway().await;
+    let held = "select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
+    house.wait_for_count(held, i64::try_from(SESSIONS).unwrap() + 3).await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on("553=acme|554=secret").await;
+    let before = reads(&house).await;
+    for n in 0..ORDERS {
+        let id = format!("o{n}");
+        client.send("D", &order(&id, "00000008", "40=2|44=0.99")).await;
+        client.report(&id, "0").await;
+    }
+    let reads = reads(&house).await - before;
+    // The follower, and the partner's own three sessions.
+    let orders = i64::try_from(ORDERS).unwrap();
+    assert!((orders..orders * 15).contains(&reads), "{reads} reads");
+    gateway.stop().await;
+}

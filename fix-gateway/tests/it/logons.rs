@@ -1,0 +1,62 @@
+//! Hostile bytes in every field of a Logon.
+
+use dvp_fix::codec::Body;
+use dvp_fix_gateway::Lockout;
+
+use super::{client::Client, house::House};
+
+/// The fields of a Logon in FIX 4.4, and some of the header that an application may set. RawData(96) is not among them:
+/// any bytes are right in it, and it is neither stored nor logged.
+const FIELDS: [u32; 16] = [50, 57, 98, 108, 95, 141, 789, 383, 384, 372, 385, 464, 553, 554, 925, 58];
+
+/// What no field of a Logon may have.
+const HOSTILE: [(&str, &[u8]); 9] = [
+    ("NUL", b"a\0b"),
+    ("padding", b"1\0\0\0"),
+    ("DEL", b"a\x7f"),
+    ("escape", b"\x1b[2J"),
+    ("C1", b"a\xc2\x85"),
+    ("no UTF-8", b"\xff\xfe"),
+    ("cut UTF-8", b"a\xe2\x82"),
+    ("surrogate", b"\xed\xa0\x80"),
+    ("6,000 bytes", &[b'1'; 6_000]),
+];
+
+fn logon(tag: u32, value: &[u8]) -> Body {
+    let mut fields: Vec<(u32, Vec<u8>)> = [(98, "0"), (108, "30"), (553, "acme"), (554, "secret")]
+        .map(|(tag, value)| (tag, value.into()))
+        .into();
+    match fields.iter_mut().find(|field| field.0 == tag) {
+        Some(field) => field.1 = value.to_vec(),
+        None => fields.insert(0, (tag, value.to_vec())),
+    }
+    fields.into_iter().fold(Body::new(), |body, (tag, value)| body.field(tag, value))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_logon_with_hostile_bytes_in_any_field_is_refused_and_changes_nothing() {
+    let house = House::new().await;
+    let gateway = house
+        .gateway_as(Vec::new(), |config| config.lockout = Lockout { attempts: 10_000, per_minute: 1 })
+        .await;
+    let mut let_in: Vec<(u32, &str)> = Vec::new();
+    for tag in FIELDS {
+        for (what, value) in HOSTILE {
+            let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+            client.send_body("A", &logon(tag, value)).await;
+            while let Some(answer) = client.next().await {
+                if answer.text(35) == Some("A") {
+                    let_in.push((tag, what));
+                    break;
+                }
+            }
+        }
+    }
+    assert_eq!(let_in, []);
+    let unchanged = "select count(*) from fix_session where session_id = 'FIX.4.4:DVP->ACME' \
+                     and next_in = 1 and next_out = 1";
+    assert_eq!(house.count(unchanged).await, 1);
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    assert_eq!(client.log_on("553=acme|554=secret").await.seq().unwrap().0, 1);
+    gateway.stop().await;
+}

@@ -1,0 +1,216 @@
+//! What operators do to sessions while the service runs, and sessions that cannot be run.
+
+use std::time::{Duration, Instant};
+
+use dvp_core::store::{
+    fix_admin,
+    fix_commands::{self, Action, NewCommand},
+};
+use dvp_fix::UtcNanos;
+
+use super::{
+    client::Client,
+    house::{House, SESSION, order},
+};
+
+const LOGON: &str = "553=acme|554=secret";
+const LIMIT: &str = "40=2|44=0.99";
+const HOUR: u64 = 3_600_000_000_000;
+
+/// Asks the session's owner, and returns what it answers, and whether it failed.
+async fn ask(house: &House, action: Action) -> (String, bool) {
+    let mut conn = house.pool().acquire().await.unwrap();
+    let command =
+        NewCommand { session_id: SESSION.into(), action, operator: "ops".into(), reason: "a test".into() };
+    let id = fix_commands::insert_command(&mut conn, &command, None).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer = fix_commands::load_answer(&mut conn, id).await.unwrap();
+        if let Some(outcome) = answer.outcome {
+            return (outcome, answer.failed);
+        }
+        assert!(Instant::now() < deadline, "never answered");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn set_enabled(house: &House, enabled: bool) {
+    let mut conn = house.pool().acquire().await.unwrap();
+    assert!(fix_admin::set_enabled(&mut conn, SESSION, enabled).await.unwrap());
+}
+
+async fn run(house: &House, statement: &'static str) {
+    sqlx::query(statement).execute(house.pool()).await.unwrap();
+}
+
+/// Tries until it is let in.
+async fn log_on(client: &mut Client, addr: std::net::SocketAddr) -> u64 {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        client.reconnect(addr).await;
+        let seq = client.next_out;
+        client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
+        if let Some(answer) = client.next().await {
+            assert_eq!(answer.text(35), Some("A"), "{answer:?}");
+            client.next_out = seq + 1;
+            return answer.seq().unwrap().0;
+        }
+        assert!(Instant::now() < deadline, "not let in");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disabling_a_session_logs_its_peer_out_and_enabling_lets_it_in_again() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    set_enabled(&house, false).await;
+    assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
+    client.send("5", "").await;
+    assert!(client.next().await.is_none());
+    let held =
+        "select count(*) from lease where name = 'fix:FIX.4.4:DVP->ACME' and expires_at > clock_timestamp()";
+    house.wait_for_count(held, 0).await;
+    client.reconnect(gateway.addr).await;
+    let seq = client.next_out;
+    client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
+    assert!(client.next().await.is_none());
+    set_enabled(&house, true).await;
+    log_on(&mut client, gateway.addr).await;
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_logs_a_peer_out_and_it_may_come_back() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let (asked, logout) = tokio::join!(ask(&house, Action::Logout), async {
+        let logout = client.expect("5").await;
+        client.send("5", "").await;
+        logout
+    });
+    assert_eq!(logout.text(58), Some("logged out by an operator"));
+    assert_eq!(asked, ("logged out".to_owned(), false));
+    log_on(&mut client, gateway.addr).await;
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operators_reset_keeps_the_reports_that_were_not_seen() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("a", "00000008", LIMIT)).await;
+    let report = client.report("a", "0").await;
+    let (asked, ()) = tokio::join!(ask(&house, Action::Reset), async {
+        client.expect("5").await;
+        // It hangs up instead of answering: what it read is unsure.
+        client.reconnect(gateway.addr).await;
+    });
+    assert_eq!(asked, ("reset; 1 messages that the peer has not seen were kept".to_owned(), false));
+    client.next_out = 1;
+    client.heard.clear();
+    assert_eq!(log_on(&mut client, gateway.addr).await, 2);
+    client.send("2", "7=1|16=1").await;
+    let again = client.expect("8").await;
+    assert_eq!((again.seq().unwrap().0, again.text(17)), (1, report.text(17)), "{again:?}");
+    assert!(again.is_yes(97), "{again:?}");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn numbers_are_set_forwards_and_never_stand_for_two_messages() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("5", "").await;
+    client.expect("5").await;
+    let set = |next_in, next_out, with_reset| Action::SetSeq { next_in, next_out, with_reset };
+    let (outcome, failed) = ask(&house, set(10, 2, false)).await;
+    assert!(failed && outcome.contains("next_out is 3"), "{outcome}");
+    assert!(!ask(&house, set(10, 20, false)).await.1);
+    client.next_out = 10;
+    assert_eq!(log_on(&mut client, gateway.addr).await, 20);
+    client.send("5", "").await;
+    client.expect("5").await;
+    assert!(!ask(&house, set(5, 2, true)).await.1);
+    client.next_out = 5;
+    client.heard.clear();
+    assert_eq!(log_on(&mut client, gateway.addr).await, 2);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changed_settings_hold_from_the_next_connection_on_and_disturb_nobody_who_is_logged_on() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    house.change_settings(|settings| settings.last_msg_seq_num_processed = true).await;
+    client.send("1", "112=undisturbed").await;
+    assert_eq!(client.expect("0").await.text(369), None);
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        client.send("5", "").await;
+        client.expect("5").await;
+        log_on(&mut client, gateway.addr).await;
+        client.send("1", "112=changed").await;
+        if client.expect("0").await.text(369).is_some() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "settings never held");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_cannot_be_run_or_read_keeps_nobody_else_away_and_is_run_once_it_is_mended() {
+    let house = House::new().await;
+    run(&house, "update fix_session set schedule = 'always' where client_comp_id = 'ACME'").await;
+    // An array with nothing in one of its places is no list of fingerprints.
+    run(
+        &house,
+        "update fix_session set client_cert_sha256 = array[null]::bytea[] where client_comp_id = 'ACME42'",
+    )
+    .await;
+    let gateway = house.gateway().await;
+    let mut other = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
+    other.log_on("553=acme|554=secret|1137=9").await;
+    run(&house, "update fix_session set schedule = null where client_comp_id = 'ACME'").await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    log_on(&mut client, gateway.addr).await;
+    run(&house, "update fix_session set client_cert_sha256 = null where client_comp_id = 'ACME42'").await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
+    log_on(&mut client, gateway.addr).await;
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_rests_is_cancelled_for_an_absent_peer_while_the_schedule_is_closed() {
+    let house = House::new().await;
+    house.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(600)).await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("a", "00000008", LIMIT)).await;
+    client.report("a", "0").await;
+    gateway.stop().await;
+    let time_of_day = |at: u64| UtcNanos(at).to_millis_text()[9..14].to_owned();
+    let now = Client::utc().0;
+    let closed = format!("daily {} UTC to {} UTC", time_of_day(now + 6 * HOUR), time_of_day(now + 7 * HOUR));
+    house
+        .change_settings(|settings| {
+            settings.schedule = Some(closed);
+            settings.cancel_on_disconnect_secs = Some(0);
+        })
+        .await;
+    let gateway = house.gateway().await;
+    house.wait_for_count("select count(*) from event where type = 'intent.cancelled'", 1).await;
+    gateway.stop().await;
+}

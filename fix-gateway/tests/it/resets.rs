@@ -1,0 +1,325 @@
+//! Reports that a peer has not seen survive every reset of the numbers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
+
+use dvp_core::retention::{Ages, round};
+use dvp_fix::{UtcNanos, codec::Message};
+
+use super::{
+    client::Client,
+    house::{Gateway, House, SESSION, order},
+};
+
+const LOGON: &str = "553=acme|554=secret";
+const LIMIT: &str = "40=2|44=0.99";
+const STORED: &str =
+    "select count(*) from fix_outbound where session_id = 'FIX.4.4:DVP->ACME' and msg_type = '8'";
+
+/// An order whose four reports after the first are numbered while its peer is away, logged out in good order.
+async fn away(house: &House, gateway: &Gateway) {
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("away", "12345678", LIMIT)).await;
+    client.report("away", "0").await;
+    client.send("5", "").await;
+    client.expect("5").await;
+    house.settle_everything();
+    house.wait_for_count(STORED, 5).await;
+}
+
+/// The states of the reports that follow, each under the number after the one before, and their ExecIDs.
+async fn told(client: &mut Client, first: u64, count: u64) -> (Vec<String>, BTreeSet<String>) {
+    let (mut states, mut ids) = (Vec::new(), BTreeSet::new());
+    for seq in first..first + count {
+        let report = client.expect("8").await;
+        assert_eq!(report.seq().unwrap().0, seq, "{report:?}");
+        states.push(report.text(39).unwrap().to_owned());
+        assert!(ids.insert(report.text(17).unwrap().to_owned()), "{report:?}");
+    }
+    (states, ids)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_logon_that_resets_is_followed_by_the_reports_its_peer_has_not_seen() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    away(&house, &gateway).await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    assert_eq!(client.log_on(&format!("{LOGON}|141=Y")).await.seq().unwrap().0, 1);
+    let (states, ids) = told(&mut client, 2, 4).await;
+    assert_eq!(states, ["0", "0", "0", "2"]);
+    // They can be had again under their new numbers, and what comes next follows them.
+    client.send("2", "7=2|16=0").await;
+    let mut again = BTreeSet::new();
+    for _ in 0..4 {
+        let report = client.expect("8").await;
+        assert!(report.is_yes(43) && !report.is_yes(97), "never written before: {report:?}");
+        again.insert(report.text(17).unwrap().to_owned());
+    }
+    assert_eq!(again, ids);
+    client.send("1", "112=next").await;
+    assert_eq!(client.expect("0").await.seq().unwrap().0, 6);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_on_logon_keeps_what_was_not_seen_and_a_second_one_after_a_cut_marks_it() {
+    let house = House::new().await;
+    let update = "update fix_session set reset_on_logon = true where session_id = $1";
+    sqlx::query(update).bind(SESSION).execute(house.pool()).await.unwrap();
+    let gateway = house.gateway().await;
+    away(&house, &gateway).await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let (_, ids) = told(&mut client, 2, 4).await;
+    // Cut off: whether they were read is not known here.
+    drop(client);
+    house
+        .wait_for_count(
+            "select count(*) from fix_session where session_id = 'FIX.4.4:DVP->ACME' and written_out = 5",
+            1,
+        )
+        .await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    log_on_when_free(&mut client, gateway.addr, LOGON).await;
+    for seq in 2..6 {
+        let report = client.expect("8").await;
+        assert_eq!(report.seq().unwrap().0, seq, "{report:?}");
+        assert!(report.is_yes(97) && !report.is_yes(43), "{report:?}");
+        assert!(ids.contains(report.text(17).unwrap()), "{report:?}");
+    }
+    client.send("5", "").await;
+    client.expect("5").await;
+    // Logged out in good order: seen, and forgotten by the next reset.
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    log_on_when_free(&mut client, gateway.addr, LOGON).await;
+    client.send("1", "112=nothing more").await;
+    assert_eq!(client.expect("0").await.seq().unwrap().0, 2);
+    gateway.stop().await;
+}
+
+/// The connection before this one may not have ended yet.
+async fn log_on_when_free(client: &mut Client, addr: SocketAddr, logon: &str) -> Message {
+    for _ in 0..200 {
+        client.send_as(1, None, "A", &format!("98=0|108=30|{logon}")).await;
+        if let Some(answer) = client.next().await {
+            assert_eq!(answer.text(35), Some("A"), "{answer:?}");
+            client.next_out = 2;
+            return answer;
+        }
+        client.reconnect(addr).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("not let in");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_window_of_a_schedule_begins_with_the_reports_that_were_not_seen() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    away(&house, &gateway).await;
+    gateway.stop().await;
+    let an_hour_ago = UtcNanos(Client::utc().0 - 3_600_000_000_000).to_millis_text();
+    let update = "update fix_session set schedule = $2, epoch = 20000 where session_id = $1";
+    let schedule = format!("daily reset {} UTC", &an_hour_ago[9..14]);
+    sqlx::query(update).bind(SESSION).bind(schedule).execute(house.pool()).await.unwrap();
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    let logon = client.log_on(LOGON).await;
+    assert_eq!(logon.seq().unwrap().0, 5, "four were kept before it");
+    client.send("2", "7=1|16=4").await;
+    assert_eq!(told(&mut client, 1, 4).await.0, ["0", "0", "0", "2"]);
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reset_inside_a_session_sends_what_is_unsure_again_with_poss_resend() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("D", &order("a", "00000008", LIMIT)).await;
+    let report = client.report("a", "0").await;
+    client.next_out = 1;
+    client.heard.clear();
+    let answer = client.log_on(&format!("{LOGON}|141=Y")).await;
+    assert_eq!((answer.seq().unwrap().0, answer.text(141)), (1, Some("Y")));
+    let again = client.expect("8").await;
+    assert_eq!((again.seq().unwrap().0, again.text(17)), (2, report.text(17)), "{again:?}");
+    assert!(again.is_yes(97) && !again.is_yes(43), "{again:?}");
+    gateway.stop().await;
+}
+
+/// A peer that counts what it hears, and asks for what is missing.
+struct Peer {
+    client: Client,
+    next_in: u64,
+    /// How often each ExecID was told without any mark.
+    told: BTreeMap<String, usize>,
+}
+
+impl Peer {
+    async fn log_on(&mut self, addr: SocketAddr, resets: bool) {
+        if resets {
+            self.forget_numbers();
+        }
+        let extra = if resets { "|141=Y" } else { "" };
+        for _ in 0..200 {
+            self.client.reconnect(addr).await;
+            let seq = self.client.next_out;
+            self.client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}{extra}")).await;
+            if let Some(answer) = self.client.next().await {
+                self.client.next_out = seq + 1;
+                return self.take(&answer).await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("not let in");
+    }
+
+    fn forget_numbers(&mut self) {
+        (self.client.next_out, self.next_in) = (1, 1);
+        self.client.heard.clear();
+    }
+
+    async fn take(&mut self, message: &Message) {
+        let seq = message.seq().unwrap().0;
+        if seq > self.next_in {
+            let begin = self.next_in;
+            return self.client.try_send("2", &format!("7={begin}|16=0")).await;
+        }
+        if seq < self.next_in {
+            assert!(message.is_yes(43), "{message:?}");
+            return;
+        }
+        match message.text(35) {
+            Some("4") => return self.next_in = message.text(36).unwrap().parse().unwrap(),
+            Some("8") => {
+                let marked = message.is_yes(43) || message.is_yes(97);
+                *self.told.entry(message.text(17).unwrap().to_owned()).or_default() += usize::from(!marked);
+            }
+            Some("2") => {
+                // What it misses are our session messages.
+                let begin = message.text(7).unwrap().parse().unwrap();
+                let end = self.client.next_out;
+                self.client.send_as(begin, Some(Client::utc()), "4", &format!("36={end}|123=Y")).await;
+            }
+            _ => {}
+        }
+        self.next_in += 1;
+    }
+
+    /// Reads so many messages, or until there is none for a while.
+    async fn read(&mut self, count: usize) {
+        for _ in 0..count {
+            let next = tokio::time::timeout(Duration::from_millis(150), self.client.next()).await;
+            let Ok(Some(message)) = next else { return };
+            self.take(&message).await;
+        }
+    }
+}
+
+/// A few numbers that look random, and are the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_report_of_the_feed_reaches_a_peer_that_resets_and_disconnects_at_random() {
+    let house = House::new().await;
+    house.change_settings(|settings| settings.drop_copy = true).await;
+    let gateway = house.gateway().await;
+    house.settle_everything();
+    for seed in 1..4 {
+        let mut dice = Dice(seed);
+        let client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+        let mut peer = Peer { client, next_in: 1, told: BTreeMap::new() };
+        peer.log_on(gateway.addr, true).await;
+        for round in 0..12 {
+            house.submit_otherwise(&format!("s{seed}r{round}")).await;
+            let count = usize::try_from(dice.roll(8)).unwrap();
+            peer.read(count).await;
+            match dice.roll(4) {
+                // Cut off, with messages on their way.
+                0 => peer.log_on(gateway.addr, true).await,
+                1 => peer.log_on(gateway.addr, false).await,
+                2 => {
+                    peer.client.try_send("5", "").await;
+                    peer.read(100).await;
+                    let resets = dice.roll(2) == 0;
+                    peer.log_on(gateway.addr, resets).await;
+                }
+                _ => {
+                    peer.forget_numbers();
+                    peer.client.try_send("A", &format!("98=0|108=30|{LOGON}|141=Y")).await;
+                    // What was on its way has numbers of before.
+                    while let Ok(Some(message)) =
+                        tokio::time::timeout(Duration::from_secs(5), peer.client.next()).await
+                    {
+                        if message.text(35) == Some("A") {
+                            peer.take(&message).await;
+                            break;
+                        }
+                        peer.client.heard.clear();
+                    }
+                }
+            }
+        }
+        let completed = "select count(*) from event where type = 'payout.completed'";
+        house.wait_for_count(completed, 12 * i64::try_from(seed).unwrap()).await;
+        check_all_told(&house, &mut peer, gateway.addr, seed).await;
+    }
+    gateway.stop().await;
+}
+
+/// Every event of the seed's orders was told once, or was marked.
+async fn check_all_told(house: &House, peer: &mut Peer, addr: SocketAddr, seed: u64) {
+    let events = "select reference || '.' || sequence from event where client_reference like $1";
+    let all: Vec<(String,)> =
+        sqlx::query_as(events).bind(format!("s{seed}r%")).fetch_all(house.pool()).await.unwrap();
+    assert!(all.len() >= 12 * 5, "{all:?}");
+    for _ in 0..50 {
+        if all.iter().all(|(id,)| peer.told.contains_key(id)) {
+            break;
+        }
+        peer.read(200).await;
+        peer.log_on(addr, false).await;
+    }
+    let missing: Vec<_> = all.iter().filter(|(id,)| !peer.told.contains_key(id)).collect();
+    assert!(missing.is_empty(), "never told: {missing:?}");
+    let twice: Vec<_> = peer.told.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.is_empty(), "told twice without a mark: {twice:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_messages_that_were_seen_become_a_gap_fill_and_those_that_were_not_stay() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    away(&house, &gateway).await;
+    let old = "update fix_outbound set sending_time = 0";
+    sqlx::query(old).execute(house.pool()).await.unwrap();
+    assert!(round(house.pool(), &Ages::default()).await.failed.is_empty());
+    assert_eq!(house.count("select count(*) from fix_outbound where msg_type = '8'").await, 4);
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.next_out = 4;
+    client.log_on(LOGON).await;
+    client.send("2", "7=1|16=0").await;
+    let fill = client.expect("4").await;
+    assert!(fill.is_yes(123), "{fill:?}");
+    let first: u64 = fill.text(36).unwrap().parse().unwrap();
+    for seq in first..first + 4 {
+        let report = client.expect("8").await;
+        assert_eq!(report.seq().unwrap().0, seq, "{report:?}");
+        assert!(report.is_yes(43), "{report:?}");
+    }
+    gateway.stop().await;
+}

@@ -1,0 +1,254 @@
+//! The terms an order is taken on, and what its reports say of them, however late.
+
+use std::time::Duration;
+
+use alloy::signers::local::PrivateKeySigner;
+use dvp_core::store::feed;
+use dvp_fix::UtcNanos;
+
+use super::{
+    client::Client,
+    house::{House, order, order_by},
+};
+
+const LOGON: &str = "553=acme|554=secret";
+const LIMIT: &str = "40=2|44=0.99";
+
+/// The body with TransactTime(60) so long ago.
+fn sent_ago(body: &str, ago: Duration) -> String {
+    let now = Client::utc();
+    let then = UtcNanos(now.0 - u64::try_from(ago.as_nanos()).unwrap()).to_millis_text();
+    let rest = body.split('|').filter(|field| !field.starts_with("60="));
+    rest.map(str::to_owned).chain([format!("60={then}")]).collect::<Vec<_>>().join("|")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_status_is_right_after_the_events_have_left_the_feed() {
+    let house = House::new().await;
+    house.settle_everything();
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let body = order("old", "12345678", LIMIT);
+    client.send("D", &body).await;
+    let filled = client.report("old", "2").await;
+    let mut conn = house.pool().acquire().await.unwrap();
+    sqlx::query("update event set observed_at = observed_at - interval '16 days', occurred_at = occurred_at - interval '16 days'")
+        .execute(&mut *conn)
+        .await
+        .unwrap();
+    assert!(feed::trim(&mut conn, 1000).await.unwrap() > 0);
+    drop(conn);
+    assert_eq!(house.count("select count(*) from event where type = 'payout.completed'").await, 0);
+    client.send("H", "11=old|54=2|55=USDC/USD").await;
+    let status = client.expect("8").await;
+    assert_eq!((status.text(150), status.text(39)), (Some("I"), Some("2")), "{status:?}");
+    assert_eq!((status.text(14), status.text(6)), (filled.text(14), filled.text(6)));
+    client.send("D", &format!("97=Y|{body}")).await;
+    let again = client.expect("8").await;
+    assert_eq!((again.text(39), again.text(17)), (Some("2"), filled.text(17)), "{again:?}");
+    let time = Client::utc().to_millis_text();
+    client.send("F", &format!("11=c|41=old|54=2|55=USDC/USD|60={time}")).await;
+    let late = client.expect("9").await;
+    assert_eq!((late.text(102), late.text(39)), (Some("0"), Some("2")), "{late:?}");
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_order_that_may_have_been_sent_before_is_not_run() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
+    let resent = |id: &str, ago| format!("97=Y|{}", sent_ago(&order(id, "00000008", LIMIT), ago));
+    client.send("D", &resent("resent", hour)).await;
+    let refused = client.expect("8").await;
+    assert_eq!((refused.text(39), refused.text(103)), (Some("8"), Some("4")), "{refused:?}");
+    let text = "TransactTime(60) is more than 120 seconds ago, and the order may have been sent before";
+    assert_eq!(refused.text(58), Some(text));
+    // A duplicate of the session layer: its TransactTime is new, and it was first sent an hour ago.
+    let orig = UtcNanos(Client::utc().0 - 3_600_000_000_000);
+    let seq = client.next_out;
+    client.next_out += 1;
+    client.send_as(seq, Some(orig), "D", &order("dup", "00000008", LIMIT)).await;
+    let refused = client.expect("8").await;
+    assert_eq!(refused.text(103), Some("4"), "{refused:?}");
+    assert!(refused.text(58).unwrap().starts_with("OrigSendingTime(122)"));
+    client.send("D", &resent("young", minute)).await;
+    assert_eq!(client.expect("8").await.text(39), Some("0"));
+    // Nothing was agreed on about fresh ones.
+    client.send("D", &sent_ago(&order("fresh", "00000008", LIMIT), hour)).await;
+    assert_eq!(client.expect("8").await.text(39), Some("0"));
+    gateway.stop().await;
+
+    house
+        .change_settings(|settings| {
+            settings.order_age_secs = Some(30);
+            settings.repeated_order_age_secs = None;
+        })
+        .await;
+    let gateway = house.gateway().await;
+    client.reconnect(gateway.addr).await;
+    client.log_on(LOGON).await;
+    client.send("D", &sent_ago(&order("stale", "00000008", LIMIT), hour)).await;
+    let refused = client.expect("8").await;
+    assert_eq!(refused.text(58), Some("TransactTime(60) is more than 30 seconds ago"), "{refused:?}");
+    client.send("D", &order("now", "00000008", LIMIT)).await;
+    assert_eq!(client.expect("8").await.text(39), Some("0"));
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn terms_that_contradict_each_other_or_cannot_be_read_are_refused() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let good = |id: &str| order(id, "00000008", LIMIT);
+    let without = |id: &str, tag: &str| {
+        let prefix = format!("{tag}=");
+        let kept: Vec<String> =
+            good(id).split('|').filter(|field| !field.starts_with(&prefix)).map(str::to_owned).collect();
+        kept.join("|")
+    };
+    let cases = [
+        (order("p1", "00000008", "40=1").replace("USDC/USD", "USD/USD"), "no_liquidity"),
+        (order("p2", "00000008", "40=1|44=0.9"), "Price(44) is not for OrdType(40) 1"),
+        (order("p3", "00000008", "40=D|117=qte_none"), "quote_not_found"),
+        (order("p4", "00000008", "40=D"), "QuoteID(117) required"),
+        (without("n1", "20003"), "PermitSignature(20003) required with a permit"),
+        (without("n2", "20001"), "PermitNonce(20001) required with a permit, a whole number"),
+        (without("n3", "20002"), "PermitDeadline(20002) required with a permit, a whole number"),
+        (without("n4", "20001") + "|20001=-1", "PermitNonce(20001) required with a permit, a whole number"),
+        (good("n5") + "|20004=-5", "PermitAmount(20004) must be a whole number"),
+        (good("a") + "|1=other", "Account(1) and BeneficiaryAccount(20011) differ"),
+        (
+            without("c", "20012") + "|20012=USA",
+            "BeneficiaryCountry(20012) must be an ISO 3166-1 alpha-2 code",
+        ),
+        (good("e") + "|126=20991231-00:00:00", "ExpireTime(126) is for TimeInForce(59) 6"),
+    ];
+    for (body, text) in cases {
+        client.send("D", &body).await;
+        let report = client.expect("8").await;
+        assert_eq!((report.text(39), report.text(58)), (Some("8"), Some(text)), "{report:?}");
+    }
+    gateway.stop().await;
+    assert_eq!(house.count("select count(*) from intent").await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fill_tells_account_currency_and_fees_in_every_version() {
+    let house = House::new().await;
+    house.settle_everything();
+    let gateway = house.gateway().await;
+    for (begin_string, comp_id, more) in
+        [("FIX.4.2", "ACME42", ""), ("FIX.4.4", "ACME", ""), ("FIXT.1.1", "ACME50", "|1137=9")]
+    {
+        let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
+        client.log_on(&format!("{LOGON}{more}")).await;
+        let body = order(&format!("f{comp_id}"), "12345678", LIMIT) + "|1=12345678|15=USDC";
+        client.send("D", &body).await;
+        let new = client.expect("8").await;
+        assert_eq!((new.text(1), new.text(15), new.text(12)), (Some("12345678"), Some("USDC"), None));
+        let filled = client.report(&format!("f{comp_id}"), "2").await;
+        assert_eq!((filled.text(1), filled.text(15)), (Some("12345678"), Some("USDC")), "{filled:?}");
+        // Five basis points of 100 USDC, and half a dollar.
+        assert_eq!((filled.text(12), filled.text(13)), (Some("0.05"), Some("3")), "{filled:?}");
+        let fee = if begin_string == "FIX.4.2" {
+            (filled.text(20107), filled.text(20108))
+        } else {
+            assert_eq!(
+                (filled.text(479), filled.text(136), filled.text(139)),
+                (Some("USDC"), Some("1"), Some("7"))
+            );
+            (filled.text(137), filled.text(138))
+        };
+        assert_eq!(fee, (Some("0.5"), Some("USD")), "{filled:?}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_report_keeps_its_exec_id_when_it_is_repeated_and_a_status_has_its_own() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let time = Client::utc().to_millis_text();
+    let (good, bad) = (order("good", "00000008", LIMIT), order("bad", "00000008", "40=3"));
+    let cancel = format!("11=c|41=good|54=2|55=USDC/USD|60={time}");
+    for (msg_type, body) in [("D", &good), ("D", &bad), ("F", &cancel)] {
+        client.send(msg_type, body).await;
+        let first = client.expect("8").await;
+        client.send(msg_type, &format!("97=Y|{body}")).await;
+        let again = client.expect("8").await;
+        for tag in [11, 17, 37, 39, 41, 150] {
+            assert_eq!(first.text(tag), again.text(tag), "{tag} of {again:?}");
+        }
+    }
+    let mut told = std::collections::BTreeSet::new();
+    for _ in 0..3 {
+        client.send("H", "11=good|54=2|55=USDC/USD").await;
+        assert!(told.insert(client.expect("8").await.text(17).unwrap().to_owned()));
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_purchase_by_quote_is_bounded_by_the_quotes_own_amounts() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100").await;
+    let quote = client.expect("S").await;
+    // The quote is for a sale, so the engine refuses: what it was asked is kept.
+    let time = Client::utc().to_millis_text();
+    let wallet = "0x00000000000000000000000000000000000000cc";
+    let id = quote.text(117).unwrap();
+    let body = format!("11=buy|21=1|38=100|40=D|117={id}|54=1|55=USDC/USD|60={time}|20020={wallet}");
+    client.send("D", &body).await;
+    assert_eq!(client.expect("8").await.text(39), Some("8"));
+    gateway.stop().await;
+    let sql = "select count(*) from intent, firm_quote \
+               where intent.request->'bounds'->'exact_output'->'max_input' = firm_quote.terms->'priced'->'input'";
+    assert_eq!(house.count(sql).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_permit_that_does_not_continue_what_its_wallet_has_pending_is_refused_by_its_tag() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let wallet = PrivateKeySigner::random();
+    let of = |id: &str, nonce| order_by(&wallet, nonce, id, "00000008", LIMIT);
+    let with_v = |body: String, v: &str| {
+        let fields = body.split('|').map(|field| match field.strip_prefix("20003=") {
+            Some(signature) => format!("20003={}{v}", &signature[..signature.len() - 2]),
+            None => field.to_owned(),
+        });
+        fields.collect::<Vec<_>>().join("|")
+    };
+    let refused = |nonce| format!("PermitNonce(20001) leaves a gap: the wallet's next is {nonce}");
+    let v = "PermitSignature(20003) ends in a v that is neither 0, 1, 27 nor 28";
+    for (id, body, text) in [
+        ("gap", of("gap", 1), Some(refused(0))),
+        ("v", with_v(of("v", 0), "25"), Some(v.to_owned())),
+        ("dust", of("dust", 0).replace("|38=100|", "|38=0.999999|"), Some("no_liquidity".to_owned())),
+        ("first", of("first", 0), None),
+        ("gap2", of("gap2", 2), Some(refused(1))),
+        ("second", of("second", 1), None),
+    ] {
+        client.send("D", &body).await;
+        let report = client.expect("8").await;
+        assert_eq!(report.text(11), Some(id));
+        let state = if text.is_some() { ("8", Some("99")) } else { ("0", None) };
+        assert_eq!((report.text(39), report.text(103)), (Some(state.0), state.1), "{report:?}");
+        assert_eq!(report.text(58), text.as_deref(), "{report:?}");
+    }
+    gateway.stop().await;
+    assert_eq!(house.count("select count(*) from intent where reference is not null").await, 2);
+}

@@ -1,0 +1,74 @@
+//! `dvp chain command list|retry`: what the relayer is to send, and what keeps it.
+
+use std::process::ExitCode;
+
+use anyhow::{bail, ensure};
+use dvp_core::store::chain::{self as store, CommandFilter, CommandView, Retried};
+use serde_json::{Value, json};
+use sqlx::Connection as _;
+
+use crate::access::Place;
+use crate::cli::{RelayCommand, RelayList, RelayRetry, RelayState};
+use crate::output::print;
+
+pub(super) async fn run(command: RelayCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        RelayCommand::List(args) => list(args).await,
+        RelayCommand::Retry(args) => retry(args).await,
+    }
+}
+
+async fn list(args: RelayList) -> anyhow::Result<ExitCode> {
+    let place = Place::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
+    let mut conn = place.connect().await?;
+    let filter = match args.state {
+        RelayState::Troubled => CommandFilter::Troubled,
+        RelayState::Open => CommandFilter::Open,
+        RelayState::Failed => CommandFilter::Failed,
+    };
+    let found = store::list_commands(&mut conn, filter, args.limit).await?;
+    let views: Vec<Value> = found.iter().map(view).collect();
+    print(args.place.json, &json!({"commands": views}), || found.iter().map(line).collect())?;
+    let in_trouble = filter == CommandFilter::Troubled && !found.is_empty();
+    Ok(if in_trouble { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn view(row: &CommandView) -> Value {
+    json!({
+        "id": row.id, "chainId": row.chain_id, "reference": row.reference, "intentId": row.intent_id,
+        "kind": row.kind, "state": row.state, "tries": row.tries, "trouble": row.trouble,
+        "troubledAt": row.troubled_at.map(|at| at.to_rfc3339()), "createdAt": row.created_at.to_rfc3339(),
+        "nextLookAt": (row.state == "pending").then(|| row.not_before.to_rfc3339()), "txHash": row.tx_hash,
+    })
+}
+
+fn line(row: &CommandView) -> String {
+    let CommandView { id, chain_id, reference, kind, state, tries, .. } = row;
+    let created = row.created_at.to_rfc3339();
+    let trouble = row.trouble.as_deref().map(|why| format!("  {tries} tries: {why}")).unwrap_or_default();
+    let tx = row.tx_hash.as_deref().map(|hash| format!("  {hash}")).unwrap_or_default();
+    format!("{id}  chain {chain_id}  {created}  {reference}  {kind}  {state}{trouble}{tx}")
+}
+
+async fn retry(args: RelayRetry) -> anyhow::Result<ExitCode> {
+    let [operator, reason] = [args.operator.trim(), args.reason.trim()];
+    ensure!(!operator.is_empty(), "--operator is empty");
+    ensure!(!reason.is_empty(), "--reason is empty");
+    let place = Place::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
+    let id = args.id;
+    let mut conn = place.connect().await?;
+    let mut tx = conn.begin().await?;
+    match store::retry_command(&mut tx, id, operator, reason).await? {
+        Retried::Now => tx.commit().await?,
+        Retried::Unknown => bail!("there is no chain command {id}"),
+        Retried::Sent => bail!("chain command {id} is in a transaction: nothing to do"),
+        Retried::Done => bail!("chain command {id} is done"),
+        Retried::OrderGoneOn => bail!(
+            "chain command {id} was given up, and its order has ended or gone on without it: nothing was changed"
+        ),
+    }
+    print(args.place.json, &json!({"id": id, "retried": true}), || {
+        vec![format!("chain command {id} is tried again")]
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,84 @@
+//! How the database is reached, and how this process's connections to it are divided.
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use dvp_core::store::database::{Database, TlsFiles};
+use dvp_core::store::pools::PoolSizes;
+use serde::Deserialize;
+
+use super::value::Secret;
+
+/// Of the pools together, unless something else is said.
+const CONNECTIONS: u32 = 40;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DatabaseSection {
+    /// `postgres://…`
+    pub url: Secret,
+    /// The authorities (PEM) that the server's certificate may be signed by; without it the system's.
+    pub ca: Option<PathBuf>,
+    /// What we show a server that asks for a certificate (PEM).
+    pub client_certificate: Option<PathBuf>,
+    pub client_key: Option<PathBuf>,
+    /// Connections of this process's pools together.
+    pub max_connections: Option<u32>,
+    /// The same, by pool.
+    pub pools: Option<PoolsSection>,
+}
+
+/// Connections of each pool.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PoolsSection {
+    pub orders: u32,
+    pub reads: u32,
+    pub lookups: u32,
+    pub background: u32,
+}
+
+impl DatabaseSection {
+    pub(super) fn check(&self, relayers: usize) -> anyhow::Result<()> {
+        ensure!(
+            self.max_connections.is_none() || self.pools.is_none(),
+            "database.max_connections and [database.pools] exclude each other"
+        );
+        let sizes = self.sizes();
+        let needs = u32::try_from(relayers).unwrap_or(u32::MAX).saturating_add(8);
+        for (name, size, least) in [
+            ("orders", sizes.orders, 4),
+            ("reads", sizes.reads, 4),
+            ("lookups", sizes.lookups, 2),
+            ("background", sizes.background, needs),
+        ] {
+            let setting =
+                if self.pools.is_some() { "database.pools" } else { "database.max_connections, pool" };
+            ensure!(
+                size >= least,
+                "{setting} {name}: {size} connections are fewer than the {least} it needs"
+            );
+        }
+        Ok(())
+    }
+
+    pub(crate) fn sizes(&self) -> PoolSizes {
+        match self.pools {
+            Some(PoolsSection { orders, reads, lookups, background }) => {
+                PoolSizes { orders, reads, lookups, background }
+            }
+            None => PoolSizes::of(self.max_connections.unwrap_or(CONNECTIONS)),
+        }
+    }
+
+    /// Reads the URL and the certificates.
+    pub(super) fn database(&self) -> anyhow::Result<Database> {
+        let url = self.url.read().context("database.url")?;
+        let files = TlsFiles {
+            ca: self.ca.clone(),
+            client_certificate: self.client_certificate.clone(),
+            client_key: self.client_key.clone(),
+        };
+        Ok(Database::at(&url, &files)?)
+    }
+}

@@ -1,0 +1,112 @@
+//! A database host that vanishes: its packets are dropped, and nobody is told.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use dvp_core::embedded::black_hole::BlackHole;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+
+use crate::fix::FixClient;
+use crate::partner::Partner;
+use crate::serve::{Ground, Served};
+
+/// What takes longer has hung.
+const HANGS: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(100);
+
+async fn answered(work: impl Future<Output = (u16, Value)>) -> (u16, Value) {
+    tokio::time::timeout(HANGS, work).await.expect("the request hangs")
+}
+
+/// Asks again and again until the answer has this status.
+async fn until_answered<F: Future<Output = (u16, Value)>>(status: u16, ask: impl Fn() -> F) -> Value {
+    let began = Instant::now();
+    loop {
+        let (found, answer) = answered(ask()).await;
+        if found == status {
+            return answer;
+        }
+        assert!(began.elapsed() < HANGS, "{found} and not {status}: {answer}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn get(url: String) -> (u16, Value) {
+    let response = reqwest::get(url).await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+/// Where a log line says that something is, as in `fix=Some(127.0.0.1:9880)`.
+fn address_in_log(served: &Served, before: &str) -> SocketAddr {
+    let log = served.log();
+    let (_, rest) = log.split_once(before).unwrap();
+    rest.split([')', ' ', '\n']).next().unwrap().parse().unwrap()
+}
+
+/// Logs on, as a peer does that tries again until it is let in.
+async fn log_on(fix: SocketAddr) -> FixClient {
+    let began = Instant::now();
+    loop {
+        let socket = TcpStream::connect(fix).await.unwrap();
+        let ids = ["ACME".to_owned(), "DVP".to_owned()];
+        let client = FixClient::log_on_as(socket, ids, "acme".into(), "secret".into());
+        if let Ok(Ok(client)) = tokio::time::timeout(HANGS, tokio::spawn(client)).await {
+            return client;
+        }
+        assert!(began.elapsed() < HANGS, "nobody can log on any more");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn is_alive(client: &mut FixClient) {
+    client.send_raw("1", &[(112, "there?")]).await;
+    assert_eq!(client.report(|message| message.get(35) == "0").await.get(112), "there?");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_vanishes_is_noticed_and_everything_goes_on_when_it_is_back() {
+    let ground = Ground::prepare().await;
+    let keys = ground.furnish();
+    let session = ["fix-session", "add", "--begin-string", "FIX.4.4", "--sender-comp-id", "ACME"];
+    ground.said(&[&session[..], &["--partner", "acme", "--password", "secret"]].concat());
+    let (_, rest) = ground.database.url().split_once('@').unwrap();
+    let (server, _) = rest.split_once('/').unwrap();
+    let way = BlackHole::on_the_way_to(server.to_owned()).await.unwrap();
+    let mut served = ground.serve_over("api,fix,indexer,worker", &way.url(ground.database.url()).unwrap());
+    let http = served.ready().await.unwrap();
+    let metrics = address_in_log(&served, "metrics are served addr=");
+    let fix = address_in_log(&served, "fix=Some(");
+    let service = Box::new(ground.seen_by_a_partner(http, &keys));
+    let partner = Partner::of(&service);
+    let ready = || get(format!("http://{metrics}/readyz"));
+    assert_eq!(answered(ready()).await, (200, json!({"ready": true})));
+    let first = partner.order(&service, 0, "000123456789").await;
+    assert_eq!(answered(partner.submit(&first)).await.0, 202);
+    let mut client = log_on(fix).await;
+    is_alive(&mut client).await;
+
+    way.swallow();
+    let second = partner.order_from(&service, 0, "000123456789", 1).await;
+    let (status, answer) = answered(partner.submit(&second)).await;
+    assert_eq!(status, 503, "{answer}");
+    let said = until_answered(503, ready).await;
+    assert_eq!(said, json!({"ready": false, "reasons": ["database"]}));
+    assert_eq!(answered(get(format!("http://{metrics}/livez"))).await, (200, json!({"live": true})));
+    for path in ["/healthz", "/v1/events", "/v1/executions/x"] {
+        assert_eq!(answered(partner.get(path)).await.0, 503, "{path}");
+    }
+
+    way.forward();
+    until_answered(200, ready).await;
+    until_answered(202, || partner.submit(&second)).await;
+    is_alive(&mut log_on(fix).await).await;
+    assert_eq!(answered(partner.get("/healthz")).await.0, 200);
+    for order in [&first, &second] {
+        let reference = order["clientReference"].as_str().unwrap();
+        let execution = partner.wait_until(reference, |e| !e["finality"].is_null()).await;
+        assert_eq!(execution["status"], "completed");
+    }
+    served.terminate();
+    served.ended_well().await;
+}

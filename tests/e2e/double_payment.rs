@@ -1,0 +1,205 @@
+//! The user tries to have the tokens back at every moment, while the bank takes days: never both.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alloy::primitives::{Address, B256, U256};
+use alloy::providers::{DynProvider, Provider, ProviderBuilder};
+use alloy::rpc::types::TransactionRequest;
+use alloy::sol_types::{SolCall, SolValue};
+use dvp_chain_indexer::contracts::{escrow::Escrow, settler::IntentSettler, token::TestToken};
+use dvp_chain_indexer::orders;
+use dvp_core::chain::ChainCommand;
+use serde_json::{Value, json};
+use sqlx::{Connection as _, PgConnection};
+use tokio::sync::Mutex;
+
+use crate::partner::Partner;
+use crate::serve::Ground;
+
+const PATIENCE: Duration = Duration::from_secs(90);
+const HOUR: u64 = 3600;
+const FUNDS: u64 = 1_000_000_000;
+const ORDERED: u64 = 100_000_000;
+
+/// Wants the tokens back, and takes them when the contracts let him.
+struct User {
+    node: DynProvider,
+    wallet: Address,
+    settler: Address,
+    escrow: Address,
+    token: Address,
+    database: String,
+    /// Calls that went through.
+    went_through: Mutex<Vec<&'static str>>,
+}
+
+impl User {
+    fn of(ground: &Ground) -> Self {
+        let deployment = &ground.deployment;
+        let node = ProviderBuilder::new().connect_http(ground.anvil.rpc_url().parse().unwrap()).erased();
+        Self {
+            node,
+            wallet: ground.wallet.address(),
+            settler: deployment.settler,
+            escrow: deployment.escrow,
+            token: deployment.tokens[0].address,
+            database: ground.database.url().to_owned(),
+            went_through: Mutex::default(),
+        }
+    }
+
+    async fn conn(&self) -> PgConnection {
+        PgConnection::connect(&self.database).await.unwrap()
+    }
+
+    async fn balance(&self) -> u64 {
+        let call = TestToken::balanceOfCall { account: self.wallet }.abi_encode();
+        let request = TransactionRequest::default().to(self.token).input(call.into());
+        U256::from_be_slice(&self.node.call(request).await.unwrap()).to::<u64>()
+    }
+
+    /// The chain's clock goes on by so much.
+    async fn wait(&self, secs: u64) {
+        let _: Value = self.node.raw_request("evm_increaseTime".into(), json!([secs])).await.unwrap();
+        let _: Value = self.node.raw_request("evm_mine".into(), json!([])).await.unwrap();
+    }
+
+    /// Cancels or refunds what is locked, if that can be done now.
+    async fn try_to_get_it_back(&self, conn: &mut PgConnection) {
+        let created: Option<(Value,)> =
+            sqlx::query_as("select payload from chain_command where kind = 'create'")
+                .fetch_optional(conn)
+                .await
+                .unwrap();
+        let Some((payload,)) = created else { return };
+        let ChainCommand::Create(create) = serde_json::from_value(payload).unwrap() else { return };
+        let (id, order): (B256, _) = (create.entity.parse().unwrap(), orders::order(&create).unwrap());
+        let cancel = IntentSettler::cancelCall { intentId: id, order: order.clone() }.abi_encode();
+        let refund = [&Escrow::refundCall::SELECTOR[..], &(id, order).abi_encode_params()].concat();
+        for (what, to, call) in [("cancel", self.settler, cancel), ("refund", self.escrow, refund)] {
+            let request = TransactionRequest::default().from(self.wallet).to(to).input(call.into());
+            if self.node.call(request.clone()).await.is_ok() {
+                let sent: Result<B256, _> =
+                    self.node.raw_request("eth_sendTransaction".into(), json!([request])).await;
+                if let Ok(hash) = sent
+                    && self.succeeded(hash).await
+                {
+                    self.went_through.lock().await.push(what);
+                }
+            }
+        }
+    }
+
+    async fn succeeded(&self, hash: B256) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(receipt) = self.node.get_transaction_receipt(hash).await.unwrap() {
+                return receipt.status();
+            }
+            assert!(Instant::now() < deadline, "{hash} is not mined");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Again and again.
+    fn keeps_trying(self: &Arc<Self>) -> tokio::task::JoinHandle<()> {
+        let user = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut conn = user.conn().await;
+            loop {
+                user.try_to_get_it_back(&mut conn).await;
+                tokio::time::sleep(Duration::from_millis(30)).await;
+            }
+        })
+    }
+
+    async fn until(&self, reference: &str, states: &[&str]) {
+        let (mut conn, deadline) = (self.conn().await, Instant::now() + PATIENCE);
+        loop {
+            let (now,): (String,) = sqlx::query_as("select state_name from execution where reference = $1")
+                .bind(reference)
+                .fetch_one(&mut conn)
+                .await
+                .unwrap();
+            if states.contains(&now.as_str()) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{reference} is {now}, not {states:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// How often the simulated bank has paid.
+    async fn payments(&self) -> i64 {
+        let sql = "select coalesce(sum(executed), 0)::int8 from simulated_rail where leg = 'payout'";
+        let (paid,): (i64,) = sqlx::query_as(sql).fetch_one(&mut self.conn().await).await.unwrap();
+        paid
+    }
+}
+
+/// A service whose orders wait long for their bank, and an order of a user who wants the tokens back.
+async fn ordered(account: &str) -> (Ground, crate::serve::Served, Arc<User>, String) {
+    let ground = Ground::prepare().await;
+    let config = fs::read_to_string(ground.path("dvp.toml")).unwrap();
+    ground.write("dvp.toml", &config.replace("timelock_margin = \"1d\"", "timelock_margin = \"20d\""));
+    let keys = ground.furnish();
+    let mut served = ground.serve("api,fix,indexer,worker");
+    let http = served.ready().await.unwrap();
+    let user = Arc::new(User::of(&ground));
+    assert_eq!(user.balance().await, FUNDS);
+    let service = Box::new(ground.seen_by_a_partner(http, &keys));
+    let partner = Partner::of(&service);
+    let order = partner.order(&service, 0, account).await;
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    let reference = accepted["reference"].as_str().unwrap().to_owned();
+    (ground, served, user, reference)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_of_three_days_is_paid_once_and_never_refunded() {
+    // A bank that says nothing until an operator finds out.
+    let (ground, served, user, reference) = ordered("000123450007").await;
+    let trying = user.keeps_trying();
+    user.until(&reference, &["paying"]).await;
+    let mut conn = user.conn().await;
+    for _ in 0..12 {
+        user.wait(6 * HOUR).await;
+        user.try_to_get_it_back(&mut conn).await;
+    }
+    assert_eq!(*user.went_through.lock().await, [""; 0]);
+    assert_eq!(user.balance().await, FUNDS - ORDERED);
+    let words = ["execution", "resolve", "--action", "mark-paid", "--leg", "payout", "--provider-reference"];
+    let words =
+        [&words[..], &["B1", "--operator", "jo", "--reason", "statement", "--evidence", "17"]].concat();
+    let words = [&words[..], &["--reference", &reference, "--confirm", &reference]].concat();
+    let deadline = Instant::now() + PATIENCE;
+    while !ground.did(&words) {
+        assert!(Instant::now() < deadline, "the decision is refused: {}", ground.refused(&words));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    user.until(&reference, &["completed"]).await;
+    user.wait(30 * 24 * HOUR).await;
+    user.try_to_get_it_back(&mut conn).await;
+    trying.abort();
+    assert_eq!(*user.went_through.lock().await, [""; 0]);
+    assert_eq!(user.balance().await, FUNDS - ORDERED, "paid, and not refunded");
+    drop(served);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_who_cancels_before_the_commitment_is_not_paid() {
+    // The conversion takes a while.
+    let (_ground, served, user, reference) = ordered("000123450006").await;
+    user.until(&reference, &["converting"]).await;
+    user.wait(HOUR + 60).await;
+    let trying = user.keeps_trying();
+    // It is seen while the conversion goes on, or by the commitment that comes too late.
+    user.until(&reference, &["conversion_failed", "payout_failed"]).await;
+    trying.abort();
+    assert_eq!(*user.went_through.lock().await, ["cancel"]);
+    assert_eq!((user.balance().await, user.payments().await), (FUNDS, 0), "refunded, and not paid");
+    drop(served);
+}

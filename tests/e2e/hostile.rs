@@ -1,0 +1,23 @@
+//! The short form of the drill among hostile peers.
+
+use std::time::Duration;
+
+use dvp_benches::hostile::{Load, Plan, run};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hostile_peers_at_both_doors_do_not_harm_a_partner_that_behaves_well() {
+    let plan = Plan {
+        binary: env!("CARGO_BIN_EXE_dvp").into(),
+        seed: 1,
+        quiet: Duration::from_secs(2),
+        hostile: Duration::from_secs(9),
+        rate: 4,
+        load: Load { slower: 3, volley: 40, burst: 4, long_polls: 50, half_open: 20 },
+        // Other work shares the machine with the tests.
+        only: Vec::new(),
+        ratio_max: None,
+        answer_max: Duration::from_secs(2),
+    };
+    let report = run(&plan).await.unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(report.broken.is_empty(), "seed 1:\n{}", report.broken.join("\n"));
+}
