@@ -1,6 +1,7 @@
 //! Servers under measurement, each a process of its own.
 
 use std::{
+    ffi::OsStr,
     fmt::Write as _,
     io::{BufRead as _, BufReader, Write as _},
     net::SocketAddr,
@@ -109,10 +110,16 @@ impl Server {
 /// The echo acceptor beside this program, built when it is not there.
 fn acceptor() -> anyhow::Result<PathBuf> {
     let exe = std::env::current_exe()?;
-    let path = exe.parent().unwrap_or(Path::new(".")).join("examples/echo_acceptor");
+    let dir = exe.parent().unwrap_or(Path::new("."));
+    let path = dir.join("examples/echo_acceptor");
     if !path.exists() {
+        // A profile's output is in the directory of its name, except that of `dev`.
+        let profile = match dir.file_name().and_then(OsStr::to_str) {
+            None | Some("debug") => "dev",
+            Some(profile) => profile,
+        };
         let built = Command::new("cargo")
-            .args(["build", "--release", "-p", "dvp-fix-gateway", "--example", "echo_acceptor"])
+            .args(["build", "--profile", profile, "-p", "dvp-fix-gateway", "--example", "echo_acceptor"])
             .status()?;
         anyhow::ensure!(built.success() && path.exists(), "no echo acceptor at {}", path.display());
     }
