@@ -1,9 +1,11 @@
 //! One follower of the feed for all sessions of a process.
 //!
-//! It reads who has an event at which position, once, and tells the sessions of that partner; each then reads its own
-//! events from its own cursor. Sessions whose partner has none ask the database nothing. A notification says when the
-//! feed grows; a lost one costs the time until the next look. When the follower itself begins, or begins again, it
-//! tells everybody to look once, so that no event falls between its first position and theirs.
+//! The follower reads the partner and the type of each new event once and notifies the sessions of that partner; each
+//! session then reads its own events from its own cursor. A session whose partner has no new events sends the database
+//! no query. An acceptance notifies drop copies only: the session that sent the order reported it when it committed the
+//! order. NOTIFY says when the feed grows; a lost notification costs the time until the next look. When the follower
+//! starts, or starts again, it notifies every session once, so that no event is missed between its first position and
+//! theirs.
 
 use std::{
     collections::HashMap,
@@ -14,7 +16,10 @@ use std::{
     time::Duration,
 };
 
-use dvp_core::store::{PgPool, StoreError, events};
+use dvp_core::store::{
+    PgPool, StoreError,
+    events::{self, FeedEntry},
+};
 use sqlx::postgres::PgListener;
 use tokio::{
     sync::{Notify, watch},
@@ -36,7 +41,36 @@ pub(crate) const TELL_ALL_EVERY: i64 = 10_000;
 /// A partner in one environment.
 type Tenant = (String, bool);
 
-/// Where the feed stands, and who wants to know. Clones share it.
+/// Which events of its partner a session is notified of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Interest {
+    /// Every event: the session is a drop copy.
+    All,
+    /// Every event but acceptances, which the session reports when it commits the order.
+    AfterAcceptance,
+}
+
+/// The two notifications of a partner.
+#[derive(Debug, Default)]
+struct Senders {
+    all: watch::Sender<()>,
+    after_acceptance: watch::Sender<()>,
+}
+
+impl Senders {
+    fn tell(&self, is_acceptance: bool) {
+        self.all.send_replace(());
+        if !is_acceptance {
+            self.after_acceptance.send_replace(());
+        }
+    }
+
+    fn have_receivers(&self) -> bool {
+        self.all.receiver_count() + self.after_acceptance.receiver_count() > 0
+    }
+}
+
+/// The position of the feed and the sessions that follow it. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Feed {
     shared: Arc<Shared>,
@@ -44,12 +78,12 @@ pub(crate) struct Feed {
 
 #[derive(Debug, Default)]
 struct Shared {
-    tenants: Mutex<HashMap<Tenant, watch::Sender<()>>>,
+    tenants: Mutex<HashMap<Tenant, Senders>>,
     /// Events up to here are routed; 0 before the follower has begun.
     routed: AtomicI64,
 }
 
-/// One session's ear.
+/// The notifications of one session.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     grown: watch::Receiver<()>,
@@ -65,41 +99,47 @@ impl Subscription {
         }
     }
 
-    /// Up to this position every tenant has been told of its events.
+    /// Every session has been notified of the events up to this position that its [`Interest`] includes.
     pub(crate) fn routed(&self) -> i64 {
         self.feed.shared.routed.load(Ordering::Acquire)
     }
 }
 
 impl Feed {
-    /// A session reads the feed for itself once it has subscribed, and then whenever it is told to.
-    pub(crate) fn subscribe(&self, partner_id: &str, livemode: bool) -> Subscription {
+    /// A session reads the feed once it has subscribed, and then whenever it is notified.
+    pub(crate) fn subscribe(&self, partner_id: &str, livemode: bool, interest: Interest) -> Subscription {
         let mut tenants = self.lock();
-        let sender = tenants.entry((partner_id.to_owned(), livemode)).or_default();
+        let senders = tenants.entry((partner_id.to_owned(), livemode)).or_default();
+        let sender = match interest {
+            Interest::All => &senders.all,
+            Interest::AfterAcceptance => &senders.after_acceptance,
+        };
         Subscription { grown: sender.subscribe(), feed: self.clone() }
     }
 
-    fn tell(&self, events: &[(i64, String, bool)]) {
+    fn tell(&self, events: &[FeedEntry]) {
         let tenants = self.lock();
-        let mut told: Vec<(&str, bool)> = events.iter().map(|(_, id, live)| (id.as_str(), *live)).collect();
+        // `false` sorts first: of a partner's events, one that is no acceptance stands for all.
+        let mut told: Vec<(&str, bool, bool)> =
+            events.iter().map(|event| (event.partner_id.as_str(), event.livemode, event.is_acceptance)).collect();
         told.sort_unstable();
-        told.dedup();
-        for (partner_id, livemode) in told {
-            if let Some(sender) = tenants.get(&(partner_id.to_owned(), livemode)) {
-                sender.send_replace(());
+        told.dedup_by_key(|(partner_id, livemode, _)| (*partner_id, *livemode));
+        for (partner_id, livemode, is_acceptance) in told {
+            if let Some(senders) = tenants.get(&(partner_id.to_owned(), livemode)) {
+                senders.tell(is_acceptance);
             }
         }
     }
 
     fn tell_all(&self) {
         let mut tenants = self.lock();
-        tenants.retain(|_, sender| sender.receiver_count() > 0);
-        for sender in tenants.values() {
-            sender.send_replace(());
+        tenants.retain(|_, senders| senders.have_receivers());
+        for senders in tenants.values() {
+            senders.tell(false);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Tenant, watch::Sender<()>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Tenant, Senders>> {
         // No code panics while it holds the map.
         self.shared.tenants.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,12 +204,12 @@ impl Follower {
         };
         let page = events::list_positions(&mut conn, after, PAGE).await?;
         drop(conn);
-        let Some((last, ..)) = page.last() else { return Ok(false) };
+        let Some(last) = page.last().map(|event| event.position) else { return Ok(false) };
         // Told first: who sees the position must have been told of the events before it.
         self.feed.tell(&page);
-        self.advance(*last);
+        self.advance(last);
         if last - self.told_all_at >= TELL_ALL_EVERY {
-            self.told_all_at = *last;
+            self.told_all_at = last;
             self.feed.tell_all();
         }
         Ok(i64::try_from(page.len()) == Ok(PAGE))
@@ -210,17 +250,32 @@ mod tests {
         poll_fn(|cx| Poll::Ready(grown.as_mut().poll(cx).is_ready())).await
     }
 
+    fn event(position: i64, is_acceptance: bool) -> FeedEntry {
+        FeedEntry { position, partner_id: "acme".to_owned(), livemode: false, is_acceptance }
+    }
+
     #[tokio::test]
-    async fn a_partner_is_told_of_its_own_events_and_of_nobody_elses() {
+    async fn a_partner_is_notified_of_its_own_events_only() {
         let feed = Feed::default();
-        let mut acme = feed.subscribe("acme", false);
-        let mut live = feed.subscribe("acme", true);
-        let mut other = feed.subscribe("other", false);
-        feed.tell(&[(1, "acme".to_owned(), false), (2, "acme".to_owned(), false)]);
+        let mut acme = feed.subscribe("acme", false, Interest::AfterAcceptance);
+        let mut live = feed.subscribe("acme", true, Interest::AfterAcceptance);
+        let mut other = feed.subscribe("other", false, Interest::All);
+        feed.tell(&[event(1, false), event(2, false)]);
         assert!(is_told(&mut acme).await);
         assert!(!is_told(&mut acme).await, "once");
         assert!(!is_told(&mut live).await && !is_told(&mut other).await);
         feed.tell_all();
         assert!(is_told(&mut acme).await && is_told(&mut live).await && is_told(&mut other).await);
+    }
+
+    #[tokio::test]
+    async fn an_acceptance_notifies_drop_copies_only() {
+        let feed = Feed::default();
+        let mut session = feed.subscribe("acme", false, Interest::AfterAcceptance);
+        let mut drop_copy = feed.subscribe("acme", false, Interest::All);
+        feed.tell(&[event(1, true)]);
+        assert!(is_told(&mut drop_copy).await && !is_told(&mut session).await);
+        feed.tell(&[event(2, true), event(3, false), event(4, true)]);
+        assert!(is_told(&mut drop_copy).await && is_told(&mut session).await);
     }
 }

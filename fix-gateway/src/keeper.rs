@@ -38,7 +38,7 @@ use crate::{
     agreement::session_config,
     desk::Desk,
     driver::{Ask, Control, Driver},
-    feed::Feed,
+    feed::{Feed, Interest},
     gate::{Lockouts, SessionGate},
     gateway::GatewayConfig,
 };
@@ -214,7 +214,8 @@ impl Keeper {
         info!(session_id, "session taken");
         let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
-        let feed = self.feed.subscribe(&session.partner_id, session.livemode);
+        let interest = if settings.drop_copy { Interest::All } else { Interest::AfterAcceptance };
+        let feed = self.feed.subscribe(&session.partner_id, session.livemode, interest);
         let desk = Desk::new(self.engine.clone(), session, &settings, feed);
         let (control, controlled) = mpsc::channel(CONTROL_QUEUE);
         let driver = Driver::new(desk, config, attach)
