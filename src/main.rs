@@ -18,8 +18,12 @@ use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser;
+use tokio_rustls::rustls;
 
 fn main() -> ExitCode {
+    // Clients that name no provider of their own (RPC over wss) would panic: the dependencies bring two.
+    // An error says that one is installed already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let cli = cli::Cli::parse();
     run(cli.command).unwrap_or_else(|error| {
         // One line: what was tried, and what stood in the way.
