@@ -15,7 +15,6 @@ pub struct Malformed {
 
 /// The terms that a command asks to lock.
 pub fn order(create: &CreateCommand) -> Result<Order, Malformed> {
-    let output = create.output.as_ref().map(|output| self::output(&create.terms, output)).transpose()?;
     Ok(Order {
         maker: address("maker", &create.maker)?,
         solver: address("solver", &create.solver)?,
@@ -23,13 +22,12 @@ pub fn order(create: &CreateCommand) -> Result<Order, Malformed> {
         amount: amount("amount", &create.amount)?,
         fillDeadline: create.fill_deadline,
         timelock: create.timelock,
-        // Without a hashlock only the delivery of the output releases the funds.
-        hashlock: if output.is_some() { B256::ZERO } else { word("hashlock", &create.hashlock)? },
-        terms: output.as_ref().map_or_else(|| word("terms", &create.terms), |output| Ok(binding(output)))?,
+        hashlock: word("hashlock", &create.hashlock)?,
+        terms: word("terms", &create.terms)?,
     })
 }
 
-/// The output to which an order with these agreed terms is bound.
+/// What a swap with these agreed terms delivers.
 pub fn output(agreed: &str, output: &OutputArgs) -> Result<Output, Malformed> {
     Ok(Output {
         token: address("output.token", &output.token)?,

@@ -25,8 +25,7 @@ pub enum ChainCommand {
     Settle { entity: Hex32, preimage: Hex32 },
     /// `ReceiptAnchor.anchor`.
     Anchor { content_hash: Hex32 },
-    /// Moves a solver's tokens to the recipient, once per entity: `Payouts.pay`, or `IntentSettler.deliver` when the
-    /// entity's `Create` has an output, which releases the locked funds in the same transaction.
+    /// `Payouts.pay`: moves a solver's tokens to the recipient, once per entity, which has no lock on this chain.
     Transfer(Box<TransferCommand>),
     /// `IntentSettler.swap`: pulls the maker's input and delivers the solver's output in one transaction. It is done
     /// when `Settled` is seen.
@@ -74,12 +73,10 @@ pub struct CreateCommand {
     pub fill_deadline: u64,
     /// Unix seconds; release strictly before, refund at or after.
     pub timelock: u64,
-    /// SHA-256 of the preimage. Not used with an output: then the delivery releases the funds, and nothing else.
+    /// SHA-256 of the preimage.
     pub hashlock: Hex32,
     /// SHA-256 of the canonical terms.
     pub terms: Hex32,
-    /// What is delivered on the same chain, if the output is a token of it.
-    pub output: Option<OutputArgs>,
     pub permit: PermitArgs,
 }
 
@@ -102,7 +99,7 @@ pub struct SwapCommand {
     pub permit: PermitArgs,
 }
 
-/// The output to which a lock is bound.
+/// What a swap delivers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputArgs {
     pub token: String,

@@ -400,7 +400,7 @@ impl House {
                     .unwrap()
                 })
                 .await;
-            let fact = command.goal().unwrap();
+            let fact = command.goal();
             sqlx::query(
                 "insert into chain_fact \
                  (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \

@@ -140,15 +140,6 @@ contract Escrow is ReentrancyGuardTransient, Sequenced {
         _release(id, order, preimage);
     }
 
-    /// @notice Releases to the solver without a preimage: the settler delivers the output in the same call.
-    function deliver(bytes32 id, Orders.Order calldata order) external onlySettler nonReentrant {
-        bytes32 commitment = _expect(id, order, Slot.Locked);
-        if (block.timestamp >= order.timelock) revert TimelockReached(order.timelock, block.timestamp);
-        _set(id, commitment, Slot.Settled);
-        emit Released(id, bytes32(0), _nextSeq());
-        _push(id, order.token, order.solver, order.amount);
-    }
-
     /// @notice Pays the maker back before the timelock: unfilled for the settler's own reasons, filled when two
     /// operators said so.
     function giveBack(bytes32 id, Orders.Order calldata order, bool filled) external onlySettler nonReentrant {

@@ -12,7 +12,7 @@ import {Payouts} from "./Payouts.sol";
 /// @notice Created (funds locked) -> Filled (committed: a payment may begin) -> Settled (preimage shown, solver paid),
 /// or Created -> Cancelled (maker paid back). `fill` is possible strictly before the fill deadline and `cancel` by
 /// anyone from it on, so that no moment lets a payment and a cancellation both begin. An order whose output is a token
-/// of this chain is delivered and released in one transaction: `swap`, or `deliver` of what is locked.
+/// of this chain moves with its input in one transaction: `swap`.
 /// @dev Funds and states are in `Escrow`. Its `release` and `refund` are open to anyone; `settle` follows a release
 /// that somebody else made (with the preimage of a copied `settle`, for instance).
 contract IntentSettler is Managed, EIP712 {
@@ -98,8 +98,6 @@ contract IntentSettler is Managed, EIP712 {
     error TimelockBeforeDeadline(uint64 timelock, uint64 fillDeadline);
     error WindowTooLong(uint256 end, uint256 latest);
     error ReceiverNotAllowed(address receiver);
-    error DeliveryOnly(bytes32 intentId);
-    error WrongOutput(bytes32 intentId);
     error ApprovalExpired(uint256 deadline, uint256 timestamp);
     error NotTwoOperators(address first, address second);
 
@@ -144,22 +142,6 @@ contract IntentSettler is Managed, EIP712 {
     /// @notice Moves the maker's input to the solver and the solver's output to the receiver, or neither.
     function swap(SwapParams calldata params) external onlyRole(RELAYER_ROLE) nonReentrant {
         _swap(params);
-    }
-
-    /// @notice Delivers the output to which a created order is bound and releases its funds to the solver, or neither.
-    function deliver(bytes32 intentId, Orders.Order calldata order, Orders.Output calldata output)
-        external
-        onlyRole(RELAYER_ROLE)
-        nonReentrant
-    {
-        if (order.hashlock != 0 || order.terms != output.binding()) revert WrongOutput(intentId);
-        if (block.timestamp >= order.fillDeadline) revert FillDeadlinePassed(order.fillDeadline, block.timestamp);
-        // A token that calls back finds the order locked, and no way out of that state is open before the fill
-        // deadline but through this contract, which is entered.
-        payouts.deliver(intentId, order.solver, output.receiver, output.token, output.amount);
-        emit Filled(intentId, order.solver, order.terms, _nextSeq());
-        emit Settled(intentId, order.solver, order.amount, _nextSeq());
-        escrow.deliver(intentId, order);
     }
 
     /// @notice Returns the funds of an unfilled order: a relayer at any time, anyone from the fill deadline on.
@@ -292,7 +274,6 @@ contract IntentSettler is Managed, EIP712 {
     }
 
     function _fill(bytes32 intentId, Orders.Order calldata order, bytes32 payoutRef) private {
-        if (order.hashlock == 0) revert DeliveryOnly(intentId);
         if (block.timestamp >= order.fillDeadline) revert FillDeadlinePassed(order.fillDeadline, block.timestamp);
         emit Filled(intentId, order.solver, payoutRef, _nextSeq());
         escrow.fill(intentId, order);

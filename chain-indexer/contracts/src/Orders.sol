@@ -8,9 +8,8 @@ library Orders {
     /// @param amount Units of `token`.
     /// @param fillDeadline Unix seconds: `fill` strictly before, `cancel` by anyone from then on.
     /// @param timelock Unix seconds, later than the fill deadline: release strictly before, refund from then on.
-    /// @param hashlock SHA-256 of the 32-byte preimage that releases the funds. Zero: no preimage releases them, only
-    /// the delivery of the output to which `terms` binds the order.
-    /// @param terms SHA-256 of the terms agreed off-chain, or `binding` of the output with a zero hashlock.
+    /// @param hashlock SHA-256 of the 32-byte preimage that releases the funds.
+    /// @param terms SHA-256 of the terms agreed off-chain.
     struct Order {
         address maker;
         address solver;
@@ -22,7 +21,7 @@ library Orders {
         bytes32 terms;
     }
 
-    /// @notice What an order delivers on this chain.
+    /// @notice What a swap delivers.
     /// @param agreed SHA-256 of the terms agreed off-chain.
     struct Output {
         address token;

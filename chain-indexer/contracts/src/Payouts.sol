@@ -11,9 +11,9 @@ import {Managed} from "./Managed.sol";
 /// @title Payouts in tokens, each at most once
 /// @notice Moves a payer's tokens to a receiver under an intent's id, once, in time and within the payer's cap of the
 /// day. The payer consents by its allowance to this contract.
-/// @dev An intent whose input is locked on this chain is paid by the settler alone, which releases the lock in the
-/// same transaction; `pay` is for those that have no lock here. What is trusted: whoever holds RELAYER_ROLE chooses
-/// receiver and amount of those, within the caps, unless the payer has named an authorizer, who signs each.
+/// @dev The settler alone pays the output of a swap, and moves its input in the same transaction; `pay` is for intents
+/// that have neither a lock nor a swap here. What is trusted: whoever holds RELAYER_ROLE chooses receiver and amount of
+/// those, within the caps, unless the payer has named an authorizer, who signs each.
 contract Payouts is Managed, EIP712 {
     using SafeERC20 for IERC20;
 

@@ -110,9 +110,7 @@ fn contracts(
             return Err(TransportErrorKind::custom_str(&unknown));
         }
     };
-    // Without a hashlock the funds are released by the delivery of tokens and by nothing else.
-    let delivered = escrow == E::Released && told.is_some_and(|order| order.hashlock.is_zero());
-    let state = OnChain { settler, escrow, paid_out: paid_at != 0 || swapped || delivered };
+    let state = OnChain { settler, escrow, paid_out: paid_at != 0 || swapped };
     let proven = told.filter(|order| orders::commitment(order)[..31] == slot.commitment[..]);
     Ok(Contracts {
         state,

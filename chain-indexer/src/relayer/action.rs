@@ -6,7 +6,7 @@ use crate::deploy::Deployment;
 use crate::orders::{self, Malformed, address, amount, word};
 use alloy::primitives::{Address, B256, Bytes, Signature, U256};
 use alloy::sol_types::{SolCall, SolStruct, eip712_domain};
-use dvp_core::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, TransferCommand};
+use dvp_core::chain::{ChainCommand, CreateCommand, PermitArgs};
 use escrow::Escrow;
 use settler::{Escrow as SettlerEscrow, IntentSettler};
 
@@ -52,14 +52,11 @@ pub(super) fn action(
             let call = ReceiptAnchor::anchorCall { contentHash: word("content_hash", content_hash)? };
             Action { to: deployment.anchor, input: call.abi_encode().into() }
         }
-        ChainCommand::Transfer(transfer) => match lock.and_then(|lock| Some((lock, lock.output.as_ref()?))) {
-            Some((lock, output)) => settler(deliver_call(transfer, lock, output)?.abi_encode()),
-            None => {
-                let Payouts::PayParams { payment, authorization } = pay_params(terms)?;
-                let call = Payouts::payCall { payment, authorization };
-                Action { to: deployment.payouts, input: call.abi_encode().into() }
-            }
-        },
+        ChainCommand::Transfer(_) => {
+            let Payouts::PayParams { payment, authorization } = pay_params(terms)?;
+            let call = Payouts::payCall { payment, authorization };
+            Action { to: deployment.payouts, input: call.abi_encode().into() }
+        }
         ChainCommand::Cancel { entity } => {
             let call = IntentSettler::cancelCall {
                 intentId: word("entity", entity)?,
@@ -124,19 +121,6 @@ fn by_signer(
     let [one, two] = signatures;
     let (one, two) = (signed(one)?, signed(two)?);
     Ok(if one.0 < two.0 { [one.1, two.1] } else { [two.1, one.1] })
-}
-
-/// The lock and the payment in one transaction. What is delivered is what the lock was bound to.
-fn deliver_call(
-    transfer: &TransferCommand,
-    lock: &CreateCommand,
-    output: &OutputArgs,
-) -> Result<IntentSettler::deliverCall, Malformed> {
-    Ok(IntentSettler::deliverCall {
-        intentId: word("entity", &transfer.entity)?,
-        order: orders::order(lock)?,
-        output: orders::output(&lock.terms, output)?,
-    })
 }
 
 pub(super) fn create_params((command, _): Terms<'_>) -> Result<IntentSettler::CreateParams, Malformed> {

@@ -12,15 +12,15 @@ use dvp_core::chain::{ChainCommand, CreateCommand};
 /// One command with what its call takes from elsewhere.
 pub(super) type Terms<'a> = (&'a ChainCommand, Option<&'a CreateCommand>);
 
-/// Whether the command may be one of several: what is paid for a lock is delivered alone.
-pub(super) fn is_batchable((command, lock): Terms<'_>) -> bool {
+/// Whether the command may be one of several.
+pub(super) const fn is_batchable(command: &ChainCommand) -> bool {
     match command {
         ChainCommand::Create(_)
         | ChainCommand::Swap(_)
         | ChainCommand::Fill { .. }
         | ChainCommand::Settle { .. }
-        | ChainCommand::Anchor { .. } => true,
-        ChainCommand::Transfer(_) => lock.is_none(),
+        | ChainCommand::Anchor { .. }
+        | ChainCommand::Transfer(_) => true,
         ChainCommand::Cancel { .. } | ChainCommand::ReturnFilled { .. } | ChainCommand::Refund { .. } => {
             false
         }

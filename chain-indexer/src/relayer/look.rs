@@ -40,7 +40,7 @@ impl Relayer {
         head: &BlockHead,
         at: BlockId,
     ) -> Result<Outlook, RelayError> {
-        let by_state = self.outlook_by_state(entity, command, action, at).await?;
+        let by_state = self.outlook_by_state(entity, command, at).await?;
         // An anchor cannot be refused.
         if by_state != Outlook::Possible || matches!(command, ChainCommand::Anchor { .. }) {
             return Ok(by_state);
@@ -61,22 +61,21 @@ impl Relayer {
         &self,
         entity: B256,
         command: &ChainCommand,
-        action: &Action,
         at: BlockId,
     ) -> Result<Outlook, RelayError> {
-        let (provider, to) = (self.provider(), action.to);
+        let provider = self.provider();
         Ok(match command {
             // The chain keeps no anchors: the indexer completes the command when it sees the event, and a second
             // event would add nothing.
             ChainCommand::Anchor { .. } => Outlook::Possible,
-            ChainCommand::Transfer(_) if to == self.config.deployment.payouts => {
+            ChainCommand::Transfer(_) => {
                 let call = Payouts::paidAtCall { id: entity };
-                outlook::paid_outlook(rpc::view(provider, to, &call, at).await?)
+                let payouts = self.config.deployment.payouts;
+                outlook::paid_outlook(rpc::view(provider, payouts, &call, at).await?)
             }
             ChainCommand::Create(_)
             | ChainCommand::Fill { .. }
             | ChainCommand::Settle { .. }
-            | ChainCommand::Transfer(_)
             | ChainCommand::Swap(_)
             | ChainCommand::Cancel { .. }
             | ChainCommand::ReturnFilled { .. }

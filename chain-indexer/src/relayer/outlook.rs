@@ -62,7 +62,7 @@ pub(super) const fn rejected(command: &ChainCommand) -> &'static str {
     }
 }
 
-/// What the settlement's state says. Anchors and payouts without a lock have none.
+/// What the settlement's state says. Anchors and payouts have none.
 pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState) -> Outlook {
     use ChainCommand as C;
     use IntentState as S;
@@ -70,33 +70,28 @@ pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState) -> Out
     let not_yet = |message: &str| Outlook::NotYet(message.to_owned());
     match (command, state) {
         (C::Create(_) | C::Swap(_), S::None)
-        | (C::Fill { .. } | C::Transfer(_) | C::Cancel { .. }, S::Created)
+        | (C::Fill { .. } | C::Cancel { .. }, S::Created)
         | (C::Settle { .. } | C::ReturnFilled { .. }, S::Filled)
         | (C::Refund { .. }, S::Created | S::Filled)
-        | (C::Anchor { .. }, _) => Outlook::Possible,
+        | (C::Anchor { .. } | C::Transfer(_), _) => Outlook::Possible,
         (C::Create(_), S::Created | S::Filled | S::Settled | S::Cancelled)
         | (C::Fill { .. }, S::Filled | S::Settled)
-        | (C::Settle { .. } | C::Transfer(_) | C::Swap(_), S::Settled)
+        | (C::Settle { .. } | C::Swap(_), S::Settled)
         | (C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. }, S::Cancelled) => Outlook::Reached,
         (
-            C::Fill { .. }
-            | C::Settle { .. }
-            | C::Transfer(_)
-            | C::Cancel { .. }
-            | C::ReturnFilled { .. }
-            | C::Refund { .. },
+            C::Fill { .. } | C::Settle { .. } | C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. },
             S::None,
         ) => not_yet("the settlement is not created yet"),
         (C::Settle { .. } | C::ReturnFilled { .. }, S::Created) => {
             not_yet("the settlement is not filled yet")
         }
-        // What is delivered on the chain is never filled by itself, and what was filled is returned by two operators.
-        (C::Transfer(_) | C::Cancel { .. }, S::Filled) => never("the settlement is filled"),
+        // What was filled is returned by two operators.
+        (C::Cancel { .. }, S::Filled) => never("the settlement is filled"),
         (C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. }, S::Settled) => {
             never("the settlement is settled")
         }
         (C::Swap(_), S::Created | S::Filled) => never("the settlement's id has a lock"),
-        (C::Fill { .. } | C::Settle { .. } | C::Transfer(_) | C::Swap(_), S::Cancelled) => {
+        (C::Fill { .. } | C::Settle { .. } | C::Swap(_), S::Cancelled) => {
             never("the settlement was cancelled on the chain")
         }
     }
@@ -210,7 +205,6 @@ fn judge_settler(command: &ChainCommand, error: &IntentSettler::IntentSettlerErr
         | E::AccessControlEnforcedDefaultAdminRules(_)
         | E::AccessControlInvalidDefaultAdmin(_)
         | E::BatchOutOfGas(_)
-        | E::DeliveryOnly(_)
         | E::ECDSAInvalidSignature(_)
         | E::ECDSAInvalidSignatureLength(_)
         | E::ECDSAInvalidSignatureS(_)
@@ -223,8 +217,7 @@ fn judge_settler(command: &ChainCommand, error: &IntentSettler::IntentSettlerErr
         | E::ReentrancyGuardReentrantCall(_)
         | E::SafeCastOverflowedUintDowncast(_)
         | E::StringTooLong(_)
-        | E::WindowTooLong(_)
-        | E::WrongOutput(_) => Outlook::Blocked(format!("{error:?}")),
+        | E::WindowTooLong(_) => Outlook::Blocked(format!("{error:?}")),
     }
 }
 
@@ -312,7 +305,6 @@ mod tests {
             timelock: 0,
             hashlock: word.clone(),
             terms: word,
-            output: None,
             permit: PermitArgs {
                 amount: "1".into(),
                 nonce: "0".into(),

@@ -142,7 +142,7 @@ impl Relayer {
         for row in rows {
             match Item::read(row) {
                 // One that a batch left out for no reason of its own is asked by itself.
-                Ok(item) if item.row.tries == 0 && batch::is_batchable(item.terms()) => together.push(item),
+                Ok(item) if item.row.tries == 0 && batch::is_batchable(&item.command) => together.push(item),
                 Ok(item) => alone.push(item),
                 Err(unread) => self.trouble(&unread.0, &unread.1).await?,
             }

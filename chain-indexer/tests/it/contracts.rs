@@ -303,12 +303,12 @@ async fn strangers_may_not_create_fill_settle_or_lock_and_receivers_are_listed()
     let terms = scene.escrow_terms(&order);
     let back = Escrow::giveBackCall { id: order.id, order: terms.clone(), filled: true };
     let hold = Escrow::fillCall { id: order.id, order: terms.clone() };
-    let pay = Escrow::deliverCall { id: order.id, order: terms };
+    let settled = Escrow::settleCall { id: order.id, order: terms, preimage: order.preimage };
     for by in [stranger, scene.relayer.address(), scene.admin.address()] {
         let escrow = scene.deployment.escrow;
         assert!(is::<Escrow::OnlySettler>(scene.revert_of(by, escrow, &back).await));
         assert!(is::<Escrow::OnlySettler>(scene.revert_of(by, escrow, &hold).await));
-        assert!(is::<Escrow::OnlySettler>(scene.revert_of(by, escrow, &pay).await));
+        assert!(is::<Escrow::OnlySettler>(scene.revert_of(by, escrow, &settled).await));
     }
 
     let mut elsewhere = create;

@@ -1,11 +1,11 @@
-//! Tokens delivered: swaps, deliveries of what is locked, payouts without a lock; caps, deadlines and who must sign.
+//! Tokens delivered: swaps, payouts without a lock; caps, deadlines and who must sign.
 
 use crate::support::{FUNDS, Order, Scene, key, name};
 use alloy::primitives::{Address, B256, Bytes, U256, keccak256};
 use alloy::signers::SignerSync;
 use alloy::sol_types::{SolEvent, SolStruct, eip712_domain};
 use dvp_chain_indexer::contracts::payouts::Payouts;
-use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
+use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_core::chain::OutputArgs;
 use dvp_core::chain::expected::binding;
 
@@ -29,18 +29,12 @@ fn swap(scene: &Scene, order: &Order, receiver: Address, amount: u64) -> IntentS
     IntentSettler::swapCall { params: scene.swap_params(order, scene.output(receiver, amount)) }
 }
 
-/// An order whose output is bound to its lock, created.
-async fn bound(scene: &Scene, id: u8) -> Order {
+/// An order that is created.
+async fn created(scene: &Scene, id: u8) -> Order {
     let order = scene.order(id).await;
-    let order = Order { output: Some(scene.output(key(0xcc).address(), 40)), ..order };
     let create = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &create).await);
     order
-}
-
-fn deliver(scene: &Scene, order: &Order) -> IntentSettler::deliverCall {
-    let output = order.output.clone().unwrap_or_else(|| scene.output(key(0xcc).address(), 40));
-    IntentSettler::deliverCall { intentId: order.id, order: scene.terms(order), output }
 }
 
 #[tokio::test]
@@ -83,50 +77,6 @@ async fn a_swap_that_cannot_deliver_takes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_bound_to_an_output_is_released_by_its_delivery_and_by_nothing_else() {
-    let scene = Scene::new().await;
-    scene.fund_solver(1_000).await;
-    let (at, relayer) = (scene.deployment.settler, scene.relayer.address());
-    let order = bound(&scene, 1).await;
-    assert_eq!(name(scene.revert_of(relayer, at, &scene.fill_call(&order)).await), "DeliveryOnly");
-    assert_eq!(name(scene.revert_of(relayer, at, &scene.settle_call(&order)).await), "WrongState");
-    let right = deliver(&scene, &order);
-    for output in [
-        scene.output(scene.relayer.address(), 40),
-        scene.output(key(0xcc).address(), 1),
-        Orders::Output { token: Address::ZERO, ..right.output.clone() },
-    ] {
-        let wrong = IntentSettler::deliverCall { output, ..right.clone() };
-        assert_eq!(name(scene.revert_of(relayer, at, &wrong).await), "WrongOutput");
-    }
-    let unbound = scene.order(2).await;
-    let create = scene.create_call(&unbound, scene.signed(&unbound));
-    assert!(scene.succeeds(&scene.relayer, at, &create).await);
-    assert_eq!(name(scene.revert_of(relayer, at, &deliver(&scene, &unbound)).await), "WrongOutput");
-
-    assert!(scene.succeeds(&scene.relayer, at, &right).await);
-    assert_eq!(scene.balance(key(0xcc).address()).await, 40);
-    assert_eq!(scene.balance(scene.solver.address()).await, 1_060);
-    assert_eq!(name(scene.revert_of(relayer, at, &right).await), "WrongState");
-}
-
-#[tokio::test]
-async fn a_delivery_ends_where_cancelling_begins() {
-    let scene = Scene::new().await;
-    scene.fund_solver(1_000).await;
-    let (at, relayer, order) = (scene.deployment.settler, scene.relayer.address(), bound(&scene, 1).await);
-    let call = deliver(&scene, &order);
-    scene.next_block_at(order.fill_deadline - 1).await;
-    scene.mine().await;
-    assert_eq!(name(scene.revert_of(relayer, at, &call).await), "ok");
-    scene.next_block_at(order.fill_deadline).await;
-    scene.mine().await;
-    assert_eq!(name(scene.revert_of(relayer, at, &call).await), "FillDeadlinePassed");
-    assert!(scene.succeeds(&scene.admin, at, &scene.cancel_call(&order)).await);
-    assert_eq!(scene.balance(scene.maker.address()).await, FUNDS);
-}
-
-#[tokio::test]
 async fn a_payout_is_the_relayers_alone_once_per_id_and_in_time() {
     let scene = Scene::new().await;
     scene.fund_solver(100).await;
@@ -162,14 +112,16 @@ async fn what_is_locked_here_is_never_paid_beside_its_settlement() {
     scene.fund_solver(1_000).await;
     let (settler, at, relayer) =
         (scene.deployment.settler, scene.deployment.payouts, scene.relayer.address());
-    let order = bound(&scene, 1).await;
+    let order = created(&scene, 1).await;
     let refusal = async |id| {
         name(scene.revert_of(relayer, at, &pay(Payouts::Payment { id, ..scene.payment(1, 10) })).await)
     };
     assert_eq!(refusal(order.id).await, "LockedHere");
-    assert!(scene.succeeds(&scene.relayer, settler, &deliver(&scene, &order)).await);
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.fill_call(&order)).await);
     assert_eq!(refusal(order.id).await, "LockedHere");
-    let cancelled = bound(&scene, 2).await;
+    assert!(scene.succeeds(&scene.relayer, settler, &scene.settle_call(&order)).await);
+    assert_eq!(refusal(order.id).await, "LockedHere");
+    let cancelled = created(&scene, 2).await;
     assert!(scene.succeeds(&scene.relayer, settler, &scene.cancel_call(&cancelled)).await);
     assert_eq!(refusal(cancelled.id).await, "LockedHere");
     let swapped = scene.order(3).await;
@@ -177,10 +129,11 @@ async fn what_is_locked_here_is_never_paid_beside_its_settlement() {
     assert!(scene.succeeds(&scene.relayer, settler, &call).await);
     assert_eq!(refusal(swapped.id).await, "LockedHere");
 
-    // The other way round: what was paid is not delivered again.
+    // The other way round: what was paid is not swapped.
     assert!(scene.succeeds(&scene.relayer, at, &pay(scene.payment(4, 10))).await);
-    let paid = bound(&scene, 4).await;
-    assert_eq!(name(scene.revert_of(relayer, settler, &deliver(&scene, &paid)).await), "AlreadyPaid");
+    let paid = scene.order(4).await;
+    let call = swap(&scene, &paid, key(0xcc).address(), 1);
+    assert_eq!(name(scene.revert_of(relayer, settler, &call).await), "AlreadyPaid");
 }
 
 #[tokio::test]
@@ -255,7 +208,8 @@ async fn where_a_payer_has_named_an_authorizer_the_relayers_word_is_not_enough()
 #[tokio::test]
 async fn the_commitments_that_we_compute_are_the_contracts() {
     let scene = Scene::new().await;
-    let order = bound(&scene, 1).await;
+    scene.fund_solver(1_000).await;
+    let order = created(&scene, 1).await;
     let slot = scene.view(
         scene.deployment.escrow,
         dvp_chain_indexer::contracts::escrow::Escrow::slotOfCall { id: order.id },
@@ -263,12 +217,16 @@ async fn the_commitments_that_we_compute_are_the_contracts() {
     let ours = dvp_chain_indexer::orders::commitment(&scene.terms(&order));
     assert_eq!(slot.await.commitment[..], ours[..31]);
     assert_ne!(ours, keccak256([]));
-    let output = order.output.as_ref().unwrap();
+    let output = scene.output(key(0xcc).address(), 40);
     let args = OutputArgs {
         token: output.token.to_string(),
         receiver: output.receiver.to_string(),
         amount: output.amount.to_string(),
     };
+    let swapped = scene.order(2).await;
+    let call = IntentSettler::swapCall { params: scene.swap_params(&swapped, output.clone()) };
+    let receipt = scene.send_with_gas(&scene.relayer, scene.deployment.settler, &call, 500_000).await;
+    let told = receipt.logs().iter().find_map(|log| IntentSettler::Created::decode_log(&log.inner).ok());
     let bound = binding(&args, &output.agreed.to_string());
-    assert_eq!(bound, Some(scene.terms(&order).terms.to_string()), "the core's binding");
+    assert_eq!(bound, told.map(|log| log.terms.to_string()), "the core's binding");
 }

@@ -152,7 +152,7 @@ impl Bench {
 
     async fn singles(&mut self) {
         let (settler, escrow) = (self.scene.deployment.settler, self.scene.deployment.escrow);
-        let orders = self.orders(6).await;
+        let orders = self.orders(5).await;
         for order in &orders[..4] {
             let call = self.scene.create_call(order, self.scene.signed(order));
             self.measure("create", 1, settler, &call).await;
@@ -169,15 +169,9 @@ impl Bench {
         self.measure("returnFilled", 1, settler, &call).await;
         let call = self.scene.cancel_call(&orders[3]);
         self.measure("cancel", 1, settler, &call).await;
-        let output = self.output(&orders[4]);
-        let bound = Order { output: Some(output.clone()), ..orders[4].clone() };
-        let call = self.scene.create_call(&bound, self.scene.signed(&bound));
-        self.measure("create, output bound", 1, settler, &call).await;
-        let call = IntentSettler::deliverCall { intentId: bound.id, order: self.scene.terms(&bound), output };
-        self.measure("deliver", 1, settler, &call).await;
-        let params = self.scene.swap_params(&orders[5], self.output(&orders[5]));
+        let params = self.scene.swap_params(&orders[4], self.output(&orders[4]));
         self.measure("swap", 1, settler, &IntentSettler::swapCall { params }).await;
-        let call = ReceiptAnchor::anchorCall { contentHash: orders[5].id };
+        let call = ReceiptAnchor::anchorCall { contentHash: orders[4].id };
         self.measure("anchor", 1, self.scene.deployment.anchor, &call).await;
         let payment = Payouts::Payment { id: digest(4_000_000 + self.next), ..self.scene.payment(1, 7) };
         let call = Payouts::payCall { payment, authorization: Default::default() };

@@ -97,7 +97,6 @@ impl World {
         let mut orders = Vec::new();
         for id in 1..=ORDERS {
             let fill_deadline = start + 60 + rng.below(200);
-            let output = (id % 4 == 0).then(|| scene.output(maker, 3));
             orders.push(Order {
                 id: keccak256([id]),
                 token: tokens[rng.index(2)],
@@ -106,7 +105,6 @@ impl World {
                 lock_by: start + 20 + rng.below(200),
                 fill_deadline,
                 timelock: fill_deadline + 1 + rng.below(200),
-                output,
                 ..scene.order(id).await
             });
         }
@@ -202,33 +200,27 @@ impl World {
         let (settler, escrow) = (self.scene.deployment.settler, self.scene.deployment.escrow);
         let (relayer, stranger, admin) = (self.scene.relayer.clone(), key(0xee), self.scene.admin.clone());
         let scene = &self.scene;
-        let (by, to, input) = match self.rng.below(13) {
+        let (by, to, input) = match self.rng.below(12) {
             0 | 1 => {
                 let params = self.create_params(&order, 0).await;
                 (relayer, settler, IntentSettler::createCall { params }.abi_encode())
             }
             2 | 3 => (relayer, settler, scene.fill_call(&order).abi_encode()),
             4 => (relayer, settler, scene.settle_call(&order).abi_encode()),
-            5 => {
-                let output = order.output.clone().unwrap_or_else(|| scene.output(stranger.address(), 1));
-                let (id, order) = (order.id, scene.terms(&order));
-                let call = IntentSettler::deliverCall { intentId: id, order, output };
-                (relayer, settler, call.abi_encode())
-            }
-            6 => (relayer, settler, scene.cancel_call(&order).abi_encode()),
-            7 => (stranger, escrow, scene.release_call(&order).abi_encode()),
-            8 => (stranger, escrow, scene.refund_call(&order).abi_encode()),
-            9 => {
+            5 => (relayer, settler, scene.cancel_call(&order).abi_encode()),
+            6 => (stranger, escrow, scene.release_call(&order).abi_encode()),
+            7 => (stranger, escrow, scene.refund_call(&order).abi_encode()),
+            8 => {
                 let by = if self.rng.one_in(2) { OPERATORS } else { [0xb1, 0xee] };
                 let deadline = self.start + self.rng.below(500);
                 (stranger, settler, scene.return_call(&order, by, deadline).abi_encode())
             }
-            10 => {
+            9 => {
                 let payment = Payouts::Payment { id: order.id, ..scene.payment(1, 2) };
                 let call = Payouts::payCall { payment, authorization: Bytes::new() };
                 (relayer, scene.deployment.payouts, call.abi_encode())
             }
-            11 => {
+            10 => {
                 let accounts = [scene.maker.address(), scene.solver.address()];
                 let (account, token) = (accounts[self.rng.index(2)], self.tokens[self.rng.index(2)]);
                 (stranger, escrow, Escrow::withdrawCall { account, token }.abi_encode())

@@ -16,9 +16,9 @@ use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
 use dvp_chain_indexer::contracts::{permit, settler, token};
 use dvp_chain_indexer::deploy::{self, CapSpec, DeployPlan, Deployment, TokenGrant, TokenSpec};
+use dvp_chain_indexer::rpc;
 use dvp_chain_indexer::signing::{self, Fees, Unsigned};
-use dvp_chain_indexer::{orders, rpc};
-use dvp_core::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, OutputArgs, PermitArgs};
+use dvp_core::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, PermitArgs};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
@@ -234,7 +234,6 @@ impl Scene {
             fill_deadline: now + 600,
             timelock: now + 1200,
             preimage: B256::repeat_byte(id ^ 0xff),
-            output: None,
         }
     }
 
@@ -301,8 +300,8 @@ impl Scene {
             amount: order.amount,
             fillDeadline: order.fill_deadline,
             timelock: order.timelock,
-            hashlock: if order.output.is_some() { B256::ZERO } else { order.hashlock() },
-            terms: order.output.as_ref().map_or(TERMS, orders::binding),
+            hashlock: order.hashlock(),
+            terms: TERMS,
         }
     }
 
@@ -436,11 +435,6 @@ impl Scene {
             timelock: order.timelock,
             hashlock: order.hashlock().to_string(),
             terms: TERMS.to_string(),
-            output: order.output.as_ref().map(|output| OutputArgs {
-                token: output.token.to_string(),
-                receiver: output.receiver.to_string(),
-                amount: output.amount.to_string(),
-            }),
             permit: PermitArgs {
                 amount: order.amount.max(order.permitted).to_string(),
                 nonce: order.nonce.to_string(),
@@ -482,8 +476,6 @@ pub(crate) struct Order {
     pub(crate) fill_deadline: u64,
     pub(crate) timelock: u64,
     pub(crate) preimage: B256,
-    /// What is delivered on the same chain instead of a preimage.
-    pub(crate) output: Option<Orders::Output>,
 }
 
 impl Order {

@@ -5,7 +5,7 @@
 
 use alloy::primitives::{Address, B256, U256, keccak256};
 
-use super::{ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs};
+use super::{ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand};
 
 /// A field in which a fact differs from the command that asked for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,10 +17,10 @@ pub struct Difference {
 }
 
 impl ChainCommand {
-    /// What the chain tells when this is carried out; `None` when an output cannot be read.
-    pub fn goal(&self) -> Option<ChainFact> {
-        Some(match self {
-            Self::Create(create) => created(create)?,
+    /// What the chain tells when this is carried out.
+    pub fn goal(&self) -> ChainFact {
+        match self {
+            Self::Create(create) => created(create),
             Self::Fill { payout_ref, .. } => ChainFact::Filled { payout_ref: payout_ref.clone() },
             Self::Settle { .. } | Self::Swap(_) => ChainFact::Settled,
             Self::Anchor { .. } => ChainFact::Anchored,
@@ -32,56 +32,34 @@ impl ChainCommand {
             },
             Self::Cancel { .. } | Self::ReturnFilled { .. } => ChainFact::Cancelled,
             Self::Refund { .. } => ChainFact::Refunded,
-        })
+        }
     }
 
-    /// What the chain tells besides, in the same transaction or a later one: the delivery of an output is its payment
-    /// and fills the order.
+    /// What the chain tells besides, in the same transaction: a swap fills the order and pays its output.
     fn also_tells(&self) -> Vec<ChainFact> {
-        let (solver, output, agreed) = match self {
-            Self::Create(create) => match &create.output {
-                Some(output) => (&create.solver, output, &create.terms),
-                None => return Vec::new(),
-            },
-            Self::Swap(swap) => (&swap.solver, &swap.output, &swap.terms),
-            Self::Fill { .. }
-            | Self::Settle { .. }
-            | Self::Anchor { .. }
-            | Self::Transfer(_)
-            | Self::Cancel { .. }
-            | Self::ReturnFilled { .. }
-            | Self::Refund { .. } => return Vec::new(),
-        };
+        let Self::Swap(swap) = self else { return Vec::new() };
+        let SwapCommand { solver, output, terms, .. } = &**swap;
         let paid = ChainFact::Transferred {
             payer: solver.clone(),
             receiver: output.receiver.clone(),
             token: output.token.clone(),
             amount: output.amount.clone(),
         };
-        let filled = binding(output, agreed).map(|payout_ref| ChainFact::Filled { payout_ref });
+        let filled = binding(output, terms).map(|payout_ref| ChainFact::Filled { payout_ref });
         filled.into_iter().chain([paid]).collect()
     }
 }
 
-fn created(create: &CreateCommand) -> Option<ChainFact> {
-    let (hashlock, terms) = match &create.output {
-        // Only the delivery of the output releases the funds.
-        Some(output) => (B256::ZERO.to_string(), binding(output, &create.terms)?),
-        None => (create.hashlock.clone(), create.terms.clone()),
-    };
+fn created(create: &CreateCommand) -> ChainFact {
     let lock = LockTerms {
         maker: create.maker.clone(),
         solver: create.solver.clone(),
         token: create.token.clone(),
         fill_deadline: create.fill_deadline,
-        hashlock,
-        terms,
+        hashlock: create.hashlock.clone(),
+        terms: create.terms.clone(),
     };
-    Some(ChainFact::Created {
-        timelock: create.timelock,
-        amount: create.amount.clone(),
-        lock: Box::new(lock),
-    })
+    ChainFact::Created { timelock: create.timelock, amount: create.amount.clone(), lock: Box::new(lock) }
 }
 
 /// `Orders.binding`: the hash of the output's ABI encoding, four words.
@@ -103,7 +81,7 @@ pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference
     if !is_compared(fact) {
         return None;
     }
-    let expected = asked.iter().flat_map(|command| command.goal().into_iter().chain(command.also_tells()));
+    let expected = asked.iter().flat_map(|command| [command.goal()].into_iter().chain(command.also_tells()));
     let mut first = None;
     for expected in expected {
         match compare(fact, &expected) {

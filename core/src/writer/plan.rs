@@ -128,7 +128,6 @@ fn create_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<Ch
         timelock,
         hashlock: terms.hashlock.clone(),
         terms: agreed(terms),
-        output: None,
         permit: permit_args(permit),
     })))
 }

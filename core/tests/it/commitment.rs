@@ -122,7 +122,7 @@ async fn a_lock_that_was_lost_and_came_again_after_its_order_failed_is_given_bac
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'cancel'";
     sqlx::query(failed).execute(house.pool()).await.unwrap();
     house.fact(&entity, &ChainFact::LockLost).await;
-    house.fact(&entity, &create.goal().unwrap()).await;
+    house.fact(&entity, &create.goal()).await;
     let pending = "select count(*) from chain_command where kind = 'cancel' and state = 'pending'";
     house.wait_for("the cancel", || async { (house.count(pending).await == 1).then_some(()) }).await;
     assert_eq!(house.count("select count(*) from chain_fact where consumed_at is null").await, 0);

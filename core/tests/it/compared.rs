@@ -24,7 +24,7 @@ async fn a_lock_of_less_is_not_the_orders_and_the_right_one_still_is() {
     house.work();
     let reference = house.accept(order("000123450006")).await.reference;
     let (entity, create) = house.command(&reference, "create").await;
-    let right = create.goal().unwrap();
+    let right = create.goal();
     let ChainFact::Created { timelock, lock, .. } = right.clone() else { panic!("{right:?}") };
     house.fact(&entity, &ChainFact::Created { timelock, amount: "1".into(), lock }).await;
     let differs = "amount is 1, and 100000000 was asked for";
@@ -46,7 +46,7 @@ async fn a_payment_to_somebody_else_is_not_the_orders() {
     let user = request.user.clone();
     let reference = house.accept(request).await.reference;
     let (entity, transfer) = house.command(&reference, "transfer").await;
-    let right = transfer.goal().unwrap();
+    let right = transfer.goal();
     let ChainFact::Transferred { payer, token, amount, .. } = right.clone() else { panic!("{right:?}") };
     let thief = "0x00000000000000000000000000000000000000aa";
     house.fact(&entity, &ChainFact::Transferred { payer, receiver: thief.into(), token, amount }).await;

@@ -72,7 +72,7 @@ async fn lock_with(house: &House, reference: &str, seconds_left: u64) {
     .await
     .unwrap();
     let (entity, create) = house.command(reference, "create").await;
-    house.fact(&entity, &create.goal().unwrap()).await;
+    house.fact(&entity, &create.goal()).await;
 }
 
 pub(crate) async fn failure_code(house: &House, reference: &str) -> String {

@@ -50,7 +50,7 @@ async fn play(house: &House, dice: &mut Dice, kind: &str, entity: &[u8], command
         "transfer" if fails => failed("insufficient_funds"),
         "fill" if fails => failed("fill_rejected"),
         "swap" if fails => failed("swap_rejected"),
-        _ => command.goal().unwrap(),
+        _ => command.goal(),
     };
     for _ in 0..=dice.throw(2) {
         house.fact(entity, &fact).await;

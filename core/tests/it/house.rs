@@ -324,7 +324,7 @@ impl House {
                 })
                 .await;
             done = id;
-            let fact = command.goal().unwrap();
+            let fact = command.goal();
             self.fact(&entity, &fact).await;
             if last(&kind) {
                 return;

@@ -221,7 +221,7 @@ async fn a_fact_delivered_twice_moves_its_settlement_once() {
     let reference = house.accept(order("000123450006")).await.reference;
     house.wait_for_state(&reference, "locking").await;
     let (entity, create) = house.command(&reference, "create").await;
-    let created = create.goal().unwrap();
+    let created = create.goal();
     house.fact(&entity, &created).await;
     house.fact(&entity, &created).await;
     house

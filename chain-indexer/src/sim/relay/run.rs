@@ -538,7 +538,6 @@ fn pulling(seed: u64, id: B256, maker: Address, nonce: u64, kind: u64) -> Vec<Ch
         timelock: u64::MAX,
         hashlock: word.clone(),
         terms: word.clone(),
-        output: None,
         permit,
     };
     let create = ChainCommand::Create(Box::new(create));
