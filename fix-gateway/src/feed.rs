@@ -120,8 +120,10 @@ impl Feed {
     fn tell(&self, events: &[FeedEntry]) {
         let tenants = self.lock();
         // `false` sorts first: of a partner's events, one that is no acceptance stands for all.
-        let mut told: Vec<(&str, bool, bool)> =
-            events.iter().map(|event| (event.partner_id.as_str(), event.livemode, event.is_acceptance)).collect();
+        let mut told: Vec<(&str, bool, bool)> = events
+            .iter()
+            .map(|event| (event.partner_id.as_str(), event.livemode, event.is_acceptance))
+            .collect();
         told.sort_unstable();
         told.dedup_by_key(|(partner_id, livemode, _)| (*partner_id, *livemode));
         for (partner_id, livemode, is_acceptance) in told {
