@@ -12,7 +12,7 @@
 //! - what is in doubt is read again, from another endpoint if there is one, never skipped;
 //! - nothing at or below `final_number` is ever taken back: a chain that does is halted, over restarts too;
 //! - one step asks one endpoint; what the others are asked for is only whether they agree;
-//! - a fill is handed over only once it has passed the payout gate ([`gate`]).
+//! - a fill is handed over only once it has passed the payout gate (`gate`).
 //!
 //! A step may be dropped at any await: it has then committed all of something or nothing.
 
