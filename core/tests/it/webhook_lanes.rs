@@ -1,4 +1,4 @@
-//! Lanes of webhook endpoints: who may send, whose outcomes count, and what an older schema's rows become.
+//! Lanes of webhook endpoints: who may send, and whose outcomes count.
 
 use std::time::Duration;
 
@@ -7,8 +7,7 @@ use dvp_core::store::webhook_deliveries::{
     self as deliveries, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin,
 };
 use dvp_core::store::webhook_lanes::{self as lanes, Held};
-use dvp_core::store::{MIGRATOR, PgConnection, PgPool, partners};
-use sqlx::migrate::Migrate as _;
+use dvp_core::store::{PgConnection, PgPool, partners};
 use uuid::Uuid;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -162,43 +161,4 @@ async fn a_queue_is_read_in_order_behind_a_place_and_without_what_is_in_hand() {
     assert_eq!(found.iter().map(|due| due.place.id).collect::<Vec<_>>(), [ids[2]]);
     sqlx::query("update webhook_endpoint set is_active = false").execute(&mut *conn).await.unwrap();
     assert!(deliveries::list_due(&mut conn, &asked, &[], 9).await.unwrap().is_empty());
-}
-
-#[tokio::test]
-async fn deliveries_of_the_schema_before_lanes_go_on_and_stay_in_the_log() {
-    const TABLE: &str = "_sqlx_migrations";
-    let database = TestDatabase::create().await;
-    let pool = database.pool();
-    let mut conn = pool.acquire().await.unwrap();
-    sqlx::raw_sql("drop schema public cascade; create schema public").execute(&mut *conn).await.unwrap();
-    conn.ensure_migrations_table(TABLE).await.unwrap();
-    let (before, after): (Vec<_>, Vec<_>) = MIGRATOR.iter().partition(|migration| migration.version < 63);
-    for migration in before {
-        conn.apply(TABLE, migration).await.unwrap();
-    }
-    endpoints(&mut conn, 1).await;
-    for state in ["delivered", "pending", "failed"] {
-        let delivery = "insert into webhook_delivery (endpoint_id, partner_id, event_id, type, origin, state, body, \
-                                                      attempts, ended_at, claimed, leased_until) \
-                        values ('whe_0', 'ptn_acme', $1, 'payout.failed', 'feed', $1, \
-                                case when $1 = 'pending' then '{}' end, 2, \
-                                case when $1 <> 'pending' then now() end, $1 = 'pending', 'infinity')";
-        sqlx::query(delivery).bind(state).execute(&mut *conn).await.unwrap();
-    }
-    let attempts = "insert into webhook_attempt (delivery_id, number, at, latency_ms) \
-                    select id, n, now(), 1 from webhook_delivery, generate_series(1, 2) n";
-    sqlx::query(attempts).execute(&mut *conn).await.unwrap();
-    for migration in after {
-        conn.apply(TABLE, migration).await.unwrap();
-    }
-    queue(pool, "whe_0").await;
-    assert_eq!(take(pool, Uuid::new_v4(), LONG).await.len(), 1);
-    let filter = LogFilter { limit: 9, ..LogFilter::default() };
-    let log = deliveries::list_log(&mut conn, "whe_0", &filter).await.unwrap();
-    let states: Vec<_> = log.iter().map(|one| (one.id, one.state.as_str())).collect();
-    assert_eq!(states, [(4, "pending"), (3, "failed"), (2, "pending"), (1, "delivered")]);
-    let attempts = deliveries::list_attempts(&mut conn, "whe_0", &[1, 2, 3, 4]).await.unwrap();
-    let numbers: Vec<_> = attempts.iter().map(|one| (one.delivery_id, one.number)).collect();
-    assert_eq!(numbers, [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]);
-    assert_eq!(due(pool, "whe_0").await, [2, 4]);
 }

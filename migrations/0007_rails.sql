@@ -1,6 +1,6 @@
--- Payments ordered from a bank by files, and what its files said of them. The end-to-end id is the payment's for ever:
--- ordering it again finds its row.
+-- Rails: payments ordered from a bank by ISO 20022 files, the bank's files, and the books of the simulated rails.
 
+-- The end-to-end id is the payment's for ever: ordering it again finds its row.
 create table bank_payment (
     end_to_end_id   text not null,
     -- The rail's reference of the leg, and the execution it belongs to.
@@ -12,15 +12,15 @@ create table bank_payment (
     currency        text not null,
     exponent        integer not null,
     standing        text not null,
-    -- The file as it waits to be put where the bank looks: only the one named here ever is.
+    -- The only file of this payment that is ever moved to the bank.
     staged_file     text not null,
     ordered_at      timestamptz not null default now(),
-    -- What the bank calls it, when the money moved, why it did not.
+    -- From the bank: its reference, when the money moved, why it did not.
     bank_reference  text,
     paid_at         timestamptz,
     reason          text,
     reason_text     text,
-    -- What people have to look at: a word against what was told already, another amount.
+    -- What an operator has to look at: a report that contradicts an earlier one, or a different amount.
     alarm           text,
     updated_at      timestamptz not null default now(),
     constraint bank_payment_pkey primary key (end_to_end_id),
@@ -34,18 +34,33 @@ create table bank_payment (
 create index bank_payment_open_idx on bank_payment (ordered_at) where standing in ('staged', 'sent', 'pending');
 create index bank_payment_alarm_idx on bank_payment (updated_at) where alarm is not null;
 
--- Each file of the bank, once however often it comes: by its content.
+-- Each file of the bank, by its content: once, however often it comes.
 create table bank_file (
     digest      bytea not null,
     name        text not null,
     message     text,
     message_id  text,
-    -- Null when it was taken in.
+    -- Why it was refused; null: it was accepted.
     refusal     text,
-    -- Payments it speaks of that we do not know.
+    -- Number of unknown payments in it.
     unknown     bigint not null default 0,
     taken_at    timestamptz not null default now(),
     constraint bank_file_pkey primary key (digest),
     constraint bank_file_digest_length check (octet_length(digest) = 32)
 );
 create index bank_file_refused_idx on bank_file (taken_at) where refusal is not null or unknown > 0;
+
+-- The simulated rails' own books, which stand for the world outside.
+create table simulated_rail (
+    leg          text not null,
+    reference    text not null,
+    account      text not null,
+    amount       numeric(39, 0) not null,
+    currency     text not null,
+    calls        integer not null default 0,
+    -- How often money moved for the reference, so that a second time would be seen.
+    executed     integer not null default 0,
+    first_call   timestamptz not null,
+    executed_at  timestamptz,
+    constraint simulated_rail_pkey primary key (leg, reference)
+);

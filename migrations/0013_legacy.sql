@@ -1,6 +1,7 @@
--- Orders of the older surface name no beneficiary: a partner's standing instructions say where an output of an asset
--- goes, a pre-provisioned recipient for money and a wallet for a token.
+-- The legacy API: orders by strategy, and the standing instructions by which they settle.
 
+-- Legacy orders name no beneficiary: where an output of an asset goes, a pre-provisioned recipient for money and a
+-- wallet for a token.
 create table settlement_instruction (
     partner_id  text not null,
     livemode    boolean not null,
@@ -11,29 +12,30 @@ create table settlement_instruction (
     constraint settlement_instruction_partner_fkey foreign key (partner_id) references partner (id)
 );
 
--- An older order waits here for its moment; executed, it is an intent like any other. `attempt` is part of that
--- intent's id and is committed before it is submitted, so a crash in between never makes two.
+-- A legacy order waits here for its moment; executed, it is an intent like any other.
 create table legacy_intent (
-    partner_id    text not null,
-    livemode      boolean not null,
-    intent_id     text not null,
-    request       jsonb not null,
-    source        text not null,
-    target        text not null,
-    strategy      text not null,
-    client_ref    text,
-    account       text not null,
-    stage         text not null,
-    attempt       integer not null default 0,
-    best_output   numeric(39, 0),
-    reference     text,
-    code          text,
-    created_at    timestamptz not null,
-    updated_at    timestamptz not null default now(),
-    expires_at    timestamptz not null,
-    run_at        timestamptz not null,
-    lease_until   timestamptz,
-    version       bigint not null default 1,
+    partner_id   text not null,
+    livemode     boolean not null,
+    intent_id    text not null,
+    request      jsonb not null,
+    source       text not null,
+    target       text not null,
+    strategy     text not null,
+    client_ref   text,
+    account      text not null,
+    stage        text not null,
+    -- Part of the id of the intent that is submitted, and committed before it: a crash in between makes no second one.
+    attempt      integer not null default 0,
+    best_output  numeric(39, 0),
+    reference    text,
+    -- Why it was rejected.
+    code         text,
+    created_at   timestamptz not null,
+    updated_at   timestamptz not null default now(),
+    expires_at   timestamptz not null,
+    run_at       timestamptz not null,
+    lease_until  timestamptz,
+    version      bigint not null default 1,
     constraint legacy_intent_pkey primary key (partner_id, livemode, intent_id),
     constraint legacy_intent_partner_fkey foreign key (partner_id) references partner (id),
     constraint legacy_intent_strategy_known check (strategy in ('instant', 'optimized', 'scheduled')),

@@ -1,6 +1,4 @@
--- What operators see and do: each piece of due work says what was last heard of it, and whatever an operator decides
--- is kept with the reason, whoever looks later.
-alter table effect add column heard text;
+-- Operators' decisions about executions: who decided what, why, and on which evidence.
 
 create table operator_action (
     id         bigint generated always as identity,
@@ -9,6 +7,7 @@ create table operator_action (
     operator   text not null,
     reason     text not null,
     evidence   jsonb not null,
+    -- The execution's version that the operator saw.
     version    bigint not null,
     at         timestamptz not null default now(),
     constraint operator_action_pkey primary key (id),

@@ -1,8 +1,7 @@
--- Webhooks: where partners want their events sent, what is still to be sent, and what became of each attempt. The
--- feed stays the source: deliveries are made from it, and whatever is lost here can be made from it again for as long
--- as it is kept.
+-- Webhooks: endpoints, the queue of deliveries and their log. Deliveries are made from the feed, and can be made from it
+-- again for as long as its events are kept.
 
--- One per API key, inactive ones too. During a rotation's grace the old secret and the next one both sign.
+-- One per API key, inactive ones too.
 create table webhook_endpoint (
     id                text not null,
     key_id            text not null,
@@ -13,12 +12,13 @@ create table webhook_endpoint (
     api_version       text not null,
     is_active         boolean not null default true,
     sealed_secret     bytea not null,
+    -- During a rotation's grace the old secret and the next one both sign.
     sealed_next       bytea,
     grace_expires_at  timestamptz,
     rotated_at        timestamptz,
-    -- Events up to here were before the endpoint, or passed while it was inactive.
+    -- Events up to here came before the endpoint, or passed while it was inactive.
     from_position     bigint not null,
-    -- Since when every delivery has failed, and when the owner was told.
+    -- Since when every delivery has failed, and when the owner was notified.
     failing_since     timestamptz,
     noticed_at        timestamptz,
     created_at        timestamptz not null default now(),
@@ -31,43 +31,80 @@ create table webhook_endpoint (
 );
 create index webhook_endpoint_tenant_idx on webhook_endpoint (partner_id, livemode) where is_active;
 
--- How far the feed was turned into deliveries. Whoever holds the row's lock is the dispatcher.
+-- Which process sends to an endpoint. The fence grows with each change of holder; an outcome counts only under its own.
+create table webhook_lane (
+    endpoint_id   text not null,
+    holder        uuid,
+    fence         bigint not null default 0,
+    leased_until  timestamptz not null default '-infinity',
+    constraint webhook_lane_pkey primary key (endpoint_id),
+    constraint webhook_lane_endpoint_fkey foreign key (endpoint_id) references webhook_endpoint (id)
+) with (fillfactor = 50);
+
+-- Processes that send, so that each leases its share of the endpoints.
+create table webhook_sender (
+    id            uuid not null,
+    leased_until  timestamptz not null,
+    constraint webhook_sender_pkey primary key (id)
+) with (fillfactor = 50);
+
+-- How far the feed was turned into deliveries. The dispatcher is the process that has locked the row.
 create table webhook_dispatcher (
     only_row  boolean not null default true,
     position  bigint not null,
     constraint webhook_dispatcher_pkey primary key (only_row),
     constraint webhook_dispatcher_one_row check (only_row)
 );
-insert into webhook_dispatcher (position) select position from feed_counter;
+insert into webhook_dispatcher (position) values (0);
 
--- One event on its way to one endpoint. The body's bytes are made once; an ended delivery no longer needs them.
--- A claim moves due_at to the lease's end and raises the fence, so a claim that died is simply due again.
-create table webhook_delivery (
-    id           bigint generated always as identity,
+-- Ids of deliveries, queued or ended.
+create sequence webhook_delivery_number;
+
+-- Deliveries that wait or are being attempted; a row is deleted when its delivery ends. What is in progress is in the
+-- memory of the endpoint's holder only.
+create table webhook_queue (
+    id           bigint not null default nextval('webhook_delivery_number'),
     endpoint_id  text not null,
     partner_id   text not null,
     event_id     text not null,
     type         text not null,
     origin       text not null,
-    body         text,
-    state        text not null default 'pending',
+    -- The bytes that every attempt sends.
+    body         text not null,
     attempts     integer not null default 0,
     due_at       timestamptz not null default clock_timestamp(),
-    claimed      boolean not null default false,
-    fence        bigint not null default 0,
     created_at   timestamptz not null default clock_timestamp(),
-    ended_at     timestamptz,
-    constraint webhook_delivery_pkey primary key (id),
-    constraint webhook_delivery_endpoint_fkey foreign key (endpoint_id) references webhook_endpoint (id),
-    constraint webhook_delivery_origin_known check (origin in ('feed', 'resend', 'replay', 'test')),
-    constraint webhook_delivery_state_known check (state in ('pending', 'delivered', 'failed')),
-    constraint webhook_delivery_pending_has_body check (state <> 'pending' or body is not null)
+    constraint webhook_queue_pkey primary key (id),
+    constraint webhook_queue_endpoint_fkey foreign key (endpoint_id) references webhook_endpoint (id),
+    constraint webhook_queue_origin_known check (origin in ('feed', 'resend', 'replay', 'test'))
 );
-create index webhook_delivery_due_idx on webhook_delivery (endpoint_id, due_at) where state = 'pending';
-create index webhook_delivery_claimed_idx on webhook_delivery (id) where claimed;
-create index webhook_delivery_log_idx on webhook_delivery (endpoint_id, id);
+create index webhook_queue_due_idx on webhook_queue (endpoint_id, due_at, id);
+create index webhook_queue_event_idx on webhook_queue (event_id);
+
+-- The log: ended deliveries, each with the attempt that ended it. One without an attempt was too large to be sent.
+create table webhook_delivery (
+    id           bigint not null,
+    endpoint_id  text not null,
+    partner_id   text not null,
+    event_id     text not null,
+    type         text not null,
+    origin       text not null,
+    state        text not null,
+    created_at   timestamptz not null default clock_timestamp(),
+    ended_at     timestamptz not null,
+    number       integer,
+    at           timestamptz,
+    status       integer,
+    latency_ms   bigint,
+    error        text,
+    body_prefix  text,
+    constraint webhook_delivery_pkey primary key (endpoint_id, id),
+    constraint webhook_delivery_origin_known check (origin in ('feed', 'resend', 'replay', 'test')),
+    constraint webhook_delivery_state_known check (state in ('delivered', 'failed'))
+);
 create index webhook_delivery_event_idx on webhook_delivery (event_id);
 
+-- Attempts before the one that ended a delivery.
 create table webhook_attempt (
     delivery_id  bigint not null,
     number       integer not null,
@@ -76,12 +113,10 @@ create table webhook_attempt (
     latency_ms   bigint not null,
     error        text,
     body_prefix  text,
-    constraint webhook_attempt_pkey primary key (delivery_id, number),
-    constraint webhook_attempt_delivery_fkey foreign key (delivery_id) references webhook_delivery (id)
-        on delete cascade
+    constraint webhook_attempt_pkey primary key (delivery_id, number)
 );
 
--- A stretch of the feed that is to be sent again. The dispatcher works it off in pieces.
+-- A stretch of the feed that is to be delivered again. The dispatcher works it off in pieces.
 create table webhook_replay (
     id           bigint generated always as identity,
     endpoint_id  text not null,
@@ -95,7 +130,7 @@ create table webhook_replay (
     constraint webhook_replay_endpoint_fkey foreign key (endpoint_id) references webhook_endpoint (id)
 );
 
--- What operators are told about endpoints, before and when they are switched off.
+-- Notices to operators about endpoints, before and when they are deactivated.
 create table webhook_notice (
     id           bigint generated always as identity,
     endpoint_id  text not null,
@@ -106,7 +141,7 @@ create table webhook_notice (
     constraint webhook_notice_kind_known check (kind in ('failing', 'deactivated_failing', 'deactivated_gone'))
 );
 
--- Answers of webhook management under the optional Idempotency-Key. They may hold a secret, so they are sealed.
+-- Answers of webhook management under the optional Idempotency-Key. They may contain a secret, so they are sealed.
 create table webhook_once (
     key_id       text not null,
     operation    text not null,
@@ -119,15 +154,3 @@ create table webhook_once (
     constraint webhook_once_fingerprint_length check (octet_length(fingerprint) = 32)
 );
 create index webhook_once_age_idx on webhook_once (accepted_at);
-
--- Events that have left the feed, and all events whether they have or not: what the status of an execution and the
--- reports read.
-create table event_history (like event);
-alter table event_history
-    add constraint event_history_pkey primary key (position),
-    add constraint event_history_sequence_key unique (reference, sequence);
-create index event_history_partner_idx on event_history (partner_id, livemode, position);
-create view event_record as select * from event union all select * from event_history;
-
--- A rare type must not be searched for through a whole feed.
-create index event_type_idx on event (partner_id, livemode, type, position);

@@ -1,5 +1,4 @@
--- What the comparisons of our books with the chain came to: the last runs, each with its breaks, so that reports can
--- name them and an operator can see since when something is wrong. Nothing is decided by these rows.
+-- Results of comparing our books with the chain: the last runs, each with its breaks. Nothing is decided by these rows.
 
 create table reconciliation_run (
     id            bigint generated always as identity,
@@ -7,6 +6,7 @@ create table reconciliation_run (
     block_number  bigint not null,
     block_hash    bytea not null,
     block_time    timestamptz not null,
+    -- How many executions and contracts were compared, and how many questions the node was asked.
     subjects      bigint not null,
     asked         bigint not null,
     started_at    timestamptz not null,
@@ -23,6 +23,7 @@ create table reconciliation_break (
     reference  text,
     entity     text,
     detail     text not null,
+    -- The action that is proposed to a person.
     action     text not null,
     constraint reconciliation_break_pkey primary key (run_id, ordinal),
     constraint reconciliation_break_run_fkey foreign key (run_id) references reconciliation_run (id) on delete cascade

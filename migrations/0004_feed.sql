@@ -1,0 +1,91 @@
+-- The events feed, and the notifications of changed executions.
+
+-- Positions have no gaps: `feed_counter` is updated by the last statement of each writing transaction.
+create table event (
+    position          bigint not null,
+    event_id          text not null,
+    partner_id        text not null,
+    livemode          boolean not null,
+    reference         text not null,
+    intent_id         text not null,
+    client_reference  text,
+    sequence          bigint not null,
+    type              text not null,
+    occurred_at       timestamptz not null,
+    observed_at       timestamptz not null,
+    object            json not null,
+    constraint event_pkey primary key (position),
+    constraint event_id_key unique (event_id),
+    constraint event_sequence_key unique (reference, sequence),
+    constraint event_observed_after_it_occurred check (observed_at >= occurred_at)
+) with (toast_tuple_target = 8160);
+create index event_partner_idx on event (partner_id, livemode, position);
+-- A rare type is found without reading a whole feed.
+create index event_type_idx on event (partner_id, livemode, type, position);
+-- The feed's position at the cutoff of a daily report.
+create index event_observed_idx on event (partner_id, livemode, observed_at, position);
+
+-- Events that have left the feed, in the columns of `event`.
+create table event_history (like event);
+alter table event_history
+    add constraint event_history_pkey primary key (position),
+    add constraint event_history_sequence_key unique (reference, sequence);
+create index event_history_partner_idx on event_history (partner_id, livemode, position);
+
+-- All events: what statuses and reports read.
+create view event_record as select * from event union all select * from event_history;
+
+create table feed_counter (
+    only_row  boolean not null default true,
+    position  bigint not null,
+    -- Part of cursors, so that a cursor of another database is refused.
+    epoch     uuid not null default gen_random_uuid(),
+    constraint feed_counter_pkey primary key (only_row),
+    constraint feed_counter_one_row check (only_row)
+);
+insert into feed_counter (position) values (0);
+
+-- Processes cache rendered statuses. Whatever changes a status, the service or an operator by hand, notifies
+-- `dvp_execution` with the commit; a trigger cannot be forgotten. New executions are not notified, because no cache has
+-- them. An event is only added together with a change of its execution.
+
+-- References, one a line, in payloads well below the 8000 bytes that PostgreSQL allows.
+create function tell_changed_executions() returns trigger language plpgsql as $$
+begin
+    perform pg_notify('dvp_execution', string_agg(reference, E'\n'))
+    from (select reference, sum(octet_length(reference) + 1) over (order by reference) / 4000 as part
+          from (select distinct reference from changed) c) parts
+    group by part;
+    return null;
+end $$;
+
+-- Changes that are made by hand only and can touch anything: an empty payload stands for all executions.
+create function tell_all_executions() returns trigger language plpgsql as $$
+begin
+    perform pg_notify('dvp_execution', '');
+    return null;
+end $$;
+
+-- An event that moved to the history is shown as before, so only others notify.
+create function tell_vanished_events() returns trigger language plpgsql as $$
+begin
+    if exists (select from gone g where not exists (select from event_history h where h.position = g.position)) then
+        perform pg_notify('dvp_execution', '');
+    end if;
+    return null;
+end $$;
+
+create trigger execution_change_is_told after update on execution
+    referencing old table as changed for each statement execute function tell_changed_executions();
+create trigger execution_end_is_told after delete or truncate on execution
+    for each statement execute function tell_all_executions();
+create trigger event_change_is_told after update on event
+    referencing old table as changed for each statement execute function tell_changed_executions();
+create trigger event_end_is_told after delete on event
+    referencing old table as gone for each statement execute function tell_vanished_events();
+create trigger event_truncation_is_told after truncate on event
+    for each statement execute function tell_all_executions();
+create trigger event_history_change_is_told after update or delete or truncate on event_history
+    for each statement execute function tell_all_executions();
+create trigger intent_change_is_told after update or delete or truncate on intent
+    for each statement execute function tell_all_executions();
