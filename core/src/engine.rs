@@ -31,6 +31,7 @@ use crate::store::events::{Filter, StoredEvent};
 use crate::store::executions::{self, RefType};
 use crate::store::idempotency::{self, RecordId, StoredResponse};
 use crate::store::intents::Tenant;
+use crate::store::legacy::HeldTurn;
 use crate::store::pools::Pools;
 use crate::store::quotes::{NewFirmQuote, QuoteContext};
 use crate::store::{Fault, StoreError, events, receipts};
@@ -342,10 +343,27 @@ impl Engine {
             Ok(facts) => {
                 normalise_signature(&mut request);
                 let wallet = permit.wallet.zip(facts).map(|(key, facts)| KnownWallet { key, facts });
-                Work::Submit(Box::new(Submission { tenant, request, wallet }))
+                Work::Submit(Box::new(Submission { tenant, request, wallet, turn: None }))
             }
         };
         self.queue(Unit { lane, work, idempotency, fix })
+    }
+
+    /// Executes the turn of an order of the older surface, which has no permit. `None`: the turn is somebody else's by
+    /// now, and nothing was written.
+    pub(crate) async fn submit_turn(
+        &self,
+        request: IntentRequest,
+        turn: HeldTurn,
+    ) -> Result<Option<Done>, EngineError> {
+        let tenant = turn.tenant.clone();
+        let lane = lane(tenant.clone(), None);
+        let work = Work::Submit(Box::new(Submission { tenant, request, wallet: None, turn: Some(turn) }));
+        match self.writer.write(Unit { lane, work, idempotency: None, fix: None }).await {
+            Ok(done) => Ok(Some(done)),
+            Err(WriteError::Stale { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn queue(&self, unit: Unit) -> impl Future<Output = Result<Pending, EngineError>> + use<> {

@@ -8,7 +8,9 @@
 //! ```
 //!
 //! The attempt's number is committed before the intent is submitted and is part of its id, which can be used once: a
-//! crash between the two finds the intent, or submits it for the first time.
+//! crash between the two finds the intent, or submits it for the first time. An intent is decided only while the turn
+//! that submitted it holds, and its acceptance ends the order in the same commit: a turn that outlasted its lease
+//! executes nothing, whatever the next one decided.
 
 mod strategy;
 
@@ -29,10 +31,12 @@ use tracing::{info, warn};
 use self::strategy::{Offer, Verdict, Window, judge};
 pub use self::strategy::{Strategy, first_turn};
 use crate::context::now;
-use crate::engine::{Engine, EngineError, SubmitCommand};
+use crate::engine::{Engine, EngineError};
 use crate::store::StoreError;
 use crate::store::intents::{self, Tenant};
-use crate::store::legacy::{self, ClaimedLegacyIntent, LegacyFilter, LegacyIntentRow, NewLegacyIntent, Turn};
+use crate::store::legacy::{
+    self, ClaimedLegacyIntent, HeldTurn, LegacyFilter, LegacyIntentRow, NewLegacyIntent, Turn,
+};
 use crate::store::nonces::{self, NewNonce};
 use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
 
@@ -261,10 +265,17 @@ async fn submit(
     let order = &ClaimedLegacyIntent { attempt, ..order.clone() };
     let intent = intent(engine, order, request, min_output)
         .ok_or_else(|| StoreError::corrupt("legacy_intent", "its assets left the registry"))?;
-    let command =
-        SubmitCommand { tenant: order.tenant.clone(), request: intent, idempotency: None, fix: None };
-    let turn = match engine.submit(command).await?.outcome {
-        Outcome::Accepted(accepted) => Turn::Submitted { reference: accepted.reference },
+    let held =
+        HeldTurn { tenant: order.tenant.clone(), intent_id: order.intent_id.clone(), version: order.version };
+    let Some(done) = engine.submit_turn(intent, held).await? else {
+        info!(intent_id = order.intent_id, "an older order's turn had ended before it was executed");
+        return Ok(());
+    };
+    let turn = match done.outcome {
+        Outcome::Accepted(accepted) => {
+            info!(intent_id = order.intent_id, reference = accepted.reference, "older order executed");
+            return Ok(());
+        }
         Outcome::Rejected { reason, .. } => after_rejection(request, window, code(reason)),
         Outcome::DuplicateIntent => match submission(engine, order).await?.flatten() {
             Some(reference) => Turn::Submitted { reference },

@@ -1,12 +1,14 @@
 //! Orders of the older surface, and the standing instructions they settle by.
 
+use std::collections::HashSet;
+
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::StoreError;
-use super::intents::Tenant;
+use super::intents::{self, Tenant};
 
 /// An order to keep.
 #[derive(Debug, Clone)]
@@ -46,6 +48,14 @@ pub struct ClaimedLegacyIntent {
     pub version: i64,
 }
 
+/// A turn that is being executed. It holds until somebody claims the order again or cancels it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HeldTurn {
+    pub tenant: Tenant,
+    pub intent_id: String,
+    pub version: i64,
+}
+
 /// What became of a claimed order.
 #[derive(Debug, Clone)]
 pub enum Turn {
@@ -59,6 +69,7 @@ pub enum Turn {
     Submitting {
         attempt: i32,
     },
+    /// Found executed: by a release that did not end the order in the commit that executed it.
     Submitted {
         reference: String,
     },
@@ -212,6 +223,55 @@ pub async fn update(
     .execute(conn)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Which of the turns still hold. No other turn of their orders begins before the transaction ends.
+pub async fn lock_turns(
+    conn: &mut PgConnection,
+    turns: &[&HeldTurn],
+) -> Result<HashSet<HeldTurn>, StoreError> {
+    let (partners, modes) = intents::tenants(turns.iter().map(|turn| &turn.tenant));
+    let ids: Vec<&str> = turns.iter().map(|turn| turn.intent_id.as_str()).collect();
+    let versions: Vec<i64> = turns.iter().map(|turn| turn.version).collect();
+    let rows: Vec<(String, bool, String, i64)> = sqlx::query_as(
+        "select l.partner_id, l.livemode, l.intent_id, l.version from legacy_intent l \
+         join unnest($1::text[], $2::bool[], $3::text[], $4::int8[]) as turn (p, m, i, v) \
+              on (l.partner_id, l.livemode, l.intent_id, l.version) = (p, m, i, v) \
+         where l.stage = 'submitting' order by 1, 2, 3 for update of l",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(ids)
+    .bind(versions)
+    .fetch_all(conn)
+    .await?;
+    let held = |(partner_id, livemode, intent_id, version)| {
+        let tenant = Tenant { partner_id, livemode };
+        HeldTurn { tenant, intent_id, version }
+    };
+    Ok(rows.into_iter().map(held).collect())
+}
+
+/// Ends turns whose orders were executed. The caller has locked them.
+pub async fn update_submitted(
+    conn: &mut PgConnection,
+    executed: &[(HeldTurn, String)],
+) -> Result<(), StoreError> {
+    let (partners, modes) = intents::tenants(executed.iter().map(|(turn, _)| &turn.tenant));
+    let ids: Vec<&str> = executed.iter().map(|(turn, _)| turn.intent_id.as_str()).collect();
+    let references: Vec<&str> = executed.iter().map(|(_, reference)| reference.as_str()).collect();
+    sqlx::query(
+        "update legacy_intent set stage = 'submitted', reference = r, lease_until = null, updated_at = now() \
+         from unnest($1::text[], $2::bool[], $3::text[], $4::text[]) as executed (p, m, i, r) \
+         where (partner_id, livemode, intent_id) = (p, m, i)",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(ids)
+    .bind(references)
+    .execute(conn)
+    .await?;
+    Ok(())
 }
 
 /// Cancels an order that is not being executed. `false`: it is not there, or too late.

@@ -1,5 +1,5 @@
-//! One batch, one transaction. Locks are taken in one order (quotes, then balances by key), the feed's counter is
-//! bumped last.
+//! One batch, one transaction. Locks are taken in one order (turns of older orders by key, quotes, balances by key), the
+//! feed's counter is bumped last.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -268,6 +268,7 @@ impl<'u> Gathering<'_, 'u> {
             Work::Submit(submission) => {
                 let (outcome, decided) =
                     submit::decide_one(self.context, self.known, self.rows, submission, self.now)?;
+            Work::Submit(submission) if !self.known.is_due(submission) => return Ok(None),
                 self.decided.extend(decided);
                 return Ok(Some(outcome));
             }
@@ -313,7 +314,11 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
         Finished { done: Vec::with_capacity(units.len()), records: Vec::new(), parts: Vec::new() };
     for (unit, outcome) in units.iter().zip(outcomes) {
         let Some(outcome) = outcome else {
-            let what = if matches!(unit.work, Work::Step(_)) { "the execution" } else { "the FIX session" };
+            let what = match &unit.work {
+                Work::Step(_) => "the execution",
+                Work::Submit(submission) if submission.turn.is_some() => "the older order",
+                _ => "the FIX session",
+            };
             finished.done.push(Err(WriteError::Stale { what }));
             continue;
         };

@@ -28,6 +28,7 @@ use crate::context::Context;
 use crate::store::StoreError;
 use crate::store::balances::{Balance, BalanceKey};
 use crate::store::intents::{self, IntentRow, Tenant};
+use crate::store::legacy::{self, HeldTurn};
 use crate::store::levels;
 use crate::store::permits::{self, PermitHold};
 use crate::store::quotes::{self, FirmQuote};
@@ -48,6 +49,9 @@ pub(super) struct Known {
     snapshot: Arc<Snapshot>,
     /// Quotes consumed by this batch, with the execution that did.
     consumed: Vec<(String, String)>,
+    /// Turns of older orders that hold, and those that this batch executed, with the execution.
+    turns: HashSet<HeldTurn>,
+    executed: Vec<(HeldTurn, String)>,
 }
 
 impl Known {
@@ -69,6 +73,11 @@ impl Known {
         let pending = self.pending.entry(key.owner.clone()).or_default();
         pending.check_nonce(facts, permit.nonce.get())?;
         amount.map_or(Ok(()), |amount| pending.check_funds(facts, &key.token, amount.get()))
+    }
+
+    /// Whether a submission is still to be decided: the turn that it executes, if any, is nobody else's by now.
+    pub(super) fn is_due(&self, submission: &Submission) -> bool {
+        submission.turn.as_ref().is_none_or(|turn| self.turns.contains(turn))
     }
 
     /// The decision took no more than was left.
@@ -146,6 +155,10 @@ pub(super) async fn load(
     let mut known = Known { snapshot: context.liquidity.snapshot(), ..Known::default() };
     if submissions.is_empty() {
         return Ok(known);
+    }
+    let turns: Vec<&HeldTurn> = submissions.iter().filter_map(|s| s.turn.as_ref()).collect();
+    if !turns.is_empty() {
+        known.turns = legacy::lock_turns(conn, &turns).await?;
     }
     known.pending = load_pending(conn, context, submissions).await?;
     // The permit of a submission that came before is held or used by now: its answer is that it came before.
@@ -306,6 +319,9 @@ fn gather_accepted(
     if let Some(quote) = &plan.quote_id {
         known.consumed.push((quote.clone(), reference.to_string()));
     }
+    if let Some(turn) = &submission.turn {
+        known.executed.push((turn.clone(), reference.to_string()));
+    }
     let accepted = Accepted {
         intent_id: request.intent_id.clone(),
         reference: reference.to_string(),
@@ -372,7 +388,7 @@ pub(super) fn intent_rows<'a>(decided: &'a [Decided<'a>]) -> Vec<IntentRow<'a>> 
         .collect()
 }
 
-/// Takes from the resting orders and marks the quotes that the decisions used up.
+/// Takes from the resting orders, marks the quotes that the decisions used up, and ends the turns they executed.
 pub(super) async fn use_up(conn: &mut PgConnection, known: &Known) -> Result<(), StoreError> {
     if !known.taken.is_empty() {
         levels::take(conn, &known.taken).await?;
@@ -383,4 +399,7 @@ pub(super) async fn use_up(conn: &mut PgConnection, known: &Known) -> Result<(),
         quotes::update_used(conn, &used).await?;
     }
     Ok(())
+    if !known.executed.is_empty() {
+        legacy::update_submitted(conn, &known.executed).await?;
+    }
 }

@@ -13,7 +13,7 @@ use crate::fix::{FixOutbound, FixPart};
 use crate::store::effects::EndedEffect;
 use crate::store::idempotency::{RecordId, StoredResponse};
 use crate::store::intents::Tenant;
-use crate::store::legacy::NewLegacyIntent;
+use crate::store::legacy::{HeldTurn, NewLegacyIntent};
 use crate::store::quotes::{NewFirmQuote, QuoteContext};
 
 /// One piece of work, written whole or not at all.
@@ -97,6 +97,8 @@ pub struct Submission {
     /// What is known of the wallet that pays, where one does.
     pub wallet: Option<KnownWallet>,
 }
+    /// The turn of an order of the older surface that it executes: it is decided only while the turn holds.
+    pub turn: Option<HeldTurn>,
 
 /// A wallet that pays for an intent, and what the chain says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

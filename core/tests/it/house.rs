@@ -164,6 +164,13 @@ impl House {
         Engine::new(self.pool().clone(), writer, context, wallets)
     }
 
+    /// An engine of its own over prices of the test's.
+    pub(crate) fn engine_with(&self, liquidity: Liquidity) -> Engine {
+        let context = Arc::new(context(liquidity));
+        let (writer, _) = Writer::start(self.pool().clone(), Arc::clone(&context));
+        Engine::new(self.pool().clone(), writer, context, Arc::new(RichNewWallets))
+    }
+
     /// An engine whose parts have the connections of a process.
     pub(crate) fn engine_in(&self, pools: &Pools) -> Engine {
         let context = Arc::new(context(Liquidity::configured(&registry(), [north(), south()])));

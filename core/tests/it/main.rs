@@ -13,6 +13,7 @@ mod house;
 mod kinds;
 mod ledger;
 mod liquidity;
+mod older;
 mod operations;
 mod pool;
 mod pools;
