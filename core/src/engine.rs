@@ -432,6 +432,7 @@ impl Engine {
                 terms: found.terms,
                 version: found.version,
                 last_sequence: found.last_sequence,
+                last_occurred_at: found.last_occurred_at,
                 step: Some(step),
                 consumed: Consumed::default(),
             };

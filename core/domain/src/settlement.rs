@@ -30,6 +30,7 @@ mod lock;
 mod owing;
 mod state;
 mod step;
+mod times;
 
 use serde::{Deserialize, Serialize};
 

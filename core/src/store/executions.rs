@@ -3,6 +3,7 @@
 use chrono::{DateTime, Utc};
 use dvp_domain::settlement::{State, Terms};
 use dvp_domain::status::Recorded;
+use dvp_domain::time::Timestamp;
 use serde_json::Value;
 use sqlx::PgConnection;
 use sqlx::types::Json;
@@ -17,6 +18,8 @@ pub struct Execution {
     pub state: State,
     pub version: i64,
     pub last_sequence: i64,
+    /// When its last event occurred.
+    pub last_occurred_at: Timestamp,
 }
 
 /// How a caller names an execution (contract section 4, rule 1).
@@ -26,15 +29,18 @@ pub enum RefType {
     ExecutionId,
 }
 
-type Row = (Value, Value, i64, i64);
+type Row = (Value, Value, i64, i64, Option<DateTime<Utc>>);
 
 fn execution(row: Row) -> Result<Execution, StoreError> {
     let corrupt = |error: serde_json::Error| StoreError::corrupt("execution", error);
+    let terms: Terms = serde_json::from_value(row.0).map_err(corrupt)?;
     Ok(Execution {
-        terms: serde_json::from_value(row.0).map_err(corrupt)?,
         state: serde_json::from_value(row.1).map_err(corrupt)?,
         version: row.2,
         last_sequence: row.3,
+        // Null until the first event after the acceptance.
+        last_occurred_at: row.4.map_or(terms.accepted_at, Timestamp::from),
+        terms,
     })
 }
 
@@ -50,16 +56,17 @@ pub struct StateChange<'a> {
     pub version: i64,
     pub state: &'a State,
     pub last_sequence: i64,
+    pub last_occurred_at: Timestamp,
 }
 
 /// Moves executions; returns the references whose version still held. The others were changed by somebody else.
 pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Result<Vec<String>, StoreError> {
     let rows: Vec<(String,)> = sqlx::query_as(
         "update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
-                last_sequence = c.last_sequence, \
+                last_sequence = c.last_sequence, last_occurred_at = c.last_occurred_at, \
                 terminal_at = coalesce(e.terminal_at, case when c.terminal then now() end) \
-         from unnest($1::text[], $2::int8[], $3::text[], $4::jsonb[], $5::int8[], $6::bool[]) \
-              as c (reference, version, state_name, state, last_sequence, terminal) \
+         from unnest($1::text[], $2::int8[], $3::text[], $4::jsonb[], $5::int8[], $6::bool[], $7::timestamptz[]) \
+              as c (reference, version, state_name, state, last_sequence, terminal, last_occurred_at) \
          where e.reference = c.reference and e.version = c.version \
          returning e.reference",
     )
@@ -69,6 +76,7 @@ pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Res
     .bind(changes.iter().map(|c| Json(c.state)).collect::<Vec<_>>())
     .bind(changes.iter().map(|c| c.last_sequence).collect::<Vec<_>>())
     .bind(changes.iter().map(|c| c.state.is_terminal()).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| c.last_occurred_at.to_utc()).collect::<Vec<_>>())
     .fetch_all(conn)
     .await?;
     Ok(rows.into_iter().map(|row| row.0).collect())
@@ -78,11 +86,12 @@ pub async fn find_by_reference(
     conn: &mut PgConnection,
     reference: &str,
 ) -> Result<Option<Execution>, StoreError> {
-    let row: Option<Row> =
-        sqlx::query_as("select terms, state, version, last_sequence from execution where reference = $1")
-            .bind(reference)
-            .fetch_optional(conn)
-            .await?;
+    let row: Option<Row> = sqlx::query_as(
+        "select terms, state, version, last_sequence, last_occurred_at from execution where reference = $1",
+    )
+    .bind(reference)
+    .fetch_optional(conn)
+    .await?;
     row.map(execution).transpose()
 }
 
@@ -90,7 +99,7 @@ pub async fn find_by_reference(
 /// about it.
 pub async fn find_by_entity(conn: &mut PgConnection, entity: &[u8]) -> Result<Option<Execution>, StoreError> {
     let row: Option<Row> = sqlx::query_as(
-        "select terms, state, version, last_sequence from execution \
+        "select terms, state, version, last_sequence, last_occurred_at from execution \
          where reference = (select reference from chain_command where entity = $1 limit 1)",
     )
     .bind(entity)
@@ -122,7 +131,10 @@ pub async fn find_for_tenant(
     named: RefType,
     reference: &str,
 ) -> Result<Option<Execution>, StoreError> {
-    let sql = named!("select e.terms, e.state, e.version, e.last_sequence from execution e", named);
+    let sql = named!(
+        "select e.terms, e.state, e.version, e.last_sequence, e.last_occurred_at from execution e",
+        named
+    );
     let row: Option<Row> = sqlx::query_as(sql)
         .bind(&tenant.partner_id)
         .bind(tenant.livemode)
@@ -140,9 +152,9 @@ pub async fn find_with_events(
     reference: &str,
 ) -> Result<Option<(Execution, Vec<Recorded>)>, StoreError> {
     type Times = Vec<DateTime<Utc>>;
-    type Whole = (Value, Value, i64, i64, Vec<String>, Times, Times);
+    type Whole = (Value, Value, i64, i64, Option<DateTime<Utc>>, Vec<String>, Times, Times);
     let sql = named!(
-        "select e.terms, e.state, e.version, e.last_sequence, r.types, r.occurred, r.observed \
+        "select e.terms, e.state, e.version, e.last_sequence, e.last_occurred_at, r.types, r.occurred, r.observed \
          from execution e cross join lateral \
               (select coalesce(array_agg(type order by sequence), '{}') as types, \
                       coalesce(array_agg(occurred_at order by sequence), '{}') as occurred, \
@@ -156,7 +168,7 @@ pub async fn find_with_events(
         .bind(reference)
         .fetch_optional(conn)
         .await?;
-    let Some((terms, state, version, last_sequence, types, occurred, observed)) = row else {
+    let Some((terms, state, version, sequence, last_at, types, occurred, observed)) = row else {
         return Ok(None);
     };
     let recorded = types.iter().zip(occurred).zip(observed).map(|((kind, occurred), observed)| {
@@ -164,5 +176,5 @@ pub async fn find_with_events(
         Ok(Recorded { kind, occurred_at: occurred.into(), observed_at: observed.into() })
     });
     let recorded = recorded.collect::<Result<Vec<_>, StoreError>>()?;
-    Ok(Some((execution((terms, state, version, last_sequence))?, recorded)))
+    Ok(Some((execution((terms, state, version, sequence, last_at))?, recorded)))
 }

@@ -4,6 +4,7 @@ use dvp_domain::settlement::{Happened, Terms};
 use tracing::{debug, info};
 
 use super::putting_off::Failed;
+use crate::context::now;
 use crate::engine::Engine;
 use crate::store::executions::Execution;
 use crate::writer::{Change, Consumed, Unit, WriteError};
@@ -27,8 +28,9 @@ pub(super) async fn take(
     consumed: Consumed,
     is_suspect: bool,
 ) -> Result<Taken, Failed> {
-    let Execution { terms, state, version, last_sequence } = execution;
+    let Execution { terms, state, version, last_sequence, last_occurred_at } = execution;
     let (from, event) = (state.name(), happened.name());
+    let happened = happened.between(last_occurred_at, now());
     let step = match state.clone().step(&terms, happened) {
         // It was taken in before, by a commit that was not acknowledged: there is nothing left but to consume it.
         Ok(step) if step.next == state && step.events.is_empty() && step.effects.is_empty() => None,
@@ -39,7 +41,7 @@ pub(super) async fn take(
         }
     };
     let to = step.as_ref().map(|step| step.next.name());
-    let change = Change { terms, version, last_sequence, step, consumed };
+    let change = Change { terms, version, last_sequence, last_occurred_at, step, consumed };
     match engine.writer.write_patiently(Unit::of_settlement(change, is_suspect)).await {
         Ok(_) => {
             if let Some(to) = to {

@@ -125,7 +125,7 @@ async fn write<'u>(
     if !keys.is_empty() {
         rows.balances = balances::lock(conn, &keys).await?;
     }
-    let moved = change_executions(conn, taken()).await?;
+    let moved = change_executions(conn, taken(), now).await?;
     let mut decided = Vec::new();
     let mut work = Gathering {
         context,
@@ -211,6 +211,7 @@ fn balance_keys<'u>(
 async fn change_executions<'u>(
     conn: &mut PgConnection,
     units: impl Iterator<Item = &'u Unit>,
+    now: Timestamp,
 ) -> Result<HashSet<String>, StoreError> {
     let mut seen = HashSet::new();
     let changes: Vec<StateChange<'_>> = units
@@ -222,11 +223,13 @@ async fn change_executions<'u>(
         .filter_map(|change| {
             let step = change.step.as_ref()?;
             let told = i64::try_from(step.events.len()).unwrap_or(i64::MAX);
+            let last_at = change.last_occurred_at;
             Some(StateChange {
                 reference: change.terms.reference.as_str(),
                 version: change.version,
                 state: &step.next,
                 last_sequence: change.last_sequence.saturating_add(told),
+                last_occurred_at: step.occurred(last_at, now).last().copied().unwrap_or(last_at),
             })
         })
         .collect();
@@ -265,10 +268,10 @@ impl<'u> Gathering<'_, 'u> {
         moved: &HashSet<String>,
     ) -> Result<Option<Outcome>, StoreError> {
         match &unit.work {
+            Work::Submit(submission) if !self.known.is_due(submission) => return Ok(None),
             Work::Submit(submission) => {
                 let (outcome, decided) =
                     submit::decide_one(self.context, self.known, self.rows, submission, self.now)?;
-            Work::Submit(submission) if !self.known.is_due(submission) => return Ok(None),
                 self.decided.extend(decided);
                 return Ok(Some(outcome));
             }
@@ -292,8 +295,13 @@ impl<'u> Gathering<'_, 'u> {
             if !moved.contains(reference) || !self.stepped.insert(reference) {
                 return Ok(None);
             }
-            let at = (change.version.saturating_add(1), change.last_sequence);
-            plan::gather(self.context, self.rows, &change.terms, step, at, self.now)?;
+            let at = plan::At {
+                version: change.version.saturating_add(1),
+                last_sequence: change.last_sequence,
+                last_occurred_at: change.last_occurred_at,
+                now: self.now,
+            };
+            plan::gather(self.context, self.rows, &change.terms, step, at)?;
         }
         self.rows.facts.extend(change.consumed.fact);
         self.rows.ended.extend(change.consumed.effect.clone());

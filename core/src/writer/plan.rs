@@ -21,24 +21,43 @@ use crate::store::effects::{EffectKind, NewEffect};
 use crate::store::events::NewEvent;
 use crate::store::intents::Tenant;
 
-/// Gathers the rows of a step that leads to `version`. Returns the sequence of its last event.
+/// Where a settlement is recorded: the version that the step leads to, and what its last event was before.
+#[derive(Clone, Copy)]
+pub(super) struct At {
+    pub version: i64,
+    pub last_sequence: i64,
+    pub last_occurred_at: Timestamp,
+    pub now: Timestamp,
+}
+
+/// Gathers the rows of a step. Returns the sequence of its last event.
 pub(super) fn gather(
     context: &Context,
     rows: &mut Rows,
     terms: &Terms,
     step: &Step,
-    (version, last_sequence): (i64, i64),
-    now: Timestamp,
+    at: At,
 ) -> Result<i64, StoreError> {
+    let At { version, last_sequence, last_occurred_at, now } = at;
     let mut sequence = last_sequence;
-    for told in &step.events {
+    let occurred = step.occurred(last_occurred_at, now);
+    // Our own clock may be behind the one of the process that recorded the last event.
+    let recorded_at = occurred.last().copied().unwrap_or(now).max(now);
+    for (told, occurred_at) in step.events.iter().zip(occurred) {
         sequence = sequence.saturating_add(1);
-        rows.events.push(new_event(context, terms, told, sequence, now)?);
+        let times = Times { occurred_at, observed_at: recorded_at };
+        rows.events.push(new_event(context, terms, told, sequence, times)?);
     }
     for effect in &step.effects {
-        gather_effect(context, rows, terms, &step.next, effect, (version, now))?;
+        gather_effect(context, rows, terms, &step.next, effect, (version, recorded_at))?;
     }
     Ok(sequence)
+}
+
+/// Nothing is recorded before it occurred (contract section 2.6).
+struct Times {
+    occurred_at: Timestamp,
+    observed_at: Timestamp,
 }
 
 fn new_event(
@@ -46,14 +65,12 @@ fn new_event(
     terms: &Terms,
     told: &Emitted,
     sequence: i64,
-    now: Timestamp,
+    Times { occurred_at, observed_at }: Times,
 ) -> Result<NewEvent<String>, StoreError> {
     let account = terms.request.beneficiary.as_ref().and_then(|b| b.account());
     let account_hash = account.map(|account| context.vault.account_hash(account));
     let object = event::snapshot(terms, &told.state, told.kind, account_hash);
     let kind: EventType = told.kind;
-    // A source's clock may be ahead of ours: nothing is recorded before it occurred (contract section 2.6).
-    let occurred_at = told.occurred_at.min(now);
     Ok(NewEvent {
         event_id: EventId::from_unique(Uuid::now_v7()).into(),
         tenant: Tenant { partner_id: terms.partner_id.to_string(), livemode: terms.livemode },
@@ -63,7 +80,7 @@ fn new_event(
         sequence,
         kind,
         occurred_at: occurred_at.to_utc(),
-        observed_at: now.to_utc(),
+        observed_at: observed_at.to_utc(),
         object: serde_json::to_string(&object).map_err(|error| StoreError::corrupt("event", error))?,
     })
 }

@@ -335,7 +335,8 @@ fn gather_accepted(
         context.chain.backlog.accepted();
     }
     let step = accept(&terms);
-    let last = plan::gather(context, rows, &terms, &step, (1, 0), now)?;
+    let at = plan::At { version: 1, last_sequence: 0, last_occurred_at: terms.accepted_at, now };
+    let last = plan::gather(context, rows, &terms, &step, at)?;
     rows.accepted.push((terms, step.next, last));
     Ok(accepted)
 }
@@ -398,8 +399,8 @@ pub(super) async fn use_up(conn: &mut PgConnection, known: &Known) -> Result<(),
             known.consumed.iter().map(|(quote, reference)| (quote.as_str(), reference.as_str())).collect();
         quotes::update_used(conn, &used).await?;
     }
-    Ok(())
     if !known.executed.is_empty() {
         legacy::update_submitted(conn, &known.executed).await?;
     }
+    Ok(())
 }

@@ -6,6 +6,7 @@ use dvp_domain::decision::{Plan, Reason};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{Step, Terms};
+use dvp_domain::time::Timestamp;
 
 use super::lanes::{Door, Lane};
 use crate::chain::{WalletFacts, WalletKey};
@@ -96,9 +97,9 @@ pub struct Submission {
     pub request: IntentRequest,
     /// What is known of the wallet that pays, where one does.
     pub wallet: Option<KnownWallet>,
-}
     /// The turn of an order of the older surface that it executes: it is decided only while the turn holds.
     pub turn: Option<HeldTurn>,
+}
 
 /// A wallet that pays for an intent, and what the chain says of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +113,7 @@ pub struct Change {
     pub terms: Terms,
     pub version: i64,
     pub last_sequence: i64,
+    pub last_occurred_at: Timestamp,
     pub step: Option<Step>,
     pub consumed: Consumed,
 }

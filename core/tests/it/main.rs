@@ -22,6 +22,7 @@ mod races;
 mod retention;
 mod settling;
 mod statuses;
+mod times;
 mod tls;
 mod unavailable;
 mod unknown;

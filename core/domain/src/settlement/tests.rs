@@ -162,7 +162,7 @@ fn variants() -> Vec<(&'static str, State)> {
     ]
 }
 
-fn everything() -> Vec<(&'static str, Happened)> {
+pub(super) fn everything() -> Vec<(&'static str, Happened)> {
     let paid = done;
     let done = || RailAnswer::Done(done());
     let waits = || RailAnswer::InProgress { provider_reference: "ref".into() };

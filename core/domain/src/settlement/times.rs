@@ -1,0 +1,133 @@
+//! When things occurred. Within a settlement no event occurs before the one before it, and none after it was recorded.
+//!
+//! Sources are coarser than we are: banks book by date, blocks have whole seconds, and the clocks of other machines
+//! differ. A time before the last event's is that event's; a time that has not come yet is now.
+
+use super::{Happened, LegDone, RailAnswer, Step};
+use crate::time::Timestamp;
+
+impl Happened {
+    /// With its times no earlier than `last`, the last event's, and no later than `now`. State, events and receipt all
+    /// follow from it and so have the same times.
+    #[must_use]
+    pub fn between(self, last: Timestamp, now: Timestamp) -> Self {
+        let clamp = |at: Timestamp| at.min(now).max(last);
+        let done = |done: LegDone| LegDone { occurred_at: clamp(done.occurred_at), ..done };
+        let answer = |answer| match answer {
+            RailAnswer::Done(leg) => RailAnswer::Done(done(leg)),
+            other @ (RailAnswer::InProgress { .. } | RailAnswer::Failed { .. }) => other,
+        };
+        match self {
+            Self::DeadlinePassed { at } => Self::DeadlinePassed { at: clamp(at) },
+            Self::Locked { lock, at } => Self::Locked { lock, at: clamp(at) },
+            Self::LockFailed { code, message, at } => Self::LockFailed { code, message, at: clamp(at) },
+            Self::LockLost { at } => Self::LockLost { at: clamp(at) },
+            Self::Offramp { answer: told, at } => Self::Offramp { answer: answer(told), at: clamp(at) },
+            Self::FillFailed { code, message, at } => Self::FillFailed { code, message, at: clamp(at) },
+            Self::Payout { answer: told, at } => Self::Payout { answer: answer(told), at: clamp(at) },
+            Self::Withheld { why, at } => Self::Withheld { why, at: clamp(at) },
+            Self::Settled { tx_hash, at } => Self::Settled { tx_hash, at: clamp(at) },
+            Self::Refunded { tx_hash, at } => Self::Refunded { tx_hash, at: clamp(at) },
+            Self::DebtReturned { done: leg, at } => Self::DebtReturned { done: done(leg), at: clamp(at) },
+            other @ (Self::LockDue
+            | Self::CancelAsked
+            | Self::Filled
+            | Self::TimelockNear
+            | Self::Anchored(_)) => other,
+        }
+    }
+}
+
+impl Step {
+    /// When each of its events occurred, after one that occurred at `last`, when they are recorded at `now`.
+    pub fn occurred(&self, last: Timestamp, now: Timestamp) -> Vec<Timestamp> {
+        let mut at = last;
+        let next = self.events.iter().map(|told| {
+            at = told.occurred_at.min(now).max(at);
+            at
+        });
+        next.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{KINDS, everything, lock, terms_of};
+    use super::super::{Effect, State, Terms, accept};
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+    const DAY: i64 = 86_400_000;
+
+    /// The way of an order to its end. What does not apply to its kind is refused by its state.
+    fn straight() -> Vec<Happened> {
+        let done = || RailAnswer::Done(LegDone { provider_reference: "r".into(), occurred_at: NOW });
+        let tx_hash = String::from("0x");
+        vec![
+            Happened::LockDue,
+            Happened::Locked { lock: lock(), at: NOW },
+            Happened::Offramp { answer: done(), at: NOW },
+            Happened::Filled,
+            Happened::Payout { answer: done(), at: NOW },
+            Happened::Settled { tx_hash, at: NOW },
+        ]
+    }
+
+    /// The same with its times moved far away.
+    fn claimed(happened: Happened, days: i64) -> Happened {
+        let at = NOW.plus_millis(days * DAY);
+        happened.between(at, at)
+    }
+
+    /// Whether the history came to a receipt.
+    fn check(terms: &Terms, history: impl Iterator<Item = Happened>) -> bool {
+        let mut step = accept(terms);
+        let (mut last, mut told, mut is_complete) = (NOW, Vec::<Timestamp>::new(), false);
+        for (n, happened) in history.enumerate() {
+            let n = i64::try_from(n).unwrap();
+            let now = NOW.plus_millis(1 + n);
+            // Every source is a day further off than the one before it, into the past or into the future.
+            let days = if n % 3 == 2 { n } else { -n };
+            let happened = claimed(happened, days).between(last, now);
+            let Ok(next) = step.next.clone().step(terms, happened) else { continue };
+            step = next;
+            let occurred = step.occurred(last, now);
+            assert!(occurred.iter().all(|at| *at <= now), "recorded before it occurred");
+            told.extend(&occurred);
+            last = occurred.last().copied().unwrap_or(last);
+            if step.effects.contains(&Effect::IssueReceipt)
+                && let State::Completed { offramp, payout, .. } = &step.next
+            {
+                let legs = offramp.iter().chain([payout]).map(|leg| leg.occurred_at);
+                assert!(legs.is_sorted() && payout.occurred_at == last, "the receipt differs from the feed");
+                is_complete = true;
+            }
+        }
+        assert!(told.is_sorted(), "{told:?}");
+        is_complete
+    }
+
+    #[test]
+    fn no_history_goes_back_in_time_whatever_its_sources_say() {
+        for kind in KINDS {
+            let terms = terms_of(kind);
+            assert!(check(&terms, straight().into_iter()), "{kind:?}");
+            for (_, other) in everything() {
+                for at in 0..=straight().len() {
+                    let mut history = straight();
+                    history.insert(at, other.clone());
+                    check(&terms, history.into_iter());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_time_that_has_not_come_is_now_and_one_within_bounds_is_kept() {
+        let at = |millis| Happened::LockLost { at: NOW.plus_millis(millis) };
+        let clamped = |millis| at(millis).between(NOW, NOW.plus_millis(10));
+        assert_eq!([clamped(-1), clamped(5), clamped(11)], [at(0), at(5), at(10)]);
+        // A process whose clock is behind the one that recorded the last event.
+        assert_eq!(at(5).between(NOW.plus_millis(20), NOW), at(20));
+    }
+}
