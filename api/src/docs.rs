@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
 use crate::error::Code;
-use crate::openapi::document;
+use crate::openapi::{document, resolve};
 
 const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;\
     color:#1b1b1b;background:#fff}code,pre,td:first-child{font-family:ui-monospace,monospace;font-size:.9em}\
@@ -52,7 +52,7 @@ fn page(document: &Value) -> String {
         for (path, methods) in fields(&document["paths"]) {
             for (method, operation) in fields(methods) {
                 if operation["tags"][0] == name {
-                    operation_to(&mut out, path, method, operation);
+                    operation_to(&mut out, document, path, method, operation);
                 }
             }
         }
@@ -80,12 +80,12 @@ fn page(document: &Value) -> String {
     out
 }
 
-fn operation_to(out: &mut String, path: &str, method: &str, operation: &Value) {
+fn operation_to(out: &mut String, document: &Value, path: &str, method: &str, operation: &Value) {
     let id = escaped(text(&operation["operationId"]));
     put!(out, "<h3 id='{id}'><b>{}</b> <code>{}</code></h3>", method.to_uppercase(), escaped(path));
     put!(out, "<p>{}. {}</p>", prose(text(&operation["summary"])), prose(text(&operation["description"])));
     put!(out, "<details><summary>Parameters</summary><table><tr><th>name<th>in<th>required<th>");
-    for parameter in items(&operation["parameters"]) {
+    for parameter in items(&operation["parameters"]).map(|parameter| resolve(document, parameter)) {
         let required = if parameter["required"] == true { "yes" } else { "no" };
         let (name, place) = (escaped(text(&parameter["name"])), escaped(text(&parameter["in"])));
         let says = prose(text(&parameter["description"]));
@@ -97,6 +97,7 @@ fn operation_to(out: &mut String, path: &str, method: &str, operation: &Value) {
     }
     put!(out, "<table><tr><th>status<th>answer<th>body");
     for (status, response) in fields(&operation["responses"]) {
+        let response = resolve(document, response);
         let schema = response.pointer("/content/application~1json/schema").map(named).unwrap_or_default();
         put!(out, "<tr><td>{status}<td>{}<td>{schema}", answer(text(&response["description"])));
     }

@@ -50,6 +50,6 @@ pub use app::{Api, Clock, WebhookRules};
 pub use error::Code;
 pub use load::Limits;
 pub use once::fingerprint;
-pub use openapi::{document, document_text};
+pub use openapi::{document, document_text, resolve};
 pub use server::{router, serve};
 pub use signature::{UsedNonce, check_signature};

@@ -6,6 +6,7 @@
 mod deliveries;
 pub(crate) mod operations;
 mod schemas;
+mod shared;
 pub(crate) mod webhooks;
 
 use std::sync::OnceLock;
@@ -14,6 +15,7 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
+pub use self::shared::resolve;
 use crate::error::{Code, json as answer};
 use crate::routes::{self, Access, Route};
 
@@ -98,7 +100,7 @@ pub fn document() -> Value {
         let entry = paths.entry(route.path).or_insert_with(|| json!({}));
         entry[route.method] = operation(&route);
     }
-    json!({
+    let mut document = json!({
         "openapi": "3.1.0",
         "info": {
             "title": "dvp",
@@ -116,9 +118,12 @@ pub fn document() -> Value {
             "securitySchemes": {
                 "apiKey": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
             },
+            "headers": headers(),
             "schemas": schemas::all(),
         },
-    })
+    });
+    shared::share(&mut document);
+    document
 }
 
 /// The document's text as it is committed: pretty, with a line break at the end.
@@ -252,10 +257,22 @@ fn error_schema(codes: &[Code], status: u16) -> Option<Value> {
 }
 
 fn response(description: &str, content: &Value, access: Access) -> Value {
-    let mut headers = json!({"X-Request-Id": {"schema": {"type": "string"}}});
-    if !matches!(access, Access::Open) {
-        headers["RateLimit"] = json!({"schema": {"type": "string"}});
-        headers["RateLimit-Policy"] = json!({"schema": {"type": "string"}});
-    }
+    let names: &[&str] = match access {
+        Access::Open => &["X-Request-Id"],
+        Access::Key(_) | Access::Signed(_) => &["X-Request-Id", "RateLimit", "RateLimit-Policy"],
+    };
+    let reference = |name: &&str| json!({"$ref": format!("#/components/headers/{name}")});
+    let headers: Map<String, Value> =
+        names.iter().map(|name| ((*name).to_owned(), reference(name))).collect();
     json!({"description": description, "headers": headers, "content": content})
+}
+
+/// The headers that answers have.
+fn headers() -> Value {
+    let header = |description: &str| json!({"description": description, "schema": {"type": "string"}});
+    json!({
+        "X-Request-Id": header("The request's id, in the service's logs too."),
+        "RateLimit": header("`\"minute\";r=<requests left>;t=<seconds until the window ends>`"),
+        "RateLimit-Policy": header("`\"minute\";q=<requests a minute>;w=60`"),
+    })
 }

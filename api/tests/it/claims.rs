@@ -96,6 +96,7 @@ fn every_post_asks_for_an_idempotency_key_but_those_of_webhook_management() {
         let Some(post) = operations.get("post") else { continue };
         let header = |name: &str| {
             let parameters = post["parameters"].as_array().unwrap().iter();
+            let parameters = parameters.map(|one| dvp_api::resolve(&document, one));
             parameters.filter(|one| one["name"] == name).map(|one| one["required"] == true).next()
         };
         if post["tags"][0] == "webhooks" {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 
-use dvp_api::document;
+use dvp_api::{document, resolve};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
@@ -62,7 +62,7 @@ pub(crate) fn hold(method: &str, path: &str, answer: &Answer) {
         return;
     }
     let status = answer.status.as_u16().to_string();
-    let response = &operation["responses"][&status];
+    let response = resolve(document, &operation["responses"][&status]);
     assert!(!response.is_null(), "{method} {template}: {status} is not documented: {}", answer.text);
     hold_headers(response, answer);
     let kind = answer.header("content-type").unwrap().split(';').next().unwrap();

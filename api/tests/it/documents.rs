@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use dvp_api::{Code, document, document_text};
+use dvp_api::{Code, document, document_text, resolve};
 use dvp_domain::envelope::Envelope;
 use dvp_domain::event::EventType;
 use dvp_domain::sample;
@@ -41,15 +41,35 @@ fn the_committed_openapi_document_is_the_one_the_code_makes() {
 
 #[test]
 fn every_reference_of_the_document_leads_to_a_component_and_every_component_is_used() {
-    let text = document().to_string();
-    let mut used = BTreeSet::new();
-    for piece in text.split("#/components/schemas/").skip(1) {
-        used.insert(piece.split('"').next().unwrap().to_owned());
-    }
     let document = document();
-    let defined: BTreeSet<String> =
-        document["components"]["schemas"].as_object().unwrap().keys().cloned().collect();
-    assert_eq!(used, defined);
+    let text = document.to_string();
+    let used: BTreeSet<&str> =
+        text.split("#/components/").skip(1).map(|piece| piece.split('"').next().unwrap()).collect();
+    let kinds = document["components"].as_object().unwrap().iter();
+    let referred = kinds.filter(|(kind, _)| *kind != "securitySchemes");
+    let defined: BTreeSet<String> = referred
+        .flat_map(|(kind, all)| all.as_object().unwrap().keys().map(move |name| format!("{kind}/{name}")))
+        .collect();
+    assert_eq!(used, defined.iter().map(String::as_str).collect());
+    assert!(defined.iter().any(|name| name == "parameters/X-Request-Id"), "{defined:?}");
+    assert!(defined.iter().any(|name| name == "responses/RATE_LIMIT_EXCEEDED"), "{defined:?}");
+}
+
+#[test]
+fn what_several_operations_share_is_written_once() {
+    let document = document();
+    let mut seen = BTreeSet::new();
+    let operations = ["paths", "webhooks"]
+        .into_iter()
+        .flat_map(|section| document[section].as_object().unwrap().values())
+        .flat_map(|entry| entry.as_object().unwrap().values());
+    for operation in operations {
+        let responses = operation["responses"].as_object().unwrap().values();
+        let errors = responses.filter(|one| one.pointer("/content/application~1json/schema/$ref").is_none());
+        for part in operation["parameters"].as_array().unwrap().iter().chain(errors) {
+            assert!(part.get("$ref").is_some() || seen.insert(part.to_string()), "repeated: {part}");
+        }
+    }
 }
 
 #[test]
@@ -104,7 +124,7 @@ async fn the_document_and_its_page_are_served_without_a_key_and_without_anything
         document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values());
     let answers = operations.flat_map(|operation| operation["responses"].as_object().unwrap().values());
     let codes = answers
-        .flat_map(|answer| answer["description"].as_str().unwrap().split(", "))
+        .flat_map(|answer| resolve(&document, answer)["description"].as_str().unwrap().split(", "))
         .filter(|part| Code::ALL.iter().any(|code| code.as_str() == *part));
     assert_eq!(links.iter().filter(|link| link.starts_with("error-")).count(), codes.count());
     for link in links {
