@@ -27,12 +27,15 @@ use crate::error::{ApiError, json, text};
 use crate::fields::{fault, is_id};
 use crate::load::{Place, Turn};
 use crate::query::Params;
+use crate::request::ROUTE_LIMIT;
 use crate::webhooks::NO_EVENT;
 
 const LIMIT_DEFAULT: i64 = 20;
 const LIMIT_MAX: i64 = 100;
 /// Within the time a route may take.
 const WAIT_SECS_MAX: u64 = 8;
+const _: () =
+    assert!(WAIT_SECS_MAX < ROUTE_LIMIT.as_secs(), "a long-poll ends before its route is timed out");
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]

@@ -9,6 +9,7 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use dvp_core::wallets::LOOK_UP_WITHIN;
 use futures_util::FutureExt;
 use tracing::{Instrument, field, info, info_span};
 use uuid::Uuid;
@@ -19,6 +20,10 @@ use crate::source::Source;
 
 /// How long a route may take. What it began may still be committed: the idempotency key tells.
 pub(crate) const ROUTE_LIMIT: Duration = Duration::from_secs(10);
+const _: () = assert!(
+    LOOK_UP_WITHIN.as_secs() < ROUTE_LIMIT.as_secs(),
+    "an order hears that its wallet was not found in time"
+);
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_MAX: usize = 128;
 

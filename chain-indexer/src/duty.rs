@@ -9,6 +9,8 @@ use uuid::Uuid;
 /// A dead owner is replaced after so long.
 const TTL: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(3);
+const _: () =
+    assert!(RENEW_EVERY.as_secs() * 3 < TTL.as_secs(), "two renewals may fail before the duty is lost");
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Duty {

@@ -54,6 +54,7 @@ const RANGE_TRIES: u32 = 4;
 /// Canonical blocks remembered below the final one.
 const KEEP_BLOCKS: u64 = 1_024;
 const PRUNE_EVERY: u64 = 256;
+const _: () = assert!(PRUNE_EVERY < KEEP_BLOCKS, "pruning leaves the blocks that are compared");
 /// So often in a row an endpoint must say that a final block has changed before we believe it: behind one endpoint
 /// may be machines of which some lag.
 const SURE_AFTER: u32 = 8;

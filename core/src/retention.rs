@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+use crate::store::idempotency::RETENTION_HOURS;
 use crate::store::lease::Lease;
 use crate::store::{StoreError, feed, retention, webhook_deliveries, webhooks};
 
@@ -24,6 +25,7 @@ const LEASE_TIME: Duration = Duration::from_secs(60);
 const EVERY: Duration = Duration::from_secs(60);
 /// How long a round may take.
 const ROUND: Duration = Duration::from_secs(30);
+const _: () = assert!(ROUND.as_secs() < LEASE_TIME.as_secs(), "a round ends within its lease");
 /// Between two statements, so that others have the disk.
 const BREATH: Duration = Duration::from_millis(10);
 /// Rows of one statement.
@@ -31,6 +33,10 @@ const ROWS: i64 = 1000;
 
 /// How long an idempotency record is kept at least (contract section 8).
 pub const IDEMPOTENCY_LEAST: Duration = Duration::from_secs(24 * 3600);
+const _: () = assert!(
+    IDEMPOTENCY_LEAST.as_secs() == RETENTION_HOURS.unsigned_abs() as u64 * 3600,
+    "records are kept for as long as requests are answered from them"
+);
 
 /// How long what is kept, from the moment that each subject names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -203,15 +209,4 @@ async fn trim(pool: &PgPool, subject: Subject, ages: &Ages) -> Result<u64, Store
     let rows = subject.trim(&mut tx, ages).await?;
     tx.commit().await?;
     Ok(rows)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn idempotency_records_are_kept_as_long_as_they_are_answered_from() {
-        let hours = u64::try_from(crate::store::idempotency::RETENTION_HOURS).unwrap();
-        assert_eq!(IDEMPOTENCY_LEAST, Duration::from_secs(3600 * hours));
-    }
 }

@@ -31,7 +31,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::warn;
 use uuid::Uuid;
 
-use self::shelf::Shelf;
+use self::shelf::{BELIEVED, Shelf};
 pub(crate) use self::shelf::{Status, Ticket};
 use crate::store::executions::RefType;
 use crate::store::intents::Tenant;
@@ -40,6 +40,10 @@ use crate::store::intents::Tenant;
 const CHANNEL: &str = "dvp_execution";
 /// How often we ask ourselves whether we still hear.
 const BEAT: Duration = Duration::from_millis(100);
+const _: () = assert!(
+    BEAT.as_millis() * 2 < BELIEVED.as_millis(),
+    "a lost heartbeat does not yet make the cached statuses stale"
+);
 /// A question that takes so long does not come back.
 const BEAT_LIMIT: Duration = Duration::from_secs(5);
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);

@@ -30,9 +30,11 @@ use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader};
 
 /// How often the newest block is asked for.
 const ROUND_EVERY: Duration = Duration::from_secs(1);
+const _: () = assert!(ROUND_EVERY.as_secs() * 3 < AGE_MAX.as_secs(), "a few failed rounds cost nothing");
 /// Wallets read by one request: three calls each beside two for the block, and many nodes take no more than a hundred in
 /// a batch.
 pub(crate) const BATCH_WALLETS: usize = 32;
+const _: () = assert!(BATCH_WALLETS * 3 + 2 <= 100, "many nodes take at most a hundred calls in a batch");
 /// Batches of a round under way at once.
 const BATCHES_AT_ONCE: usize = 4;
 /// How long an order waits for its look-up, the wait for a place included.
@@ -41,6 +43,7 @@ pub const LOOK_UP_WITHIN: Duration = Duration::from_secs(8);
 const PARTNER_AT_ONCE: usize = 8;
 /// Look-ups of all partners that the node is asked for at once.
 const ALL_AT_ONCE: usize = 64;
+const _: () = assert!(PARTNER_AT_ONCE < ALL_AT_ONCE, "one partner does not occupy all look-ups");
 /// Look-ups of one partner that may be under way or wait; further orders are refused at once.
 const PARTNER_WAITING_MAX: usize = 1024;
 

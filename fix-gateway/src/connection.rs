@@ -37,6 +37,7 @@ const CLOSE_MAX: Duration = Duration::from_secs(1);
 const READ_MIN: usize = 2 * 1024;
 /// Bytes asked for at most.
 const READ_MAX: usize = 64 * 1024;
+const _: () = assert!(READ_MIN <= READ_MAX && READ_MAX <= FRAME_MAX, "a read is at most a frame");
 
 /// A connection and what was read of it.
 pub(crate) struct Connection {

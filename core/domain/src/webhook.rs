@@ -26,6 +26,10 @@ const GIVEN_UP_AFTER: i64 = 5 * DAY_MILLIS;
 const TOLD_AFTER: i64 = 4 * DAY_MILLIS;
 /// An endpoint is switched off at the earliest so long after its owner was told.
 const NOTICE: i64 = DAY_MILLIS;
+const _: () = assert!(
+    TOLD_AFTER + NOTICE <= GIVEN_UP_AFTER,
+    "the owner has its notice before the endpoint is given up"
+);
 
 /// The pause after an attempt that failed, `made` attempts having been made. `share` of `u16::MAX` is the part of the
 /// jitter that is taken. `None`: that was the last attempt.

@@ -31,6 +31,10 @@ const CLOCKS_SECS: u64 = 60 * 60;
 const DAY_SECS: u64 = 24 * 60 * 60;
 /// No bank payout takes longer, whenever it begins: a test looks at every day of a century.
 const BANK_DAYS_MAX: u64 = 14;
+const _: () = assert!(
+    FILL_SECS_MAX + BANK_DAYS_MAX * DAY_SECS + MARGIN_SECS_MIN < TIMELOCK_SECS_MAX,
+    "the contract's limit for the timelock has room for every bank payout"
+);
 
 /// How long a payout rail takes at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,6 +17,10 @@ use crate::store::{StoreError, liquidity};
 pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(250);
 /// When nobody reads them in the background, a quote does, so often.
 const STALE_AFTER: Duration = Duration::from_secs(2);
+const _: () = assert!(
+    REFRESH_EVERY.as_millis() * 2 < STALE_AFTER.as_millis(),
+    "one missed refresh costs quotes nothing"
+);
 
 /// Free balances by asset and provider.
 #[derive(Debug, Clone, Default)]

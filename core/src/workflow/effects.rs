@@ -36,6 +36,12 @@ const IN_HAND: usize = 256;
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long after a call it may still take effect: longer than the rail may take to answer it.
 pub(crate) const IN_FLIGHT_SECS: i32 = 12;
+const _: () = assert!(
+    RAIL_TIMEOUT.as_secs() < IN_FLIGHT_SECS.unsigned_abs() as u64,
+    "a call may take effect for as long as the rail may take to answer it"
+);
+const _: () =
+    assert!(IN_FLIGHT_SECS < LEASE_SECS, "a call ends within its claim, which nobody else takes before");
 /// How often a leg under way is asked for: at first, and after long. A rail that hears something says so at once.
 const ASK_AGAIN_MS: u64 = 500;
 const ASK_MAX_MS: u64 = 30_000;

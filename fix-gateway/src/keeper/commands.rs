@@ -17,6 +17,10 @@ use crate::driver::{Ask, Control};
 const COMMANDS_MAX: i64 = 100;
 /// How long a driver has to carry one out.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
+const _: () = assert!(
+    ANSWER_MAX.as_secs() < fix_commands::GOOD_FOR.as_secs(),
+    "a command is carried out before it would be dropped"
+);
 /// Between attempts to write the answer down, and how often.
 const RETRY: Duration = Duration::from_millis(500);
 const ATTEMPTS: usize = 20;
