@@ -1,7 +1,8 @@
 //! Whether an intent is accepted, and how it will be filled. The order of the checks is the contract's (section 7):
 //! the first reason that applies is returned.
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::asset::{Asset, AssetKind, AssetType};
 use crate::intent::{Bounds, IntentRequest};
@@ -11,6 +12,7 @@ use crate::money::Minor;
 use crate::pricing::{FeeItem, Priced};
 use crate::quote::{FirmTerms, path_score};
 use crate::time::Timestamp;
+use crate::windows::PATH_SECS;
 
 /// Why a structurally valid intent is rejected. The text is part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -129,8 +131,9 @@ pub struct Slice {
     pub level_id: Option<i64>,
 }
 
-/// How an accepted intent is filled.
+/// How an accepted intent is filled. One that is read back adds up, or it is not read.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Plan {
     pub kind: OrderKind,
     pub funding: InputFunding,
@@ -145,6 +148,51 @@ pub struct Plan {
     /// The firm quote this plan consumes.
     pub quote_id: Option<String>,
     pub path: SolvedPath,
+}
+
+/// How a plan's amounts contradict each other. Nothing may be posted by such a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PlanFault {
+    #[error("the slices' inputs and the protocol fee are not the order's input")]
+    Input,
+    #[error("the slices' outputs are not the gross output")]
+    GrossOutput,
+    #[error("the output and the payout fee are not the gross output")]
+    Output,
+}
+
+impl Plan {
+    /// Whether its amounts add up. The postings of an order rely on it.
+    pub fn check(&self) -> Result<(), PlanFault> {
+        let Priced { input, protocol_fee, gross_output, payout_fee, output, .. } = self.priced;
+        let sum = |of: fn(&Slice) -> Minor, first: Minor| {
+            self.slices.iter().try_fold(first, |sum, slice| sum.checked_add(of(slice)))
+        };
+        if sum(|slice| slice.input, protocol_fee) != Some(input) {
+            return Err(PlanFault::Input);
+        }
+        if sum(|slice| slice.output, Minor::ZERO) != Some(gross_output) {
+            return Err(PlanFault::GrossOutput);
+        }
+        if output.checked_add(payout_fee) != Some(gross_output) {
+            return Err(PlanFault::Output);
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Plan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Self::serialize(self, serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Plan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let plan = Self::deserialize(deserializer)?;
+        plan.check().map_err(D::Error::custom)?;
+        Ok(plan)
+    }
 }
 
 /// Spec section 2.5, SolvedPath.
@@ -200,6 +248,8 @@ pub enum Decision {
 
 /// How long an accepted path stands, in milliseconds.
 const PATH_TTL_MS: i64 = 5 * 60 * 1000;
+const _: () =
+    assert!(PATH_TTL_MS.unsigned_abs() == PATH_SECS * 1000, "a path stands for as long as it may be locked");
 /// Expected seconds to a fiat delivery, and to a token's.
 const FIAT_FILL_SECS: u32 = 3600;
 const TOKEN_FILL_SECS: u32 = 30;
@@ -284,11 +334,11 @@ fn check<'a>(
 fn committed(terms: &FirmTerms, market: &Market<'_>, output: &Asset) -> Result<Fill, Reason> {
     let of_provider = |id: &str| {
         let theirs = terms.slices.iter().filter(|slice| slice.provider_id == id);
-        theirs.fold(0_u128, |sum, slice| sum.saturating_add(slice.output.get()))
+        theirs.map(|slice| slice.output).try_fold(Minor::ZERO, Minor::checked_add)
     };
     let covered = terms.slices.iter().all(|slice| {
         let id = slice.provider_id.as_str();
-        of_provider(id) <= market.holdings.available(id, &output.symbol).get()
+        of_provider(id).is_some_and(|sum| sum <= market.holdings.available(id, &output.symbol))
     });
     if !covered {
         return Err(Reason::NoLiquidity);
@@ -363,7 +413,7 @@ fn fiat_can_be_delivered(request: &IntentRequest, output: &Asset) -> Result<(), 
     Ok(())
 }
 
-/// `None` when the fill has no slice, which none has.
+/// `None` when the fill has no slice or is out of its bounds: both were checked.
 fn plan(request: &IntentRequest, agreed: Agreed<'_>, payout_provider: &str, now: Timestamp) -> Option<Plan> {
     let Agreed { input, output, bounds, fill, score } = agreed;
     let primary = fill.primary()?;
@@ -373,8 +423,7 @@ fn plan(request: &IntentRequest, agreed: Agreed<'_>, payout_provider: &str, now:
         Bounds::ExactOutput { max_input, .. } | Bounds::Range { max_input, .. } => {
             max_input.checked_sub(fill.priced.input)
         }
-    }
-    .unwrap_or_default();
+    }?;
     let kind = OrderKind::of(input, output);
     let path = SolvedPath {
         intent_id: request.intent_id.clone(),

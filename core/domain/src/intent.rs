@@ -54,11 +54,13 @@ impl Bounds {
         };
         let (lifetime, gone) = (span(received_at, deadline), span(received_at, now));
         let fallen = match target_output.checked_sub(min_output) {
-            Some(way) if gone < lifetime => way.share_floor(gone, lifetime),
+            Some(way) if gone < lifetime => {
+                way.share_floor(gone, lifetime).expect("a share of the way is within the way")
+            }
             Some(way) => way,
             None => Minor::ZERO,
         };
-        let output = target_output.checked_sub(fallen).unwrap_or_default();
+        let output = target_output.checked_sub(fallen).expect("the way begins at the target");
         Self::ExactOutput { output, max_input }
     }
 

@@ -291,8 +291,7 @@ fn paid_from(terms: &Terms, reason: Reason, held: &Account) -> Posting {
     let mut posting = Posting::new(reason);
     let recipient = Account::External(terms.reference.to_string());
     posting.add(asset, held.clone(), recipient, priced.output);
-    let earned = priced.gross_output.checked_sub(priced.output).unwrap_or_default();
-    posting.add(asset, held.clone(), Account::Fees, earned);
+    posting.add(asset, held.clone(), Account::Fees, priced.payout_fee);
     for slice in &terms.plan.slices {
         let residual = Precise { minor: Minor::ZERO, e18: slice.residual_e18 };
         posting.add(asset, Account::Owed(slice.provider_id.clone()), Account::Residual, residual);
@@ -330,12 +329,10 @@ pub fn debt_released(terms: &Terms) -> Posting {
 pub fn debt_returned(terms: &Terms) -> Posting {
     let mut posting = Posting { reason: Reason::ReturnDebt, ..debt_released(terms) };
     let (asset, wallet) = (&terms.input.asset, user(&terms.request));
-    let mut fee = terms.plan.priced.input;
     for slice in &terms.plan.slices {
-        fee = fee.checked_sub(slice.input).unwrap_or_default();
         posting.add(asset, Account::Owed(slice.provider_id.clone()), wallet.clone(), slice.input);
     }
-    posting.add(asset, Account::Fees, wallet, fee);
+    posting.add(asset, Account::Fees, wallet, terms.plan.priced.protocol_fee);
     posting
 }
 
@@ -353,12 +350,10 @@ pub fn settled_by_house(terms: &Terms) -> Posting {
 fn settled_from(terms: &Terms, held: &Account) -> Posting {
     let (asset, priced) = (&terms.input.asset, &terms.plan.priced);
     let mut posting = Posting::new(Reason::Settle);
-    let mut fee = priced.input;
     for slice in &terms.plan.slices {
-        fee = fee.checked_sub(slice.input).unwrap_or_default();
         posting.add(asset, held.clone(), provider(slice, Part::Available), slice.input);
     }
-    posting.add(asset, held.clone(), Account::Fees, fee);
+    posting.add(asset, held.clone(), Account::Fees, priced.protocol_fee);
     for item in priced.fees.iter().filter(|item| item.collection == Collection::Absorbed) {
         let network = Account::External("network".to_owned());
         posting.add(&item.currency, Account::House, network, item.amount_minor);

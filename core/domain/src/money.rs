@@ -133,11 +133,10 @@ impl Minor {
         }
     }
 
-    /// `self × part ÷ whole`, rounded down; nothing of no whole.
-    pub fn share_floor(self, part: u128, whole: u128) -> Self {
-        let exact =
-            (U512::from(self.0) * U512::from(part)).checked_div(U512::from(whole)).unwrap_or_default();
-        Self(u128::try_from(exact).unwrap_or(u128::MAX))
+    /// `self × part ÷ whole`, rounded down. `None` without a whole, or above 2^128 - 1.
+    pub fn share_floor(self, part: u128, whole: u128) -> Option<Self> {
+        let exact = (U512::from(self.0) * U512::from(part)).checked_div(U512::from(whole))?;
+        u128::try_from(exact).ok().map(Self)
     }
 
     /// `self × bps / 10 000`, rounded down.

@@ -348,6 +348,7 @@ fn terms(
     reference: Reference,
     now: Timestamp,
 ) -> Result<Terms, StoreError> {
+    plan.check().map_err(|fault| StoreError::corrupt("execution", fault))?;
     let request = &submission.request;
     let amount = |asset: &Asset, amount| AssetAmount {
         asset: asset.symbol.clone(),

@@ -488,3 +488,25 @@ fn a_target_quote_and_an_exact_output_intent_deliver_the_locked_amount() {
     };
     assert_eq!(plan.priced, expected);
 }
+
+#[test]
+fn a_plan_whose_amounts_contradict_each_other_is_neither_posted_nor_read() {
+    let plan = accepted(&request());
+    assert_eq!(plan.check(), Ok(()));
+    let more = |minor: Minor| minor.checked_add(Minor::new(1)).unwrap();
+    let check = |break_it: fn(&mut Plan, &dyn Fn(Minor) -> Minor), fault: PlanFault| {
+        let mut broken = plan.clone();
+        break_it(&mut broken, &more);
+        assert_eq!(broken.check(), Err(fault));
+        let text = serde_json::to_string(&broken).unwrap();
+        let refused = serde_json::from_str::<Plan>(&text).unwrap_err().to_string();
+        assert!(refused.contains(&fault.to_string()), "{refused}");
+    };
+    check(|plan, more| plan.slices[0].input = more(plan.slices[0].input), PlanFault::Input);
+    check(|plan, more| plan.priced.protocol_fee = more(plan.priced.protocol_fee), PlanFault::Input);
+    check(|plan, _| plan.slices[0].input = Minor::new(u128::MAX), PlanFault::Input);
+    check(|plan, more| plan.slices[0].output = more(plan.slices[0].output), PlanFault::GrossOutput);
+    check(|plan, more| plan.priced.output = more(plan.priced.output), PlanFault::Output);
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+}

@@ -136,7 +136,7 @@ impl Taken {
             Some(known) => {
                 known.input = known.input.checked_add(slice.input)?;
                 known.output = known.output.checked_add(slice.output)?;
-                known.residual_e18 = known.residual_e18.saturating_add(slice.residual_e18);
+                known.residual_e18 = known.residual_e18.checked_add(slice.residual_e18)?;
             }
             None => self.slices.push(slice),
         }
@@ -172,8 +172,13 @@ impl<'a> Route<'a> {
             if piece.cap.is_zero() {
                 continue;
             }
-            *held = held.checked_sub(piece.cap).unwrap_or_default();
-            *given = given.checked_sub(piece.cap).unwrap_or_default();
+            // The cap is within both.
+            let (Some(held_left), Some(given_left)) =
+                (held.checked_sub(piece.cap), given.checked_sub(piece.cap))
+            else {
+                continue;
+            };
+            (*held, *given) = (held_left, given_left);
             piece.cost = piece.inverse(piece.cap);
             kept.push(piece);
         }
@@ -265,7 +270,8 @@ impl<'a> Route<'a> {
                 (taken.gross, self.charges.output.exponent),
             )?,
         };
-        let residual_e18 = taken.slices.iter().fold(0_u64, |sum, s| sum.saturating_add(s.residual_e18));
+        let residual_e18 =
+            taken.slices.iter().try_fold(0_u64, |sum, slice| sum.checked_add(slice.residual_e18))?;
         let converted = Converted { rate, gross_output: taken.gross, residual_e18 };
         let priced = self.charges.priced(input, converted)?;
         Some(Fill { priced, slices: taken.slices })
