@@ -153,6 +153,8 @@ pub enum ChainFact {
     Anchored,
     /// A lock that was handed over is not on the chain any more: a reorganization took it back. It may come again.
     LockLost,
+    /// A commitment to a payout that was handed over is not on the chain any more, likewise.
+    FillLost,
     /// `Payouts.Paid`: the recipient has the tokens.
     Transferred {
         payer: String,

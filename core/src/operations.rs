@@ -109,7 +109,7 @@ impl Action {
     /// debt.
     fn takes_two(&self, execution: &Execution) -> bool {
         match self {
-            Self::Fail { leg: LegKind::Payout, .. } => execution.state.lock().is_some_and(|lock| lock.filled),
+            Self::Fail { leg: LegKind::Payout, .. } => execution.state.lock().is_some(),
             Self::ReturnDebt { .. } => true,
             Self::Fail { leg: LegKind::Offramp, .. }
             | Self::Ask

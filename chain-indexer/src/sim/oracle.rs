@@ -35,8 +35,9 @@ type Place = (B256, u64);
 pub(super) struct Consumed {
     /// Facts by id: where their event was.
     places: BTreeMap<i64, Place>,
-    /// The lock that the workflow believes in, by entity.
+    /// The lock that the workflow believes in, by entity, and the fill.
     locks: HashMap<B256, Place>,
+    fills: HashMap<B256, Place>,
 }
 
 pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor>, Broken> {
@@ -204,8 +205,8 @@ const REPLACED: &str = "exists (
     where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
       and other.id > chain_fact.id and other.consumed_at is not null) as replaced";
 
-/// What the workflow does: takes facts that are open, in turn. A lock is told to be lost before it, or another one, is
-/// told again; a fill is final, where it waits for that.
+/// What the workflow does: takes facts that are open, in turn. A lock or a fill is told to be lost before it, or another
+/// one, is told again; a fill is final, where it waits for that.
 pub(super) async fn consume(
     pool: &PgPool,
     sim: &Mutex<Sim>,
@@ -228,17 +229,19 @@ pub(super) async fn consume(
     for row in &rows {
         let (id, kind): (i64, &str) = (row.get("id"), row.get("kind"));
         let entity = B256::from_slice(row.get("entity"));
-        if kind == "lock_lost" {
-            if consumed.locks.remove(&entity).is_none() {
-                return Err(format!("the loss of a lock of {entity} is told that was not told"));
+        if let "lock_lost" | "fill_lost" = kind {
+            let believed = if kind == "lock_lost" { &mut consumed.locks } else { &mut consumed.fills };
+            if believed.remove(&entity).is_none() {
+                return Err(format!("{kind} of {entity} is told of what was not told"));
             }
             continue;
         }
         let place = (B256::from_slice(row.get("block_hash")), row.get::<i64, _>("log_index").cast_unsigned());
-        if kind == "created" {
-            if let Some(before) = consumed.locks.insert(entity, place) {
+        if let "created" | "filled" = kind {
+            let believed = if kind == "created" { &mut consumed.locks } else { &mut consumed.fills };
+            if let Some(before) = believed.insert(entity, place) {
                 return Err(format!(
-                    "a lock of {entity} is told at {place:?}, and none was lost at {before:?}"
+                    "{kind} of {entity} is told at {place:?}, and none was lost at {before:?}"
                 ));
             }
         } else {
@@ -286,7 +289,7 @@ pub(super) async fn gates_are_lifted(pool: &PgPool, cursor: &Cursor, wait: Wait)
 }
 
 /// At the end: every fact that stands is of a canonical event, every event that somebody waits for has its fact, and
-/// every consumed fact whose event is gone says so; the workflow believes in the locks that stand.
+/// every consumed fact whose event is gone says so; the workflow believes in the locks and fills that stand.
 pub(super) async fn facts_are_final_or_retracted(
     pool: &PgPool,
     sim: &Mutex<Sim>,
@@ -298,7 +301,7 @@ pub(super) async fn facts_are_final_or_retracted(
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
         "select id, entity, kind, block_hash, log_index, retracted_at is not null as retracted,
                 consumed_at is not null as consumed, {REPLACED}
-         from chain_fact where chain_id = $1 and kind <> 'lock_lost'"
+         from chain_fact where chain_id = $1 and kind not in ('lock_lost', 'fill_lost')"
     )))
     .bind(cursor.chain_id.cast_signed())
     .fetch_all(pool)
@@ -306,7 +309,7 @@ pub(super) async fn facts_are_final_or_retracted(
     .map_err(|error| error.to_string())?;
     let mut standing = BTreeSet::new();
     let mut ids = BTreeSet::new();
-    let mut locks = HashMap::new();
+    let (mut locks, mut fills) = (HashMap::new(), HashMap::new());
     for row in &rows {
         let place = (B256::from_slice(row.get("block_hash")), row.get::<i64, _>("log_index").cast_unsigned());
         let retracted: bool = row.get("retracted");
@@ -316,12 +319,17 @@ pub(super) async fn facts_are_final_or_retracted(
         if !retracted && !standing.insert(place) {
             return Err(format!("two facts at {place:?}"));
         }
-        if !retracted && row.get::<&str, _>("kind") == "created" {
-            locks.insert(B256::from_slice(row.get("entity")), place);
+        let (kind, entity): (&str, _) = (row.get("kind"), B256::from_slice(row.get("entity")));
+        let (open, replaced): (bool, bool) = (!row.get::<bool, _>("consumed"), row.get("replaced"));
+        match kind {
+            "created" if !retracted => drop(locks.insert(entity, place)),
+            // What waits at the gate was not told.
+            "filled" if !retracted && !open => drop(fills.insert(entity, place)),
+            _ => {}
         }
         ids.insert(row.get::<i64, _>("id"));
-        let (open, replaced): (bool, bool) = (!row.get::<bool, _>("consumed"), row.get("replaced"));
-        if open && !replaced && consumed.places.contains_key(&row.get::<i64, _>("id")) {
+        let told_again = replaced || kind == "filled";
+        if open && !told_again && consumed.places.contains_key(&row.get::<i64, _>("id")) {
             return Err(format!("a consumed fact at {place:?} is open again"));
         }
     }
@@ -329,10 +337,11 @@ pub(super) async fn facts_are_final_or_retracted(
         let missing: Vec<_> = due.difference(&standing).take(3).collect();
         return Err(format!("facts not given: {missing:?}"));
     }
-    if locks != consumed.locks {
+    if (&locks, &fills) != (&consumed.locks, &consumed.fills) {
+        let Consumed { locks: believed, fills: committed, .. } = consumed;
         return Err(format!(
-            "the workflow believes in the locks {:?}, and there are {locks:?}",
-            consumed.locks
+            "the workflow believes in the locks {believed:?}, and there are {locks:?}; in the fills {committed:?}, \
+             and there are {fills:?}"
         ));
     }
     match consumed.places.keys().find(|id| !ids.contains(id)) {

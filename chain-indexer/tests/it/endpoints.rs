@@ -123,6 +123,12 @@ async fn consume(chain: &Chain) {
 
 /// An order that is locked and filled, each in a block of its own, with the commands for it.
 async fn filled(chain: &Chain) -> (B256, ChainFact, ChainFact) {
+    let (call, created, filled) = filled_by(chain).await;
+    (call.intentId, created, filled)
+}
+
+/// The same with the call that filled it.
+async fn filled_by(chain: &Chain) -> (IntentSettler::fillCall, ChainFact, ChainFact) {
     let scene = &chain.scene;
     let order = scene.order(1).await;
     let call = scene.fill_call(&order);
@@ -134,7 +140,7 @@ async fn filled(chain: &Chain) -> (B256, ChainFact, ChainFact) {
     let create = scene.create_call(&order, scene.signed(&order));
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &create).await);
     assert!(scene.succeeds(&scene.relayer, scene.deployment.settler, &call).await);
-    (order.id, scene.created(&order), ChainFact::Filled { payout_ref })
+    (call, scene.created(&order), ChainFact::Filled { payout_ref })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -231,7 +237,7 @@ async fn a_lock_that_was_handed_over_and_taken_back_is_told_to_be_lost_and_then_
 
     let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
     rest(&mut indexer, &lease).await;
-    assert_eq!(open(&chain, id).await, [ChainFact::LockLost]);
+    assert_eq!(open(&chain, id).await, [ChainFact::FillLost, ChainFact::LockLost]);
     consume(&chain).await;
 
     // The relayer sends it again.
@@ -260,4 +266,47 @@ async fn a_lock_that_nobody_was_handed_is_taken_back_without_a_word() {
     // Somebody was stepping by it meanwhile: now it was told after all.
     commands::consume_facts(&mut conn, &[facts[0].id]).await.unwrap();
     assert_eq!(open(&chain, id).await, [ChainFact::LockLost]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fill_that_was_handed_over_and_taken_back_alone_is_told_to_be_lost_and_then_again() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.mined(3).await;
+    let (call, created, fill) = filled_by(&chain).await;
+    let id = call.intentId;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![Node::of(&chain)]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [created, fill.clone()]);
+    consume(&chain).await;
+
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([1, []])).await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [ChainFact::FillLost]);
+    consume(&chain).await;
+
+    // The relayer sends it again.
+    assert!(chain.scene.succeeds(&chain.scene.relayer, chain.scene.deployment.settler, &call).await);
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [fill]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fill_that_nobody_was_handed_is_taken_back_without_a_word() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.mined(3).await;
+    let (id, created, fill) = filled(&chain).await;
+    let mut indexer = Indexer::over(chain.pool(), chain.config.clone(), vec![Node::of(&chain)]).unwrap();
+    let lease = chain.lease("reader").await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [created.clone(), fill]);
+    let mut conn = chain.pool().acquire().await.unwrap();
+    let facts = commands::list_open_facts(&mut conn, 0, 100).await.unwrap();
+    let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([1, []])).await;
+    rest(&mut indexer, &lease).await;
+    assert_eq!(open(&chain, id).await, [created]);
+
+    // Somebody was stepping by it meanwhile: now its loss is told after all.
+    commands::consume_facts(&mut conn, &[facts[0].id, facts[1].id]).await.unwrap();
+    assert_eq!(open(&chain, id).await, [ChainFact::FillLost]);
 }

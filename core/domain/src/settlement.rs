@@ -131,6 +131,8 @@ pub enum Happened {
     },
     /// The chain is committed to the payout, at the depth that the payout asks for.
     Filled,
+    /// A reorganization took back a commitment that was told.
+    FillLost,
     /// The commitment can never succeed.
     FillFailed {
         code: String,
@@ -285,6 +287,7 @@ impl Happened {
             Self::LockLost { .. } => "lock_lost",
             Self::Offramp { .. } => "offramp",
             Self::Filled => "filled",
+            Self::FillLost => "fill_lost",
             Self::FillFailed { .. } => "fill_failed",
             Self::Payout { .. } => "payout",
             Self::Withheld { .. } => "withheld",

@@ -103,6 +103,7 @@ pub const fn is_compared(fact: &ChainFact) -> bool {
         | ChainFact::Refunded
         | ChainFact::Anchored
         | ChainFact::LockLost
+        | ChainFact::FillLost
         | ChainFact::CommandFailed { .. } => false,
     }
 }

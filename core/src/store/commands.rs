@@ -282,16 +282,18 @@ pub async fn insert_refunds(conn: &mut PgConnection, over_secs: i64) -> Result<u
     Ok(done)
 }
 
-/// Marks facts as consumed. A lock that was taken back while its settlement stepped is told to be lost after all, for
-/// the indexer saw that nobody had been handed it; in the turn of the lock, which is before any lock that came since.
+/// Marks facts as consumed. A lock or a fill that was taken back while its settlement stepped is told to be lost after
+/// all, for the indexer saw that nobody had been handed it; in its turn, which is before any that came since.
 pub async fn consume_facts(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreError> {
     sqlx::query(
         "with consumed as ( \
              update chain_fact set consumed_at = now() where id = any($1::int8[]) and consumed_at is null \
              returning chain_id, entity, kind, tx_hash, turn, retracted_at) \
          insert into chain_fact (chain_id, entity, kind, payload, tx_hash, turn) \
-         select chain_id, entity, 'lock_lost', '{\"kind\": \"lock_lost\"}', tx_hash, turn \
-         from consumed where kind = 'created' and retracted_at is not null",
+         select chain_id, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash, turn \
+         from consumed join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (told, kind) \
+              on lost.told = consumed.kind \
+         where retracted_at is not null",
     )
     .bind(ids)
     .execute(conn)

@@ -144,10 +144,20 @@ fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Happened {
     let at = fact.block_time.map_or_else(now, Timestamp::from);
     match told {
         ChainFact::LockLost => {
+            counter!("dvp_workflow_lost_facts_total", "fact" => "lock").increment(1);
             error!(
                 "a reorganization took back a lock that the order counts on; the order does not pay without it"
             );
             Happened::LockLost { at }
+        }
+        ChainFact::FillLost => {
+            counter!("dvp_workflow_lost_facts_total", "fact" => "fill").increment(1);
+            error!(
+                "a reorganization took back the commitment to a payout that may be under way: anyone may cancel the \
+                 lock from its fill deadline on; the relayer sends the commitment again, and the chain's payout gate \
+                 is too shallow"
+            );
+            Happened::FillLost
         }
         ChainFact::Created { timelock, lock, .. } => {
             let time = |secs: u64| {

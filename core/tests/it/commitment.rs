@@ -136,6 +136,29 @@ async fn wait_for_an_answer(house: &House, reference: &str) {
     house.wait_for("an answer", || async { (house.count(asked).await == 1).then_some(()) }).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commitment_that_is_taken_back_under_a_payout_is_seen_and_may_come_again() {
+    let (house, bank, reference) = with_slow_bank().await;
+    house.play_until(&reference, |kind| kind == "fill").await;
+    wait_for_an_answer(&house, &reference).await;
+    let (entity, fill) = house.command(&reference, "fill").await;
+    const LOST: &str = "select count(*) from execution where state #>> '{lock,filled}' = 'false'";
+    const FILLED: &str = "select count(*) from execution where state #>> '{lock,filled}' = 'true'";
+    let until = async |sql: &'static str| {
+        house.wait_for(sql, || async { (house.count(sql).await == 1).then_some(()) }).await;
+    };
+    house.fact(&entity, &ChainFact::FillLost).await;
+    until(LOST).await;
+    house.wait_for_state(&reference, "paying").await;
+    house.fact(&entity, &fill.goal()).await;
+    until(FILLED).await;
+    bank.has_paid.store(true, Ordering::Relaxed);
+    house.play_chain(&reference).await;
+    house.wait_for_state(&reference, "completed").await;
+    assert_eq!(bank.calls.load(Ordering::Relaxed), 1);
+    house.check_books().await;
+}
+
 /// A payout that the bank has taken and says nothing final about, with its timelock near.
 async fn without_a_word() -> (House, Arc<Slow>, String) {
     let (house, bank, reference) = with_slow_bank().await;

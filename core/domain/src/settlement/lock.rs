@@ -72,7 +72,8 @@ impl Lock {
 }
 
 /// Takes in an event about the lock that does not change the state: the funds were returned, a reorganization removed
-/// or restored the lock, or `Filled` was seen when the state does not wait for it. `None`: nothing new.
+/// or restored the lock, removed its commitment to the payout, or `Filled` was seen when the state does not wait for it.
+/// `None`: nothing new.
 pub(super) fn told(terms: &Terms, mut state: State, happened: Happened) -> Option<Step> {
     let failed = matches!(state, State::ConversionFailed { .. } | State::PayoutFailed { .. });
     // The funds were released to the solver.
@@ -111,10 +112,15 @@ pub(super) fn told(terms: &Terms, mut state: State, happened: Happened) -> Optio
             lock.filled = true;
             Vec::new()
         }
+        Happened::FillLost if lock.filled && !lock.refunded && !released => {
+            lock.filled = false;
+            (failed && lock.holds()).then_some(Effect::GiveBack).into_iter().collect()
+        }
         Happened::Refunded { .. }
         | Happened::LockLost { .. }
         | Happened::Locked { .. }
         | Happened::Filled
+        | Happened::FillLost
         | Happened::LockDue
         | Happened::CancelAsked
         | Happened::DeadlinePassed { .. }

@@ -1,7 +1,7 @@
 //! A small world around the real rules, driven by chance: workers that claim, ask, call, stop dead and come back
 //! late; rails that answer days later, twice, never or not at all and pay every time they are asked in time; a chain
 //! with a clock, on which anyone cancels from the fill deadline on and refunds from the timelock on, whose facts come
-//! twice and are taken back, and which loses locks; cancellations, deadlines. Only what was committed survives a worker.
+//! twice and are taken back, and which loses locks and commitments; cancellations, deadlines. Only what was committed survives a worker.
 //!
 //! Whatever happens, each order ends once or is a debt that an operator sees, the maker and the beneficiary are never
 //! both paid, nobody who is owed is forgotten, and the books agree. It is assumed that somewhere between the time at
@@ -448,6 +448,7 @@ impl World {
             22 if pick < 60 => self.take_back(),
             22 if pick < 100 => self.lose_lock(),
             22 if pick < 140 => self.find_lock(),
+            22 if pick < 190 => self.lose_fill(),
             _ => self.stranger(),
         }
     }

@@ -83,6 +83,7 @@ impl State {
                 told @ (Happened::Locked { .. }
                 | Happened::LockLost { .. }
                 | Happened::Filled
+                | Happened::FillLost
                 | Happened::Refunded { .. }),
             ) => lock::told(terms, state, told).ok_or(illegal)?,
             (state, again @ (Happened::Settled { .. } | Happened::Anchored(_))) => {
@@ -246,8 +247,10 @@ fn payout_failed(
     failure: Failure,
     at: Timestamp,
 ) -> Step {
+    let effects =
+        [Effect::Post(ledger::returned(terms))].into_iter().chain(give_back(lock.as_ref())).collect();
     let next = State::PayoutFailed { lock, offramp, failure, debt_returned: None };
-    Step::tell(next, EventType::PayoutFailed, at, vec![Effect::Post(ledger::returned(terms))])
+    Step::tell(next, EventType::PayoutFailed, at, effects)
 }
 
 /// What [`State::Paying`] holds.

@@ -154,11 +154,13 @@ fn variants() -> Vec<(&'static str, State)> {
         (" (filled)", with(converting(), |lock| lock.filled = true)),
         (" (refunded)", with(paying(), refunded)),
         (" (lost)", with(paying(), lost)),
+        (" (fill lost)", with(paying(), |lock| lock.filled = false)),
         (" (unpaid)", owing(None, Some(failure()))),
         (" (settled)", owing(Some("0xs"), None)),
         (" (settled, unpaid)", owing(Some("0xs"), Some(failure()))),
         (" (refunded)", with(owing(None, None), refunded)),
         (" (lost)", with(payout_failed(), lost)),
+        (" (fill lost)", with(payout_failed(), |lock| lock.filled = false)),
     ]
 }
 
@@ -184,6 +186,7 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
         ("payout failed", Happened::Payout { answer: fails(), at: LATER }),
         ("withheld", Happened::Withheld { why: Withheld::TooLate, at: LATER }),
         ("filled", Happened::Filled),
+        ("fill_lost", Happened::FillLost),
         ("fill_failed", Happened::FillFailed { code: "c".into(), message: "m".into(), at: LATER }),
         ("timelock_near", Happened::TimelockNear),
         ("settled", Happened::Settled { tx_hash: "0xs".into(), at: LATER }),

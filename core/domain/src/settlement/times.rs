@@ -32,6 +32,7 @@ impl Happened {
             other @ (Self::LockDue
             | Self::CancelAsked
             | Self::Filled
+            | Self::FillLost
             | Self::TimelockNear
             | Self::Anchored(_)) => other,
         }

@@ -2,8 +2,8 @@
 //!
 //! Invariant: a fact is given for every canonical event at the confirmation depth that tells something of an entity
 //! for which there is a command, and for no other; a `created` fact that was handed over and is taken back is followed
-//! by a `lock_lost`, whichever of the two commits first. A command is committed before anything it asks for reaches the
-//! chain, so what has none is somebody else's use of the contracts: its events are kept and reconciliation names
+//! by a `lock_lost`, and a `filled` one by a `fill_lost`, whichever of the two commits first. A command is committed
+//! before anything it asks for reaches the chain, so what has none is somebody else's use of the contracts: its events are kept and reconciliation names
 //! them. Where a command is older than its events and came into the database after them all the same, as from a
 //! backup, [`emit_late_facts`] gives what it lacks.
 
@@ -54,8 +54,8 @@ macro_rules! giving {
 }
 
 /// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
-/// (by block hash and log index) are not given again. Those that were taken back with their block count again; a lock is
-/// then given again, for its loss was told, and others only where another branch told the same of their entity
+/// (by block hash and log index) are not given again. Those that were taken back with their block count again; a lock or
+/// a fill is then given again, for its loss was told, and others only where another branch told the same of their entity
 /// meanwhile. A fill that a command asked for begins at the payout gate.
 pub async fn emit_facts(
     tx: &mut PgTransaction<'_>,
@@ -91,7 +91,8 @@ pub async fn emit_facts(
          order by block_number, log_index
          on conflict on constraint chain_fact_log_key do update
          set retracted_at = null, turn = nextval('chain_fact_turn'), gate = excluded.gate, gate_number = null,
-             consumed_at = case when chain_fact.kind = 'created' and chain_fact.differs is null or exists (
+             consumed_at = case when chain_fact.kind in ('created', 'filled') and chain_fact.differs is null
+                                    or exists (
                  select from chain_fact other
                  where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
                    and other.id > chain_fact.id and other.consumed_at is not null
@@ -152,7 +153,8 @@ async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted
         .collect()
 }
 
-/// Takes back the facts of blocks above a number. Of a lock that was handed over the loss is told, and the engine woken.
+/// Takes back the facts of blocks above a number. Of a lock or a fill that was handed over the loss is told, and the
+/// engine woken.
 pub(super) async fn retract_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -165,9 +167,11 @@ pub(super) async fn retract_above(
              returning entity, kind, tx_hash, consumed_at, differs
          )
          insert into chain_fact (chain_id, entity, kind, payload, tx_hash)
-         select $1, entity, 'lock_lost', '{\"kind\": \"lock_lost\"}', tx_hash
-         from retracted
-         where kind = 'created' and consumed_at is not null and differs is null",
+         select $1, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash
+         from retracted join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (told, kind)
+              on lost.told = retracted.kind
+         where consumed_at is not null and differs is null
+         order by lost.kind",
     )
     .bind(bigint(chain_id))
     .bind(bigint(number))

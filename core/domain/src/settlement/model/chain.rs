@@ -108,6 +108,22 @@ impl World {
         }
     }
 
+    /// A reorganization takes back a commitment that was told, before the rail was called; the relayer sends it again.
+    pub(super) fn lose_fill(&mut self) {
+        let told = self.chain.facts.is_empty() && self.db.facts.is_empty();
+        let called = self.rails[&LegKind::Payout].arrived > 0
+            || !self.rails[&LegKind::Payout].calls.is_empty()
+            || self.workers.iter().any(|worker| worker.task == Some(Task::Leg(LegKind::Payout)));
+        let chain = &mut self.chain;
+        if told && !called && chain.filled && !chain.gone && !chain.lost && !chain.settled {
+            chain.filled = false;
+            chain.facts.push(Happened::FillLost);
+            if !self.db.commands.contains(&Command::Fill) {
+                self.db.commands.push(Command::Fill);
+            }
+        }
+    }
+
     pub(super) fn find_lock(&mut self) {
         if let Some(created) = self.chain.created.filter(|_| self.chain.lost) {
             self.chain.lost = false;
