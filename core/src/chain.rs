@@ -147,7 +147,12 @@ pub enum ChainFact {
     Filled {
         payout_ref: Hex32,
     },
-    Settled,
+    /// `IntentSettler.Settled`.
+    Settled {
+        /// The terms of a swap: its `Created` is in the same transaction, and no lock.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        swap: Option<Box<SwapTerms>>,
+    },
     Cancelled,
     Refunded,
     Anchored,
@@ -180,6 +185,19 @@ pub struct LockTerms {
     pub token: String,
     pub fill_deadline: u64,
     pub hashlock: Hex32,
+    pub terms: Hex32,
+}
+
+/// The terms of a swap as its events tell them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapTerms {
+    pub maker: String,
+    pub solver: String,
+    pub token: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
+    pub lock_by: u64,
+    /// The hash of the output.
     pub terms: Hex32,
 }
 

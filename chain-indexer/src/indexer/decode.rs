@@ -5,7 +5,7 @@ use crate::deploy::Deployment;
 use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Log;
 use alloy::sol_types::{SolEvent, SolEventInterface};
-use dvp_core::chain::{ChainFact, LockTerms};
+use dvp_core::chain::{ChainFact, LockTerms, SwapTerms};
 use dvp_core::store::chain::LogRow;
 use std::collections::HashMap;
 
@@ -238,7 +238,8 @@ fn of_payouts(log: &Log) -> Result<Numbered, String> {
 
 /// What other events of a settlement in the same transaction say of one.
 #[derive(Default)]
-struct Beside {
+struct Beside<'a> {
+    created: Option<&'a IntentSettler::Created>,
     /// Timelock and hashlock of its lock.
     lock: Option<(u64, B256)>,
     cancelled: bool,
@@ -246,10 +247,10 @@ struct Beside {
 }
 
 /// What the engine is told. A refund that a cancel brought about in the same transaction is the cancel's; a swap,
-/// which locks nothing, tells of its payment and of its settlement; anchors count when one of our relayers submitted
+/// which locks nothing, tells of its payment and, with its terms, of its settlement; anchors count when one of our relayers submitted
 /// them.
 fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> Result<(), DecodeError> {
-    let mut beside: HashMap<(B256, B256), Beside> = HashMap::new();
+    let mut beside: HashMap<(B256, B256), Beside<'_>> = HashMap::new();
     for (row, event) in rows.iter().zip(events) {
         let of = || (row.tx_hash, row.entity);
         match event {
@@ -258,9 +259,9 @@ fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> 
             }
             Event::Cancelled => beside.entry(of()).or_default().cancelled = true,
             Event::Settled => beside.entry(of()).or_default().settled = true,
+            Event::Created(created) => beside.entry(of()).or_default().created = Some(created),
             Event::Released
             | Event::Refunded
-            | Event::Created(_)
             | Event::Filled { .. }
             | Event::Anchored { .. }
             | Event::Paid(_)
@@ -280,7 +281,10 @@ fn add_facts(deployment: &Deployment, rows: &mut [LogRow], events: &[Event]) -> 
                 }
             },
             Event::Filled { payout_ref } => Some(ChainFact::Filled { payout_ref: payout_ref.to_string() }),
-            Event::Settled => Some(ChainFact::Settled),
+            Event::Settled => {
+                let swap = beside.created.filter(|_| beside.lock.is_none()).map(swapped).map(Box::new);
+                Some(ChainFact::Settled { swap })
+            }
             Event::Paid(paid) => Some(ChainFact::Transferred {
                 payer: paid.payer.to_string(),
                 receiver: paid.receiver.to_string(),
@@ -313,6 +317,18 @@ fn locked(created: &IntentSettler::Created, timelock: u64, hashlock: B256) -> Ch
         terms: created.terms.to_string(),
     };
     ChainFact::Created { timelock, amount: created.amountIn.to_string(), lock: Box::new(lock) }
+}
+
+fn swapped(created: &IntentSettler::Created) -> SwapTerms {
+    SwapTerms {
+        maker: created.maker.to_string(),
+        solver: created.solver.to_string(),
+        token: created.tokenIn.to_string(),
+        amount: created.amountIn.to_string(),
+        // A swap has no fill deadline, and tells its own in that place.
+        lock_by: created.fillDeadline,
+        terms: created.terms.to_string(),
+    }
 }
 
 /// A number that should have come next and did not.

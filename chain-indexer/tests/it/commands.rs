@@ -1,8 +1,9 @@
 //! Swaps and returned funds: commands that end an order otherwise than by settling its lock.
 
 use crate::support::{Chain, FUNDS, OPERATORS, Order, Running, Scene, key, swap_command};
-use alloy::primitives::{B256, Bytes};
+use alloy::primitives::{B256, Bytes, U256};
 use dvp_chain_indexer::contracts::settler::IntentSettler;
+use dvp_core::chain::expected::difference;
 use dvp_core::chain::{ChainCommand, ChainFact};
 
 fn cancel(order: &Order) -> ChainCommand {
@@ -27,12 +28,37 @@ async fn a_swap_is_one_transaction_and_done_once_it_is_settled() {
     chain.scene.fund_solver(1_000).await;
     let running = Running::start(&chain);
     let (order, receiver) = (chain.scene.order(1).await, key(0xcc).address());
-    chain.command("one", swap_command(&chain.scene, &order, receiver, 40)).await;
+    let swap = swap_command(&chain.scene, &order, receiver, 40);
+    chain.command("one", swap.clone()).await;
     chain.state("one", "swap", "done").await;
-    assert!(chain.facts(order.id).await.contains(&ChainFact::Settled));
+    let facts = chain.facts(order.id).await;
+    assert!(facts.contains(&swap.goal()), "{facts:?}");
+    for fact in facts {
+        assert_eq!(difference(&fact, std::slice::from_ref(&swap)), None, "{fact:?}");
+    }
     assert_eq!(chain.scene.balance(receiver).await, 40);
     assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS - 100);
     assert_eq!(chain.attempts().await.len(), 1);
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swap_by_another_relayer_with_other_terms_is_told_with_its_own() {
+    let chain = Chain::new(Scene::new().await).await;
+    let scene = &chain.scene;
+    scene.fund_solver(1_000).await;
+    let (order, receiver) = (scene.order(1).await, key(0xcc).address());
+    let asked = swap_command(scene, &order, receiver, 40);
+    let less = Order { amount: U256::from(99), permitted: U256::from(99), ..order.clone() };
+    let other = IntentSettler::swapCall { params: scene.swap_params(&less, scene.output(receiver, 40)) };
+    assert!(scene.succeeds(&scene.other_relayer, scene.deployment.settler, &other).await);
+    chain.command("one", asked.clone()).await;
+    let running = Running::start(&chain);
+    chain.fact(order.id, "settled").await;
+    let facts = chain.facts(order.id).await;
+    let settled = facts.iter().find(|fact| matches!(fact, ChainFact::Settled { .. })).unwrap();
+    let found = difference(settled, &[asked]).unwrap();
+    assert_eq!((found.field, found.told.as_str(), found.asked.as_str()), ("amount", "99", "100"));
     running.stop().await;
 }
 

@@ -38,7 +38,7 @@ async fn an_order_is_created_filled_settled_and_anchored() {
     let facts = chain.facts(order.id).await;
     let created = chain.scene.created(&order);
     let filled = ChainFact::Filled { payout_ref: B256::repeat_byte(0x99).to_string() };
-    assert_eq!(facts, [created, filled, ChainFact::Settled], "in this order, each once");
+    assert_eq!(facts, [created, filled, ChainFact::Settled { swap: None }], "in this order, each once");
     assert_eq!(chain.scene.balance(chain.scene.solver.address()).await, 100);
     assert_eq!(chain.scene.balance(chain.scene.maker.address()).await, FUNDS - 100);
     for kind in ["create", "fill", "settle", "anchor"] {

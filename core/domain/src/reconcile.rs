@@ -24,7 +24,7 @@ pub enum BreakKind {
     ExecutionWithoutLock,
     /// The chain moved another amount than was agreed.
     AmountMismatch,
-    /// A lock, a fill or a payment under the order's id has other terms than its command asked for.
+    /// A lock, a swap, a fill or a payment under the order's id has other terms than its command asked for.
     TermsMismatch,
     /// The beneficiary was paid, and the funds that pay for it were not released to us.
     PaidNotSettled,

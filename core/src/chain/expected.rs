@@ -5,7 +5,7 @@
 
 use alloy::primitives::{Address, B256, U256, keccak256};
 
-use super::{ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand};
+use super::{ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand, SwapTerms};
 
 /// A field in which a fact differs from the command that asked for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,8 @@ impl ChainCommand {
         match self {
             Self::Create(create) => created(create),
             Self::Fill { payout_ref, .. } => ChainFact::Filled { payout_ref: payout_ref.clone() },
-            Self::Settle { .. } | Self::Swap(_) => ChainFact::Settled,
+            Self::Settle { .. } => ChainFact::Settled { swap: None },
+            Self::Swap(swap) => ChainFact::Settled { swap: Some(Box::new(swapped(swap))) },
             Self::Anchor { .. } => ChainFact::Anchored,
             Self::Transfer(transfer) => ChainFact::Transferred {
                 payer: transfer.payer.clone(),
@@ -62,6 +63,18 @@ fn created(create: &CreateCommand) -> ChainFact {
     ChainFact::Created { timelock: create.timelock, amount: create.amount.clone(), lock: Box::new(lock) }
 }
 
+fn swapped(swap: &SwapCommand) -> SwapTerms {
+    SwapTerms {
+        maker: swap.maker.clone(),
+        solver: swap.solver.clone(),
+        token: swap.token.clone(),
+        amount: swap.amount.clone(),
+        lock_by: swap.lock_by,
+        // An output that cannot be read has no hash, and no event has an empty one.
+        terms: binding(&swap.output, &swap.terms).unwrap_or_default(),
+    }
+}
+
 /// `Orders.binding`: the hash of the output's ABI encoding, four words.
 pub fn binding(output: &OutputArgs, agreed: &str) -> Option<Hex32> {
     let address = |text: &str| text.parse::<Address>().ok().map(|address| address.into_word());
@@ -75,8 +88,8 @@ pub fn binding(output: &OutputArgs, agreed: &str) -> Option<Hex32> {
     Some(keccak256(words.map(|word| word.0).as_flattened()).to_string())
 }
 
-/// The first field of a lock, a fill or a payment in which it differs from what the commands about its entity asked
-/// for. Other facts have no such fields.
+/// The first field of a lock, a swap, a fill or a payment in which it differs from what the commands about its entity
+/// asked for. Other facts have no such fields.
 pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference> {
     if !is_compared(fact) {
         return None;
@@ -90,16 +103,22 @@ pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference
             Compared::AnotherKind => {}
         }
     }
+    // Whoever has the preimage may settle.
+    if first.is_none() && matches!(fact, ChainFact::Settled { swap: None }) {
+        return None;
+    }
     let unasked = || Difference { field: "command", asked: "nothing".into(), told: format!("{fact:?}") };
     Some(first.unwrap_or_else(unasked))
 }
 
-/// Whether a fact says something that a command must have asked for.
+/// Whether a fact says something that is compared with the commands.
 pub const fn is_compared(fact: &ChainFact) -> bool {
     match fact {
-        ChainFact::Created { .. } | ChainFact::Filled { .. } | ChainFact::Transferred { .. } => true,
-        ChainFact::Settled
-        | ChainFact::Cancelled
+        ChainFact::Created { .. }
+        | ChainFact::Filled { .. }
+        | ChainFact::Settled { .. }
+        | ChainFact::Transferred { .. } => true,
+        ChainFact::Cancelled
         | ChainFact::Refunded
         | ChainFact::Anchored
         | ChainFact::LockLost
@@ -128,6 +147,10 @@ fn compare(told: &ChainFact, asked: &ChainFact) -> Compared {
             fields.push(("timelock", timelock.to_string(), asked_timelock.to_string()));
             fields
         }
+        (ChainFact::Settled { swap: told }, ChainFact::Settled { swap: asked }) => match (told, asked) {
+            (Some(told), Some(asked)) => swap_fields(told, asked),
+            (told, asked) => vec![("swap", told.is_some().to_string(), asked.is_some().to_string())],
+        },
         (ChainFact::Filled { payout_ref }, ChainFact::Filled { payout_ref: asked }) => {
             vec![("payout_ref", payout_ref.clone(), asked.clone())]
         }
@@ -162,6 +185,17 @@ fn lock_fields(told: &LockTerms, asked: &LockTerms) -> Vec<Field> {
         ("token", told.token.clone(), asked.token.clone()),
         ("fill_deadline", told.fill_deadline.to_string(), asked.fill_deadline.to_string()),
         ("hashlock", told.hashlock.clone(), asked.hashlock.clone()),
+        ("terms", told.terms.clone(), asked.terms.clone()),
+    ]
+}
+
+fn swap_fields(told: &SwapTerms, asked: &SwapTerms) -> Vec<Field> {
+    vec![
+        ("maker", told.maker.clone(), asked.maker.clone()),
+        ("solver", told.solver.clone(), asked.solver.clone()),
+        ("token", told.token.clone(), asked.token.clone()),
+        ("amount", told.amount.clone(), asked.amount.clone()),
+        ("lock_by", told.lock_by.to_string(), asked.lock_by.to_string()),
         ("terms", told.terms.clone(), asked.terms.clone()),
     ]
 }

@@ -169,7 +169,7 @@ fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Happened {
             Happened::Locked { lock, at }
         }
         ChainFact::Filled { .. } => Happened::Filled,
-        ChainFact::Settled => Happened::Settled { tx_hash: fact.tx_hash.clone(), at },
+        ChainFact::Settled { .. } => Happened::Settled { tx_hash: fact.tx_hash.clone(), at },
         ChainFact::Cancelled | ChainFact::Refunded => {
             Happened::Refunded { tx_hash: fact.tx_hash.clone(), at }
         }

@@ -1,6 +1,6 @@
-//! A lock, a fill or a payment counts as the order's only when every field is what the order asked for.
+//! A lock, a swap, a fill or a payment counts as the order's only when every field is what the order asked for.
 
-use dvp_core::chain::ChainFact;
+use dvp_core::chain::{ChainFact, SwapTerms};
 
 use crate::guard::failure_code;
 use crate::house::{House, Wanted, order, order_for};
@@ -33,6 +33,29 @@ async fn a_lock_of_less_is_not_the_orders_and_the_right_one_still_is() {
     assert_eq!(house.account("escrow", "USDC").await, "0");
     house.fact(&entity, &right).await;
     house.wait_for_state(&reference, "committing").await;
+    house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_swap_of_less_or_a_released_lock_is_not_the_orders_and_the_right_swap_still_is() {
+    let house = House::new().await;
+    house.fund("north", "USDC", 10_000_000_000).await;
+    house.work();
+    let input = 1_000_000_000_000_000_000;
+    let request = order_for(&Wanted { input: ("WETH", input), output: "USDC", account: "" });
+    let reference = house.accept(request).await.reference;
+    let (entity, swap) = house.command(&reference, "swap").await;
+    let right = swap.goal();
+    let ChainFact::Settled { swap: Some(terms) } = right.clone() else { panic!("{right:?}") };
+    let less = SwapTerms { amount: "1".into(), ..*terms };
+    house.fact(&entity, &ChainFact::Settled { swap: Some(Box::new(less)) }).await;
+    let differs = format!("amount is 1, and {input} was asked for");
+    check_set_aside(&house, &reference, "locking", &differs).await;
+    house.fact(&entity, &ChainFact::Settled { swap: None }).await;
+    check_set_aside(&house, &reference, "locking", "swap is false, and true was asked for").await;
+    assert_eq!(house.events(&reference).await, ["intent.accepted"]);
+    house.fact(&entity, &right).await;
+    house.wait_for_state(&reference, "completed").await;
     house.check_books().await;
 }
 

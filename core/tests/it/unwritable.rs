@@ -201,7 +201,7 @@ async fn a_fact_that_cannot_be_read_holds_up_no_other() {
     house.work();
     let first = house.accept(order("000123456789")).await.reference;
     house.wait_for_state(&first, "locking").await;
-    house.fact(&[9; 32], &ChainFact::Settled).await;
+    house.fact(&[9; 32], &ChainFact::Settled { swap: None }).await;
     sqlx::query("update chain_fact set payload = '{\"kind\": \"unheard_of\"}' where entity = $1")
         .bind(&[9_u8; 32][..])
         .execute(house.pool())

@@ -56,6 +56,10 @@ fn swap() -> ChainCommand {
     }))
 }
 
+fn settle() -> ChainCommand {
+    ChainCommand::Settle { entity: WORD.into(), preimage: WORD.into() }
+}
+
 fn fill() -> ChainCommand {
     ChainCommand::Fill { entity: WORD.into(), payout_ref: WORD.into() }
 }
@@ -71,7 +75,7 @@ fn with(command: &ChainCommand, path: &[&str], value: serde_json::Value) -> Chai
 
 #[test]
 fn a_fact_that_is_what_was_asked_for_has_no_difference() {
-    for command in [create(), fill(), transfer()] {
+    for command in [create(), fill(), settle(), swap(), transfer()] {
         let fact = command.goal();
         assert_eq!(difference(&fact, &[command]), None);
     }
@@ -85,7 +89,7 @@ fn hex_is_the_same_in_either_case() {
 }
 
 #[test]
-fn every_field_of_a_lock_a_fill_and_a_payment_is_compared() {
+fn every_field_of_a_lock_a_swap_a_fill_and_a_payment_is_compared() {
     let word = format!("0x{}", "22".repeat(32));
     for (command, path, value) in [
         (create(), &["amount"] as &[&str], "99".into()),
@@ -96,6 +100,12 @@ fn every_field_of_a_lock_a_fill_and_a_payment_is_compared() {
         (create(), &["lock", "fill_deadline"], 1.into()),
         (create(), &["lock", "hashlock"], word.clone().into()),
         (create(), &["lock", "terms"], word.clone().into()),
+        (swap(), &["swap", "maker"], OTHER.into()),
+        (swap(), &["swap", "solver"], OTHER.into()),
+        (swap(), &["swap", "token"], OTHER.into()),
+        (swap(), &["swap", "amount"], "99".into()),
+        (swap(), &["swap", "lock_by"], 2.into()),
+        (swap(), &["swap", "terms"], word.clone().into()),
         (fill(), &["payout_ref"], word.into()),
         (transfer(), &["payer"], OTHER.into()),
         (transfer(), &["receiver"], TOKEN.into()),
@@ -111,7 +121,7 @@ fn every_field_of_a_lock_a_fill_and_a_payment_is_compared() {
 
 #[test]
 fn what_nobody_asked_for_differs() {
-    for command in [create(), fill(), transfer()] {
+    for command in [create(), swap(), fill(), transfer()] {
         let fact = command.goal();
         assert_eq!(difference(&fact, &[]).unwrap().field, "command");
     }
@@ -131,8 +141,18 @@ fn a_swap_fills_and_pays_by_the_output_that_was_agreed() {
 }
 
 #[test]
+fn a_swap_is_no_release_of_a_lock_and_the_other_way_round() {
+    let (released, swapped) = (settle().goal(), swap().goal());
+    assert_eq!(difference(&released, &[swap()]).unwrap().field, "swap");
+    assert_eq!(difference(&swapped, &[create(), fill(), settle()]).unwrap().field, "swap");
+    assert_eq!(difference(&swapped, &[create(), fill()]).unwrap().field, "command");
+    assert_eq!(difference(&released, &[create(), fill()]), None, "by somebody with the preimage");
+}
+
+#[test]
 fn facts_without_terms_are_taken_as_they_are() {
-    for fact in [ChainFact::Settled, ChainFact::Cancelled, ChainFact::Refunded, ChainFact::Anchored] {
+    let settled = ChainFact::Settled { swap: None };
+    for fact in [settled, ChainFact::Cancelled, ChainFact::Refunded, ChainFact::Anchored] {
         assert_eq!(difference(&fact, &[]), None);
     }
 }
