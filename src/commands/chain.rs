@@ -176,8 +176,8 @@ fn chain_lines(chain: &StatusRow, lanes: &[LaneRow]) -> Vec<String> {
     let StatusRow { chain_id, name, state, state_seconds, indexed_head, node_head, indexed_final, .. } =
         chain;
     let mut lines = vec![format!(
-        "{name} ({chain_id}): {state} for {state_seconds} s, block {indexed_head} of {node_head}, final \
-         {indexed_final}"
+        "{name} ({chain_id}): {state} for {state_seconds} s, read up to block {indexed_head} of {node_head}, \
+         final {indexed_final}"
     )];
     lines.extend(chain.reason.iter().map(|reason| format!("  {reason}")));
     if let Some(backfill) = &chain.backfill {

@@ -360,3 +360,43 @@ async fn taking_blocks_back_undoes_what_they_did_whatever_they_held() {
         }
     }
 }
+
+/// What operators are shown of the chain.
+async fn shown(chain: &Chain) -> Option<store::StatusRow> {
+    let mut conn = chain.pool().acquire().await.unwrap();
+    let shown = store::list_statuses(&mut conn).await.unwrap();
+    shown.into_iter().find(|row| row.chain_id == chain.config.chain_id)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_chain_without_a_new_block_for_too_long_is_said_to_hold_until_there_is_one() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.stalled_after = Some(Duration::from_secs(1));
+    let running = Running::start(&chain);
+    let held =
+        eventually("the alarm", async || shown(&chain).await.filter(|row| row.state == "holding")).await;
+    let reason = held.reason.unwrap_or_default();
+    assert!(reason.starts_with("the newest block of all endpoints is "), "{reason}");
+    eventually("the end of the alarm", async || {
+        chain.mined(1).await;
+        shown(&chain).await.filter(|row| row.state == "following" && row.reason.is_none())
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_nodes_head_is_never_shown_below_what_was_read() {
+    let chain = Chain::new(Scene::new().await).await;
+    chain.mined(3).await;
+    let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
+    read_to_the_head(&chain, &mut indexer).await;
+    let head = rpc::head(&chain.scene.provider).await.unwrap().number;
+    let mut conn = chain.pool().acquire().await.unwrap();
+    // As it was reported before the last block was read.
+    let (id, name) = (chain.config.chain_id, chain.config.name.as_str());
+    store::report_status(&mut conn, id, name, &store::Standing::Following, (head - 1, 0)).await.unwrap();
+    let row = shown(&chain).await.unwrap();
+    assert_eq!((row.indexed_head, row.node_head), (head, head));
+    assert!(row.node_final >= row.indexed_final);
+}

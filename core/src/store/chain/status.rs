@@ -54,6 +54,7 @@ pub struct StatusRow {
     pub state_seconds: u64,
     /// So long without a word from the indexer.
     pub silent_seconds: u64,
+    /// As last reported, and never below what was read since.
     pub node_head: u64,
     pub node_final: u64,
     pub indexed_head: u64,
@@ -172,8 +173,8 @@ fn status_row(row: &PgRow) -> Result<StatusRow, StoreError> {
         reason: row.try_get("reason")?,
         state_seconds: number("state_seconds")?,
         silent_seconds: number("silent_seconds")?,
-        node_head: number("node_head")?,
-        node_final: number("node_final")?,
+        node_head: number("node_head")?.max(number("head_number")?),
+        node_final: number("node_final")?.max(number("final_number")?),
         indexed_head: number("head_number")?,
         indexed_final: number("final_number")?,
         backfill,
