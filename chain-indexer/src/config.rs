@@ -40,6 +40,8 @@ pub struct ChainConfig {
     pub fees: FeePolicy,
     /// A transaction without a block is sent again after so long, the same bytes.
     pub resend_after: Duration,
+    /// The relayer leaves an endpoint that has told no new block for so long for another.
+    pub stale_after: Duration,
     /// A newest block older than this is an alarm: the endpoints, or the chain, stand still. `None` for a chain that
     /// makes blocks only when there is something to put in.
     pub stalled_after: Option<Duration>,
@@ -107,6 +109,7 @@ impl ChainConfig {
             poll_interval: Duration::from_millis(200),
             fees: FeePolicy::default(),
             resend_after: Duration::from_secs(2),
+            stale_after: Duration::from_secs(60),
             stalled_after: None,
             balance_low_wei: 100_000_000_000_000_000,
             deployment,

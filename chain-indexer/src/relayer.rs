@@ -52,8 +52,6 @@ const BALANCE_EVERY: Duration = Duration::from_secs(30);
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
 /// Without news we look at least so often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// An endpoint without a new block for so long is left for another one.
-const STALE_AFTER: Duration = Duration::from_secs(60);
 /// Blocks that the market's tip is taken from.
 const HISTORY_BLOCKS: u64 = 10;
 
@@ -260,9 +258,10 @@ impl Relayer {
     fn note_head(&mut self, head: &BlockHead) {
         if head.number > self.newest.0 {
             self.newest = (head.number, Instant::now());
-        } else if self.endpoints.len() > 1 && self.newest.1.elapsed() > STALE_AFTER {
+        } else if self.endpoints.len() > 1 && self.newest.1.elapsed() > self.config.stale_after {
             let (chain, block) = (&self.config.name, head.number);
-            tracing::warn!(chain, block, "no new block for a minute: the relayer asks another endpoint");
+            let secs = self.config.stale_after.as_secs();
+            tracing::warn!(chain, block, secs, "no new block for so long: the relayer asks another endpoint");
             self.newest.1 = Instant::now();
             self.take_next_endpoint();
         }

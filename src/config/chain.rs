@@ -211,6 +211,7 @@ impl ChainSection {
             poll_interval: self.poll_interval.0,
             fees: self.fees()?,
             resend_after: Duration::from_secs(2),
+            stale_after: Duration::from_secs(60),
             stalled_after: Some(self.stalled_after.0),
             balance_low_wei: self.balance_low_wei.parse().context("balance_low_wei")?,
             deployment,

@@ -14,6 +14,7 @@ use dvp_chain_indexer::gate::{GateStep, PayoutGate, Wait};
 use dvp_chain_indexer::indexer::{Indexer, Step};
 use dvp_chain_indexer::reader::{ChainReader, HttpReader};
 use dvp_chain_indexer::rpc::BlockHead;
+use dvp_chain_indexer::{run_indexer, run_relayer};
 use dvp_core::chain::{ChainCommand, ChainFact};
 use dvp_core::store::chain as store;
 use dvp_core::store::commands;
@@ -21,6 +22,8 @@ use dvp_core::store::lease::Lease;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// What is wrong with a node, as long as it is.
 #[derive(Default)]
@@ -309,4 +312,36 @@ async fn a_fill_that_nobody_was_handed_is_taken_back_without_a_word() {
     // Somebody was stepping by it meanwhile: now its loss is told after all.
     commands::consume_facts(&mut conn, &[facts[0].id, facts[1].id]).await.unwrap();
     assert_eq!(open(&chain, id).await, [ChainFact::FillLost]);
+}
+
+/// The first endpoint's chain makes no blocks, and its state stays as it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_relayer_leaves_an_endpoint_that_stands_still_for_one_that_moves() {
+    let chain = Chain::new(Scene::new().await).await;
+    let frozen = Scene::new().await;
+    assert_eq!(frozen.deployment.settler, chain.scene.deployment.settler, "the same chain to the relayer");
+    let _: serde_json::Value = raw(&frozen.provider, "evm_setAutomine", json!([false])).await;
+    let scene = &chain.scene;
+    let order = scene.order(1).await;
+    let (create, entity) = (scene.create_call(&order, scene.signed(&order)), order.id.to_string());
+    assert!(scene.succeeds(&scene.other_relayer, scene.deployment.settler, &create).await);
+    chain.command("one", scene.create_command(&order)).await;
+    let shutdown = CancellationToken::new();
+    let indexer = tokio::spawn(run_indexer(chain.pool(), chain.config.clone(), shutdown.clone()));
+    chain.state("one", "create", "done").await;
+
+    let mut config = chain.config.clone();
+    config.rpc_url = frozen.node.rpc_url();
+    config.further_rpc_urls = vec![scene.node.rpc_url()];
+    config.stale_after = Duration::from_millis(500);
+    let relayer = tokio::spawn(run_relayer(chain.pool(), config, scene.relayer.clone(), shutdown.clone()));
+    // On the frozen endpoint the order was never created, so that nothing can be filled there.
+    chain.command("one", ChainCommand::Fill { entity: entity.clone(), payout_ref: entity }).await;
+    chain.state("one", "fill", "done").await;
+    chain.state_on_chain(order.id, 2).await;
+    let state = IntentSettler::stateOfCall { intentId: order.id };
+    assert_eq!(frozen.view(frozen.deployment.settler, state).await, 0);
+    shutdown.cancel();
+    indexer.await.unwrap().unwrap();
+    relayer.await.unwrap().unwrap();
 }
