@@ -22,8 +22,6 @@ use tracing::Instrument;
 
 /// Nonces filled in one turn.
 const GAP_MAX: usize = 16;
-/// What a transaction without a call costs.
-const FILLER_GAS: u64 = 21_000;
 
 /// What a node's answer to `eth_sendRawTransaction` means to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,21 +94,39 @@ impl Relayer {
         let Some(lowest) = store::lowest_waiting(&mut conn, chain_id, signer).await? else { return Ok(()) };
         drop(conn);
         let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
+        if mined >= lowest {
+            return Ok(());
+        }
+        let Some(gas) = self.filler_gas(head).await? else { return Ok(()) };
         let fees = market.first(&self.config.fees);
         for nonce in (mined..lowest).take(GAP_MAX) {
             let mut tx = self.pool.begin().await?;
             lease.guard(&mut tx).await?;
-            let slot = NewSlot { nonce, kind: None, gas: FILLER_GAS, commands: &[] };
+            let slot = NewSlot { nonce, kind: None, gas, commands: &[] };
             if !store::insert_slot(&mut tx, chain_id, signer, slot).await? {
                 continue;
             }
-            let signed = signing::sign_by(&self.signer, filler(chain_id, signer, nonce, fees)).await?;
+            let signed = signing::sign_by(&self.signer, filler(chain_id, signer, nonce, gas, fees)).await?;
             let attempt = kept(nonce, 0, signed, fees, head);
             store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
             tx.commit().await?;
             tracing::warn!(nonce, tx = %attempt.hash, "a nonce that nobody uses any more is filled");
         }
         Ok(())
+    }
+
+    /// The limit of a transaction to ourselves, of nothing; `None` when the node does not say what it needs. On some
+    /// chains that is more than 21,000.
+    async fn filler_gas(&self, head: &BlockHead) -> Result<Option<u64>, RelayError> {
+        let (signer, ceiling) = (self.signer.address(), plan::ceiling(head.gas_limit));
+        match rpc::estimate(self.provider(), signer, signer, Bytes::new(), ceiling).await {
+            Ok(Ok(needed)) => Ok(Some(self.with_margin(needed, ceiling))),
+            Ok(Err(_)) | Err(RpcError::ErrorResp(_)) => {
+                tracing::warn!(%signer, "the node does not say what gas an empty transaction needs; again later");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// The chain has used the slot's nonce: by which of our attempts?
@@ -308,6 +324,7 @@ impl Relayer {
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
         // At the cap the same must do: the node takes it unless it still has the old one.
         let fees = market.raised(offer, &self.config.fees).unwrap_or(offer);
+        let Some(filler_gas) = self.filler_gas(head).await? else { return Ok(()) };
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         let rows = store::list_live_commands(&mut tx, chain_id, signer, nonce).await?;
@@ -317,7 +334,7 @@ impl Relayer {
                 let (to, gas_limit) = (TxKind::Call(to), slot.gas.min(plan::ceiling(head.gas_limit)));
                 Unsigned { chain_id, nonce, to, input, gas_limit, fees }
             }
-            None => filler(chain_id, signer, nonce, fees),
+            None => filler(chain_id, signer, nonce, filler_gas, fees),
         };
         let gas = unsigned.gas_limit;
         let signed = signing::sign_by(&self.signer, unsigned).await?;
@@ -349,8 +366,8 @@ impl Relayer {
 }
 
 /// A transaction to ourselves, of nothing.
-const fn filler(chain_id: u64, signer: Address, nonce: u64, fees: Fees) -> Unsigned {
-    Unsigned { chain_id, nonce, to: TxKind::Call(signer), input: Bytes::new(), gas_limit: FILLER_GAS, fees }
+const fn filler(chain_id: u64, signer: Address, nonce: u64, gas_limit: u64, fees: Fees) -> Unsigned {
+    Unsigned { chain_id, nonce, to: TxKind::Call(signer), input: Bytes::new(), gas_limit, fees }
 }
 
 fn kept(nonce: u64, attempt: u64, signed: signing::Signed, fees: Fees, head: &BlockHead) -> NewAttempt {

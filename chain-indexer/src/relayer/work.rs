@@ -254,8 +254,13 @@ impl Relayer {
             Ok(Err(_)) | Err(RpcError::ErrorResp(_)) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
+        Ok((needed <= room.gas).then(|| self.with_margin(needed, ceiling)))
+    }
+
+    /// What the node says that a transaction needs, and the margin.
+    pub(super) fn with_margin(&self, needed: u64, ceiling: u64) -> u64 {
         let margin = needed / 100 * self.config.fees.gas_margin_percent;
-        Ok((needed <= room.gas).then(|| needed.saturating_add(margin).min(ceiling)))
+        needed.saturating_add(margin).min(ceiling)
     }
 
     /// Looks at one command and does what follows; `true` when it was signed.

@@ -125,7 +125,8 @@ impl World {
                 let (mut state, (to, input)): (State, _) = (self.head().state.clone(), call(at(0))?);
                 let deployment = self.deployment.clone();
                 state.call(&deployment, to, &input).map_err(reverted)?;
-                Ok(json!(format!("{:#x}", gas_of(&input))))
+                let needed = if input.is_empty() { self.transfer_gas } else { gas_of(&input) };
+                Ok(json!(format!("{needed:#x}")))
             }
             "eth_sendRawTransaction" => self.send(at(0)),
             "eth_getTransactionReceipt" => Ok(self.receipt(at(0))),

@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) requeues: bool,
     /// Transactions fail for lack of gas so often in a thousand.
     pub(super) hungry: u64,
+    /// What a transaction without a call needs: no chain takes it for less, and some ask for more than others.
+    pub(super) transfer_gas: u64,
     pub(super) reorgs: u32,
     pub(super) calls: u64,
     forks: u64,
@@ -90,6 +92,7 @@ impl World {
             failing,
             requeues,
             hungry,
+            transfer_gas: if seed.is_multiple_of(2) { 21_000 } else { 90_000 },
             reorgs: 0,
             calls: 0,
             forks: 0,
@@ -116,6 +119,9 @@ impl World {
         }
         if tx.max_fee < self.base_fee {
             return Err("max fee per gas less than block base fee");
+        }
+        if tx.to == tx.sender && tx.gas < self.transfer_gas {
+            return Err("intrinsic gas too low");
         }
         let key = (tx.sender, tx.nonce);
         if let Some(there) = self.waiting.get(&key) {
