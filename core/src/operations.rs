@@ -177,6 +177,10 @@ pub enum ResolveError {
     NotWaiting { state: &'static str, what: &'static str },
     #[error("a call may still be on its way: look again in a minute")]
     InFlight,
+    #[error("the funds are on their way back: see `dvp chain command list`")]
+    Returning,
+    #[error("both signatures are one operator's: two operators sign")]
+    OneSigner,
     #[error("operator, reason and evidence are needed")]
     NoReason,
     #[error(transparent)]
@@ -256,6 +260,9 @@ async fn carry_out(
     let reference = execution.terms.reference.as_str();
     let verdict = verdict(action).map(|verdict| serde_json::to_value(verdict).unwrap_or_default());
     let nudge = match (action, &verdict) {
+        (Action::Return { signatures: [first, second], .. }, _) if first.eq_ignore_ascii_case(second) => {
+            return Err(ResolveError::OneSigner);
+        }
         (Action::Return { deadline, signatures }, _) => {
             let entity = execution.terms.entity.clone();
             let chain_id = commands::find_chain(conn, reference).await?;
@@ -271,7 +278,7 @@ async fn carry_out(
                 },
             };
             let is_new = commands::insert_again(conn, &returns).await?;
-            return if is_new { Ok(()) } else { Err(ResolveError::InFlight) };
+            return if is_new { Ok(()) } else { Err(ResolveError::Returning) };
         }
         // Nothing is due any more that could take it in.
         (Action::ReturnDebt { .. }, Some(verdict)) => {

@@ -1,13 +1,17 @@
-//! The user tries to have the tokens back at every moment, while the bank takes days: never both.
+//! The user tries to have the tokens back at every moment, while the bank takes days: never both. What is committed to
+//! a payout that failed goes back by two operators.
 
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, U256};
 use alloy::providers::{DynProvider, Provider, ProviderBuilder};
 use alloy::rpc::types::TransactionRequest;
-use alloy::sol_types::{SolCall, SolValue};
+use alloy::signers::SignerSync as _;
+use alloy::signers::local::PrivateKeySigner;
+use alloy::sol_types::{SolCall, SolStruct as _, SolValue, eip712_domain};
 use dvp_chain_indexer::contracts::{escrow::Escrow, settler::IntentSettler, token::TestToken};
 use dvp_chain_indexer::orders;
 use dvp_core::chain::ChainCommand;
@@ -17,6 +21,14 @@ use tokio::sync::Mutex;
 
 use crate::partner::Partner;
 use crate::serve::Ground;
+
+alloy::sol! {
+    /// What two operators sign.
+    struct ReturnFunds {
+        bytes32 intentId;
+        uint256 deadline;
+    }
+}
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const HOUR: u64 = 3600;
@@ -201,5 +213,90 @@ async fn a_user_who_cancels_before_the_commitment_is_not_paid() {
     trying.abort();
     assert_eq!(*user.went_through.lock().await, ["cancel"]);
     assert_eq!((user.balance().await, user.payments().await), (FUNDS, 0), "refunded, and not paid");
+    drop(served);
+}
+
+/// What an operator gives for the return of an order's funds.
+fn signed(ground: &Ground, operator: &PrivateKeySigner, entity: &str, deadline: u64) -> String {
+    let domain = eip712_domain! {
+        name: "IntentSettler",
+        version: "1",
+        chain_id: ground.deployment.chain_id,
+        verifying_contract: ground.deployment.settler,
+    };
+    let message = ReturnFunds { intentId: entity.parse().unwrap(), deadline: U256::from(deadline) };
+    let signature = operator.sign_hash_sync(&message.eip712_signing_hash(&domain)).unwrap();
+    format!("0x{}", hex::encode(signature.as_bytes()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn committed_funds_go_back_to_the_maker_by_two_operators_and_by_nothing_less() {
+    // The bank refuses the payout after the commitment.
+    let (ground, served, user, reference) = ordered("000123450002").await;
+    user.until(&reference, &["payout_failed"]).await;
+    let shown = ground.said(&["execution", "show", "--reference", &reference]);
+    assert_eq!(shown["state"]["lock"]["filled"], true, "{shown}");
+    assert_eq!(user.balance().await, FUNDS - ORDERED);
+    let entity = shown["chain"][0]["entity"].as_str().unwrap();
+    let now = user.node.get_block(BlockId::latest()).await.unwrap().unwrap().header.timestamp;
+    let deadline = now + HOUR;
+    let [jo, mika] = ground.operators.each_ref().map(|operator| signed(&ground, operator, entity, deadline));
+    let no_operator = signed(&ground, &ground.wallet, entity, deadline);
+    let deadline = deadline.to_string();
+    let words = |signatures: &[&str]| -> Vec<String> {
+        let fixed = ["execution", "resolve", "--action", "return", "--signed-deadline", &deadline];
+        let why = ["--operator", "jo", "--reason", "the bank refused it", "--evidence", "statement 17"];
+        let which = ["--reference", &reference, "--confirm", &reference];
+        let given = signatures.iter().flat_map(|signature| ["--signature", signature]);
+        let words = fixed.into_iter().chain(given).chain(why).chain(which);
+        words.map(str::to_owned).collect()
+    };
+    let refused = |signatures: &[&str]| {
+        let words = words(signatures);
+        ground.refused(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let did = |signatures: &[&str]| {
+        let words = words(signatures);
+        ground.did(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert!(refused(&[&jo]).contains("needed twice"), "one operator alone");
+    assert!(refused(&[&jo, &jo]).contains("two operators sign"), "one operator twice");
+    // The contract refuses somebody who is no operator, and operators are told.
+    assert!(did(&[&jo, &no_operator]));
+    let deadline = Instant::now() + PATIENCE;
+    let listed = ["chain", "command", "list"];
+    while !ground.printed(&listed).contains("NotTwoOperators") {
+        assert!(Instant::now() < deadline, "nobody is told");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(user.balance().await, FUNDS - ORDERED);
+
+    assert!(did(&[&mika, &jo]), "{}", refused(&[&mika, &jo]));
+    let deadline = Instant::now() + PATIENCE;
+    while user.balance().await != FUNDS {
+        assert!(Instant::now() < deadline, "the funds are not back");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let returned = || ground.said(&["execution", "show", "--reference", &reference]);
+    while !returned()["state"]["lock"]["refund_tx"].is_string() {
+        assert!(Instant::now() < deadline, "the order is not told: {}", returned());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let held =
+        "select coalesce(sum(amount), 0)::int8 from ledger_entry where owner_kind = $1 and asset = 'USDC'";
+    for account in ["escrow", "house"] {
+        let (held,): (i64,) =
+            sqlx::query_as(held).bind(account).fetch_one(&mut user.conn().await).await.unwrap();
+        assert_eq!(held, 0, "{account}");
+    }
+    while !ground.did(&["reconcile"]) {
+        assert!(Instant::now() < deadline, "the books differ: {}", ground.refused(&["reconcile"]));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    assert_eq!(user.payments().await, 0, "and the beneficiary was never paid");
+    for signatures in [&[jo.as_str()] as &[&str], &[&jo, &jo], &[&jo, &mika]] {
+        refused(signatures);
+    }
+    assert_eq!(user.balance().await, FUNDS);
     drop(served);
 }

@@ -31,6 +31,8 @@ pub(crate) struct Ground {
     pub(crate) deployment: Deployment,
     relayer: PrivateKeySigner,
     pub(crate) wallet: PrivateKeySigner,
+    /// Two of them return a filled order's funds.
+    pub(crate) operators: [PrivateKeySigner; 2],
     /// Takes connections and says nothing.
     silent: TcpListener,
 }
@@ -51,13 +53,14 @@ impl Ground {
             .iter()
             .map(|account| PrivateKeySigner::from_bytes(&account.private_key).unwrap())
             .collect();
-        let [admin, relayer, second, solver, wallet, ..] = keys.as_slice() else {
+        let [admin, relayer, second, solver, wallet, jo, mika, ..] = keys.as_slice() else {
             panic!("too few accounts")
         };
         let plan = DeployPlan {
             tokens: vec![TokenSpec { symbol: "USDC".into(), name: "USD Coin".into(), decimals: 6 }],
             solvers: vec![solver.address()],
             relayers: vec![relayer.address(), second.address()],
+            operators: vec![jo.address(), mika.address()],
             ..DeployPlan::default()
         };
         let rpc = anvil.rpc_url();
@@ -70,6 +73,7 @@ impl Ground {
             anvil,
             relayer: relayer.clone(),
             wallet: wallet.clone(),
+            operators: [jo.clone(), mika.clone()],
             deployment,
             dir,
             silent: TcpListener::bind("127.0.0.1:0").unwrap(),
@@ -166,6 +170,11 @@ spread_bps = 10
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         assert!(!output.stderr.contains(&0x1b), "colour codes in a pipe: {words:?}");
         serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// What a command printed, however it went.
+    pub(crate) fn printed(&self, words: &[&str]) -> String {
+        String::from_utf8(self.dvp(words).output().unwrap().stdout).unwrap()
     }
 
     /// Whether a command went well.

@@ -50,8 +50,8 @@ pub async fn insert(conn: &mut PgConnection, commands: &[NewCommand]) -> Result<
     Ok(())
 }
 
-/// Inserts a command, or puts it in the place of the order's earlier one that failed. `false`: the earlier one is waiting,
-/// on its way or carried out, and stays.
+/// Inserts a command, or puts it in the place of the order's earlier one that failed or was refused. `false`: the earlier
+/// one is waiting, on its way or carried out, and stays.
 pub async fn insert_again(conn: &mut PgConnection, new: &NewCommand) -> Result<bool, StoreError> {
     let (kind, payload) = kind_and_payload(new)?;
     let done = sqlx::query(
@@ -60,7 +60,8 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewCommand) -> Result<b
          on conflict (reference, kind) do update \
          set payload = excluded.payload, state = 'pending', done_at = null, not_before = now(), tries = 0, \
              trouble = null, troubled_at = null \
-         where chain_command.state = 'failed'",
+         where chain_command.state = 'failed' \
+               or chain_command.state = 'pending' and chain_command.trouble is not null",
     )
     .bind(new.chain_id)
     .bind(&new.reference)

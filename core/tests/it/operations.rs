@@ -187,7 +187,17 @@ async fn committed_funds_of_a_failed_payout_go_back_by_two_operators_signatures(
                  and (payload ->> 'deadline')::int8 = 1900000000";
     assert_eq!(house.count(asked).await, 1);
     let under_way = resolve(&mut conn, &resolution(&reference, action())).await;
-    assert!(matches!(under_way, Err(ResolveError::InFlight)), "{under_way:?}");
+    assert!(matches!(under_way, Err(ResolveError::Returning)), "{under_way:?}");
+    let [one, _] = &signatures;
+    let twice = Action::Return { deadline: 1_900_000_000, signatures: [one.clone(), one.to_uppercase()] };
+    let twice = resolve(&mut conn, &resolution(&reference, twice)).await;
+    assert!(matches!(twice, Err(ResolveError::OneSigner)), "{twice:?}");
+    // The contract refuses one of them: the right ones take their place.
+    let refused = "update chain_command set trouble = 'NotTwoOperators' where kind = 'return_filled'";
+    sqlx::query(refused).execute(house.pool()).await.unwrap();
+    decide(&house, &reference, action()).await;
+    let waiting = "select count(*) from chain_command where kind = 'return_filled' and trouble is null";
+    assert_eq!(house.count(waiting).await, 1);
     // The signatures ran out before a block took them.
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'return_filled'";
     sqlx::query(failed).execute(house.pool()).await.unwrap();
