@@ -1,8 +1,10 @@
-//! Token orders from their submission over REST to their anchored receipt: the sandbox with one relayer account and one
-//! block a second, beside the orders that its blocks have gas for.
+//! Orders of tokens for money, of tokens for tokens and of money for money, from their submission over REST to their
+//! anchored receipt: the sandbox with one relayer account and one block a second, beside the orders that its blocks have
+//! gas for.
 
 mod chain;
 
+use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr as _;
 use std::sync::Arc;
@@ -19,7 +21,7 @@ use tokio::task::JoinSet;
 use self::chain::{Blocks, Rpc};
 use crate::crash::check::count;
 use crate::crash::process::Process;
-use crate::crash::rest::{Wallet, fiat_order, pay_with_token, text, unix_secs};
+use crate::crash::rest::{Wallet, deliver_token, fiat_order, pay_with_token, text, unix_secs};
 use crate::figure::{Figure, per_second};
 use crate::http::headers;
 
@@ -41,6 +43,13 @@ pub struct Size {
     /// Orders of one wallet, one after the other in its nonces.
     #[arg(long, default_value_t = 300)]
     pub of_one: usize,
+    /// Orders of tokens for tokens, by wallets that have ordered before and hold the token that they get: `--orders` at
+    /// most.
+    #[arg(long, default_value_t = 2_000)]
+    pub token_to_token: usize,
+    /// Orders of money for money: nothing of them but their receipts is on the chain.
+    #[arg(long, default_value_t = 5_000)]
+    pub fiat: usize,
     /// Anchors that wait while a token order is locked.
     #[arg(long, default_value_t = 20_000)]
     pub anchors: i64,
@@ -54,6 +63,19 @@ struct Place {
     client: reqwest::Client,
 }
 
+/// What an order may take of the chain.
+#[derive(Clone, Copy)]
+struct Goal {
+    gas: u64,
+    /// Of 1,000 orders.
+    transactions: u64,
+}
+
+const TOKEN_TO_FIAT: Goal = Goal { gas: 130_000, transactions: 350 };
+const TOKEN_TO_TOKEN: Goal = Goal { gas: 120_000, transactions: 350 };
+/// An anchor of a full batch.
+const FIAT: Goal = Goal { gas: 3_400, transactions: 32 };
+
 /// Some orders from the first submission to the last receipt.
 struct Lot {
     orders: usize,
@@ -62,7 +84,8 @@ struct Lot {
     blocks: Blocks,
 }
 
-/// Measures one order alone, orders of many wallets, orders of one wallet, and an order behind a backlog of anchors.
+/// Measures one order alone, orders of many wallets, orders of one wallet, orders of tokens for tokens, orders of money
+/// for money, and an order behind a backlog of anchors.
 pub async fn measure(binary: &Path, size: Size) -> anyhow::Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
     let mut process = Process::start(binary, dir.path())?;
@@ -80,10 +103,13 @@ impl Place {
         let wallets = self.wallets(size).await?;
         let (alone, rest) = wallets.split_at(2);
         let (one, many) = rest.split_at(1);
-        let single = self.one_alone(&alone[..1]).await?;
-        let many = self.lot(many.iter().map(|wallet| (wallet, 0)).collect()).await?;
-        let one =
-            self.lot((0..size.of_one).filter_map(|nonce| Some((one.first()?, nonce))).collect()).await?;
+        let single = self.lot(to_fiat(&alone[..1], 0..1)?, CALLERS).await?.completed;
+        let of_many = self.lot(to_fiat(many, 0..1)?, CALLERS).await?;
+        let of_one = self.lot(to_fiat(one, 0..u64::try_from(size.of_one)?)?, 1).await?;
+        let again = &many[..size.token_to_token.min(many.len())];
+        let swapped = self.lot(self.to_token(again, 1)?, CALLERS).await?;
+        let bodies = (0..size.fiat).map(|_| Ok(fiat_order(ACCOUNT)?.to_string()));
+        let fiat = self.lot(bodies.collect::<anyhow::Result<_>>()?, CALLERS).await?;
         let behind = self.behind_anchors(&alone[1..], size.anchors).await?;
         let mut figures = vec![Figure {
             name: "one token order alone, to completed",
@@ -91,10 +117,34 @@ impl Place {
             unit: "ms",
             floor: 1000,
         }];
-        let names = ["of many wallets, completed", "of many wallets, anchored", "gas", "transactions"];
-        figures.extend(many.figures(names));
-        let names = ["of one wallet, completed", "of one wallet, anchored", "gas", "transactions"];
-        figures.extend(one.figures(names));
+        let names = [
+            "of many wallets, completed",
+            "of many wallets, anchored",
+            "gas, of many wallets",
+            "transactions, of many wallets",
+        ];
+        figures.extend(of_many.figures(names, TOKEN_TO_FIAT));
+        let names = [
+            "of one wallet, completed",
+            "of one wallet, anchored",
+            "gas, of one wallet",
+            "transactions, of one wallet",
+        ];
+        figures.extend(of_one.figures(names, TOKEN_TO_FIAT));
+        let names = [
+            "tokens for tokens, completed",
+            "tokens for tokens, anchored",
+            "gas, tokens for tokens",
+            "transactions, tokens for tokens",
+        ];
+        figures.extend(swapped.figures(names, TOKEN_TO_TOKEN));
+        let names = [
+            "money for money, completed",
+            "money for money, anchored",
+            "gas, money for money",
+            "transactions, money for money",
+        ];
+        figures.extend(fiat.figures(names, FIAT));
         figures.push(Figure {
             name: "blocks until a lock, behind waiting anchors and alone",
             value: behind.0,
@@ -116,31 +166,38 @@ impl Place {
             owners.push(signer.address());
             wallets.push(Wallet::with_signer(&self.ready, signer)?);
         }
-        let token = Address::from_str(text(&self.ready, "/chain/tokens/0/address")?)?;
+        let [pays, gets] =
+            ["/chain/tokens/0/address", "/chain/tokens/1/address"].map(|at| text(&self.ready, at));
         let permit = Address::from_str(text(&self.ready, "/chain/contracts/permit")?)?;
         let amount = u128::from(AMOUNT) * u128::try_from(size.of_one.max(2))?;
-        self.rpc.furnish(token, permit, &owners, amount).await?;
+        self.rpc.furnish(Address::from_str(pays?)?, permit, &owners, amount).await?;
+        // The first units of a token cost the chain another word.
+        self.rpc.furnish(Address::from_str(gets?)?, permit, &owners, 1).await?;
         Ok(wallets)
+    }
+
+    /// Orders of tokens for the other token, one of each wallet.
+    fn to_token(&self, wallets: &[Wallet], nonce: u64) -> anyhow::Result<Vec<String>> {
+        let token = text(&self.ready, "/chain/tokens/1/address")?;
+        let order = |wallet: &Wallet| {
+            let mut order = fiat_order(ACCOUNT)?;
+            pay_with_token(&mut order, wallet, &wallet.permit_with(nonce, AMOUNT)?)?;
+            deliver_token(&mut order, token)?;
+            Ok(order.to_string())
+        };
+        wallets.iter().map(order).collect()
     }
 
     async fn database(&self) -> anyhow::Result<PgConnection> {
         Ok(PgConnection::connect(text(&self.ready, "/databaseUrl")?).await?)
     }
 
-    /// Submits an order of each wallet and nonce, in their order, and follows them to their receipts' anchors.
-    async fn lot(&self, orders: Vec<(&Wallet, usize)>) -> anyhow::Result<Lot> {
-        let mut bodies = Vec::with_capacity(orders.len());
-        let is_of_one = orders.iter().any(|(_, nonce)| *nonce > 0);
-        for (wallet, nonce) in orders {
-            let mut order = fiat_order(ACCOUNT)?;
-            pay_with_token(&mut order, wallet, &wallet.permit_with(u64::try_from(nonce)?, AMOUNT)?)?;
-            bodies.push(order.to_string());
-        }
+    /// Submits the orders with so many callers and follows them to their receipts' anchors.
+    async fn lot(&self, bodies: Vec<String>, callers: usize) -> anyhow::Result<Lot> {
         let mut database = self.database().await?;
         let (from, before) = (self.rpc.head().await?, count(&mut database, COMPLETED).await?);
         let (orders, began) = (bodies.len(), Instant::now());
         let due = before + i64::try_from(orders)?;
-        let callers = if is_of_one { 1 } else { CALLERS };
         let submitting = self.submit(bodies, callers);
         let following = async {
             until(&mut database, COMPLETED, due).await?;
@@ -190,10 +247,6 @@ impl Place {
             .body(body.to_owned()))
     }
 
-    async fn one_alone(&self, wallets: &[Wallet]) -> anyhow::Result<Duration> {
-        Ok(self.lot(wallets.iter().map(|wallet| (wallet, 0)).collect()).await?.completed)
-    }
-
     /// In how many blocks an order is locked: behind a backlog of anchors, and alone.
     async fn behind_anchors(&self, wallets: &[Wallet], anchors: i64) -> anyhow::Result<(u64, u64)> {
         let [wallet] = wallets else { bail!("one wallet") };
@@ -208,12 +261,11 @@ impl Place {
     }
 
     async fn blocks_to_lock(&self, wallet: &Wallet, nonce: u64) -> anyhow::Result<u64> {
-        let mut order = fiat_order(ACCOUNT)?;
-        pay_with_token(&mut order, wallet, &wallet.permit_with(nonce, AMOUNT)?)?;
+        let orders = to_fiat(std::slice::from_ref(wallet), nonce..nonce + 1)?;
         let mut database = self.database().await?;
         let locks = count(&mut database, LOCKS).await?;
         let from = self.rpc.head().await?;
-        self.submit(vec![order.to_string()], 1).await?;
+        self.submit(orders, 1).await?;
         until(&mut database, LOCKS, locks + 1).await?;
         let (number,): (i64,) =
             sqlx::query_as("select max(block_number) from chain_log where event = 'Created' and canonical")
@@ -221,6 +273,16 @@ impl Place {
                 .await?;
         Ok(u64::try_from(number)?.saturating_sub(from))
     }
+}
+
+/// Orders of tokens for money, one of each wallet and nonce, in their order.
+fn to_fiat(wallets: &[Wallet], nonces: Range<u64>) -> anyhow::Result<Vec<String>> {
+    let order = |(wallet, nonce): (&Wallet, u64)| {
+        let mut order = fiat_order(ACCOUNT)?;
+        pay_with_token(&mut order, wallet, &wallet.permit_with(nonce, AMOUNT)?)?;
+        Ok(order.to_string())
+    };
+    wallets.iter().flat_map(|wallet| nonces.clone().map(move |nonce| (wallet, nonce))).map(order).collect()
 }
 
 const COMPLETED: &str = "select count(*) from execution where state_name = 'completed'";
@@ -251,7 +313,7 @@ async fn until(database: &mut PgConnection, sql: &'static str, due: i64) -> anyh
 impl Lot {
     /// Rates beside the orders a second that the blocks of this time had gas for; gas and transactions beside what is
     /// allowed an order.
-    fn figures(&self, names: [&'static str; 4]) -> Vec<Figure> {
+    fn figures(&self, names: [&'static str; 4], goal: Goal) -> Vec<Figure> {
         let Self { orders, completed, anchored, blocks } = self;
         let each = |sum: u64| sum / u64::try_from(*orders).unwrap_or(u64::MAX).max(1);
         let gas = each(blocks.gas_used);
@@ -271,12 +333,12 @@ impl Lot {
                 unit: "orders/s",
                 floor: limit,
             },
-            Figure { name: by_gas, value: gas, unit: "gas/order", floor: 130_000 },
+            Figure { name: by_gas, value: gas, unit: "gas/order", floor: goal.gas },
             Figure {
                 name: by_transactions,
                 value: each(blocks.transactions.saturating_mul(1000)),
                 unit: "transactions/1000 orders",
-                floor: 350,
+                floor: goal.transactions,
             },
         ]
     }

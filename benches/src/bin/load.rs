@@ -48,8 +48,8 @@ enum What {
         #[arg(long, default_value_t = 1_000_000)]
         many: u64,
     },
-    /// Token orders over REST to their anchored receipts in the sandbox, one relayer account and one block a second,
-    /// beside what its blocks have gas for.
+    /// Orders of tokens for money, of tokens for tokens and of money for money over REST to their anchored receipts in the
+    /// sandbox, one relayer account and one block a second, beside what its blocks have gas for.
     Settle {
         #[command(flatten)]
         size: Size,

@@ -120,6 +120,13 @@ pub(crate) fn pay_with_token(order: &mut Value, wallet: &Wallet, permit: &Permit
     Ok(())
 }
 
+/// Makes an order that pays with a token one for the sandbox's other token, delivered to the same wallet.
+pub(crate) fn deliver_token(order: &mut Value, token: &str) -> anyhow::Result<()> {
+    order["outputAsset"] = json!({"type": "erc20", "symbol": "WETH", "address": token, "chain": "anvil"});
+    order.as_object_mut().context("an order is an object")?.remove("beneficiary");
+    Ok(())
+}
+
 /// Waits until the service is up.
 pub(crate) async fn up(place: &mut watch::Receiver<Ready>) -> anyhow::Result<std::sync::Arc<Value>> {
     let ready = place.wait_for(Option::is_some).await?.clone();
