@@ -6,6 +6,8 @@ create table partner (
     tier              text not null,
     limit_per_minute  bigint not null,
     created_at        timestamptz not null default now(),
+    -- Nothing new is taken from a disabled partner, by any door; what was accepted goes on.
+    disabled_at       timestamptz,
     constraint partner_pkey primary key (id),
     constraint partner_name_key unique (name),
     constraint partner_tier_known check (tier in ('standard', 'enterprise')),
@@ -20,6 +22,29 @@ begin
 end $$;
 create trigger partner_kept before delete or truncate on partner
     for each statement execute function partner_is_kept();
+
+-- Who disabled or enabled a partner, and why.
+create table partner_action (
+    id          bigint generated always as identity,
+    partner_id  text not null,
+    action      text not null,
+    operator    text not null,
+    reason      text not null,
+    at          timestamptz not null default now(),
+    constraint partner_action_pkey primary key (id),
+    constraint partner_action_partner_fkey foreign key (partner_id) references partner (id),
+    constraint partner_action_known check (action in ('disable', 'enable')),
+    constraint partner_action_reason_given check (length(trim(reason)) > 0 and length(trim(operator)) > 0)
+);
+create index partner_action_partner_idx on partner_action (partner_id, id);
+
+create function partner_action_is_immutable() returns trigger language plpgsql as $$
+begin
+    raise exception 'what operators did is never changed'
+        using errcode = 'check_violation', constraint = 'partner_action_immutable', table = 'partner_action';
+end $$;
+create trigger partner_action_immutable before update or delete or truncate on partner_action
+    for each statement execute function partner_action_is_immutable();
 
 create table api_key (
     id             text not null,

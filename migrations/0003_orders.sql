@@ -54,6 +54,8 @@ create table execution (
     version           bigint not null,
     -- Sequence of the last event.
     last_sequence     bigint not null,
+    -- When it occurred; null while it is the acceptance.
+    last_occurred_at  timestamptz,
     accepted_at       timestamptz not null,
     terminal_at       timestamptz,
     constraint execution_pkey primary key (reference),

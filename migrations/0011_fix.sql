@@ -182,3 +182,12 @@ create trigger fix_session_changed
     on fix_session for each row execute function fix_session_announce();
 create trigger fix_session_command_asked
     after insert on fix_session_command for each row execute function fix_session_announce();
+
+-- The sessions of a partner that was disabled or enabled.
+create function partner_announce_sessions() returns trigger language plpgsql as $$
+begin
+    perform pg_notify('dvp_fix_session', session_id) from fix_session where partner_id = new.id;
+    return null;
+end $$;
+create trigger partner_switched after update of disabled_at on partner
+    for each row execute function partner_announce_sessions();

@@ -30,7 +30,9 @@ pub(crate) use self::fix_session::{
     FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionCommand, SessionId, SessionSwitch,
 };
 pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
-pub(crate) use self::partner::{DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct};
+pub(crate) use self::partner::{
+    DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch,
+};
 pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposit};
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 pub(crate) use self::secret::GivenSecret;

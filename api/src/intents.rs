@@ -83,6 +83,7 @@ fn render(outcome: &Outcome) -> StoredResponse {
         Outcome::Replayed(stored) => stored.clone(),
         Outcome::KeyConflict => ApiError::IdempotencyKeyConflict.stored(),
         Outcome::KeyProcessing => ApiError::IdempotencyKeyProcessing.stored(),
+        Outcome::PartnerDisabled => ApiError::ApiKeyDisabled.stored(),
         Outcome::Written => ApiError::Internal(String::new()).stored(),
     }
 }

@@ -159,6 +159,8 @@ pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
         Outcome::Replayed(stored) => Ok(replay(stored)),
         Outcome::KeyConflict => Err(ApiError::IdempotencyKeyConflict),
         Outcome::KeyProcessing => Err(ApiError::IdempotencyKeyProcessing),
+        // The key was enabled when it was looked up, within the last second.
+        Outcome::PartnerDisabled => Err(ApiError::ApiKeyDisabled),
         Outcome::Accepted(_)
         | Outcome::Rejected { .. }
         | Outcome::DuplicateIntent

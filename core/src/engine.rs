@@ -554,6 +554,7 @@ fn log_outcome(outcome: &Outcome) {
         Outcome::InvalidPermit(defect) => info!(%defect, "permit refused"),
         Outcome::DuplicateIntent | Outcome::DuplicateClientReference => info!("intent seen before"),
         Outcome::Replayed(StoredResponse { status, .. }) => info!(status, "answer given again"),
+        Outcome::PartnerDisabled => info!("the partner is disabled; the intent is not taken"),
         Outcome::KeyConflict | Outcome::KeyProcessing => info!("idempotency key in use"),
         Outcome::Written => {}
     }

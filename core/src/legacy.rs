@@ -48,6 +48,8 @@ const POLL: Duration = Duration::from_millis(100);
 /// The constraints unmet, in the older surface's words.
 pub const CONSTRAINTS_NOT_MET: &str = "CONSTRAINTS_NOT_MET";
 pub const INSUFFICIENT_LIQUIDITY: &str = "INSUFFICIENT_LIQUIDITY";
+/// The partner was disabled when the order's turn came.
+pub const API_KEY_DISABLED: &str = "API_KEY_DISABLED";
 
 /// What an order asks, with its defaults. Stored and shown as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -281,6 +283,7 @@ async fn submit(
             Some(reference) => Turn::Submitted { reference },
             None => after_rejection(request, window, CONSTRAINTS_NOT_MET),
         },
+        Outcome::PartnerDisabled => Turn::Rejected { code: API_KEY_DISABLED },
         Outcome::DuplicateClientReference
         | Outcome::InvalidPermit(_)
         | Outcome::Written

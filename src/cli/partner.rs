@@ -24,6 +24,20 @@ pub(crate) enum PartnerCommand {
         after_help = "Example:\n  dvp partner deposit --name acme --env test --asset USD --amount-minor 1000000 --id wire-1 --dir .dvp"
     )]
     Deposit(PartnerDeposit),
+    /// Take nothing new from a partner from now on: its API keys are refused, its FIX sessions logged out, orders that
+    /// wait are rejected. What was accepted goes on, and so do its webhooks.
+    #[command(
+        after_help = "Example:\n  dvp partner disable --name acme --operator jo --reason 'contract ended' --dir .dvp"
+    )]
+    Disable(PartnerSwitch),
+    /// Let a disabled partner work again.
+    #[command(
+        after_help = "Example:\n  dvp partner enable --name acme --operator jo --reason 'contract renewed' --dir .dvp"
+    )]
+    Enable(PartnerSwitch),
+    /// List who disabled and enabled a partner, and why.
+    #[command(after_help = "Example:\n  dvp partner history --name acme --dir .dvp --json")]
+    History(PartnerName),
     /// List the partners.
     #[command(after_help = "Example:\n  dvp partner list --dir .dvp --json")]
     List(PlaceArgs),
@@ -41,6 +55,27 @@ pub(crate) struct PartnerCreate {
     pub limit: Option<i64>,
     #[command(flatten)]
     pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartnerName {
+    /// The partner's name.
+    #[arg(long)]
+    pub name: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartnerSwitch {
+    #[command(flatten)]
+    pub partner: PartnerName,
+    /// Who decides.
+    #[arg(long)]
+    pub operator: String,
+    /// Why.
+    #[arg(long)]
+    pub reason: String,
 }
 
 #[derive(Debug, Args)]

@@ -1,16 +1,19 @@
-//! `dvp partner create|list`.
+//! `dvp partner …`: who may trade, where outputs go, and what was sent ahead.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use dvp_core::keys::{self, Env};
 use dvp_core::store::intents::Tenant;
 use dvp_core::store::legacy;
-use dvp_core::store::partners::{self, PartnerRow};
+use dvp_core::store::partners::{self, PartnerAction, PartnerRow};
 use dvp_domain::ledger::Owner;
 use serde_json::{Value, json};
+use sqlx::Connection as _;
 
 use super::{deposit, named_partner};
 use crate::access::Access;
-use crate::cli::{PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PlaceArgs};
+use crate::cli::{
+    PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch, PlaceArgs,
+};
 use crate::output::print;
 
 const PAGE: i64 = 500;
@@ -20,6 +23,9 @@ pub(crate) async fn run(command: PartnerCommand) -> anyhow::Result<()> {
         PartnerCommand::Create(args) => create(args).await,
         PartnerCommand::Instruct(args) => instruct(args).await,
         PartnerCommand::Deposit(args) => deposit(args).await,
+        PartnerCommand::Disable(args) => switch(args, false).await,
+        PartnerCommand::Enable(args) => switch(args, true).await,
+        PartnerCommand::History(args) => history(args).await,
         PartnerCommand::List(place) => list(place).await,
     }
 }
@@ -51,6 +57,34 @@ async fn deposit(args: PartnerDeposit) -> anyhow::Result<()> {
     deposit::post(&mut access, &args.deposit, &owner, ("partnerId", &partner.id)).await
 }
 
+async fn switch(args: PartnerSwitch, enabled: bool) -> anyhow::Result<()> {
+    let PartnerSwitch { partner: PartnerName { name, place }, operator, reason } = args;
+    let (operator, reason) = (operator.trim(), reason.trim());
+    ensure!(!operator.is_empty() && !reason.is_empty(), "--operator and --reason are not empty");
+    let mut access = Access::open(&place).await?;
+    let partner = named_partner(&mut access.conn, &name).await?;
+    let mut tx = access.conn.begin().await?;
+    let changed = partners::switch_partner(&mut tx, &partner.id, enabled, operator, reason).await?;
+    tx.commit().await?;
+    let word = if enabled { "enabled" } else { "disabled" };
+    let value = json!({"partnerId": partner.id, "status": word, "changed": changed});
+    print(place.json, &value, || vec![format!("{name} is {word}{}", if changed { "" } else { " already" })])
+}
+
+async fn history(PartnerName { name, place }: PartnerName) -> anyhow::Result<()> {
+    let mut access = Access::open(&place).await?;
+    let partner = named_partner(&mut access.conn, &name).await?;
+    let actions = partners::list_actions(&mut access.conn, &partner.id, PAGE).await?;
+    let view = |one: &PartnerAction| json!({"action": one.action, "operator": one.operator, "reason": one.reason, "at": one.at.to_rfc3339()});
+    let value = json!({"partnerId": partner.id, "actions": actions.iter().map(view).collect::<Vec<_>>()});
+    print(place.json, &value, || {
+        let line = |one: &PartnerAction| {
+            format!("{}  {}  {} ({})", one.at.to_rfc3339(), one.action, one.operator, one.reason)
+        };
+        actions.iter().map(line).collect()
+    })
+}
+
 async fn list(place: PlaceArgs) -> anyhow::Result<()> {
     let mut access = Access::open(&place).await?;
     let mut all: Vec<PartnerRow> = Vec::new();
@@ -65,7 +99,8 @@ async fn list(place: PlaceArgs) -> anyhow::Result<()> {
     let partners: Vec<Value> = all.iter().map(view).collect();
     print(place.json, &json!({"partners": partners}), || {
         let line = |row: &PartnerRow| {
-            format!("{}  {}  {}  {} a minute", row.id, row.name, row.tier, row.limit_per_minute)
+            let (limit, status) = (row.limit_per_minute, status(row));
+            format!("{}  {}  {}  {limit} a minute  {status}", row.id, row.name, row.tier)
         };
         all.iter().map(line).collect()
     })
@@ -74,6 +109,10 @@ async fn list(place: PlaceArgs) -> anyhow::Result<()> {
 fn view(row: &PartnerRow) -> Value {
     json!({
         "partnerId": row.id, "name": row.name, "tier": row.tier, "limitPerMinute": row.limit_per_minute,
-        "createdAt": row.created_at.to_rfc3339(),
+        "createdAt": row.created_at.to_rfc3339(), "status": status(row),
     })
+}
+
+const fn status(row: &PartnerRow) -> &'static str {
+    if row.disabled_at.is_some() { "disabled" } else { "enabled" }
 }

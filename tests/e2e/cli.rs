@@ -59,6 +59,7 @@ async fn partners_and_keys_are_made_rotated_and_ended_beside_a_running_service()
     let partners = said(&sandbox, &["partner", "list"]);
     let ours = partners["partners"].as_array().unwrap().iter().find(|p| p["name"] == "initech").unwrap();
     assert_eq!((&ours["partnerId"], &ours["limitPerMinute"]), (&created["partnerId"], &json!(100)));
+    assert_eq!(ours["status"], "enabled");
 
     let key = said(&sandbox, &["key", "issue", "--partner", "initech", "--env", "test"]);
     assert_eq!(names(&key), ["apiKey", "keyId", "signingSecret"]);

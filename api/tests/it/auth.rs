@@ -121,3 +121,46 @@ async fn a_doubly_wrong_request_is_told_the_earlier_fault() {
     body["permit"]["signature"] = json!("0x");
     house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
 }
+
+async fn switch_partner(house: &House, enabled: bool) {
+    let mut tx = house.pool().begin().await.unwrap();
+    let acme = partners::find_partner(&mut tx, "acme").await.unwrap().unwrap();
+    assert!(partners::switch_partner(&mut tx, &acme.id, enabled, "jo", "a test").await.unwrap());
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_disabled_partners_orders_are_refused_at_once_and_its_keys_within_moments() {
+    let house = House::new().await;
+    let feed = Call::get(&house.acme, "/v1/events");
+    house.send(&feed).await.ok(200);
+    let first = house.submit(&house.acme, &order()).await.ok(202);
+    switch_partner(&house, false).await;
+    // The key was looked up a moment ago and is believed; the order is refused by the commit.
+    let call = house.intent(&house.acme, &order());
+    house.send(&call).await.refused(403, "API_KEY_DISABLED");
+    assert_eq!(house.count("select count(*) from intent").await, 1);
+    assert_eq!(house.count("select count(*) from idempotency").await, 1);
+    house
+        .wait_for("every key to be refused", || async {
+            let answer = house.send(&feed).await;
+            (answer.status == 403).then(|| answer.refused(403, "API_KEY_DISABLED"))
+        })
+        .await;
+    house.send(&Call::get(&house.globex, "/v1/events")).await.ok(200);
+
+    // What was accepted goes on to its end.
+    house.work();
+    let reference = first["reference"].as_str().unwrap();
+    house.play_chain(reference).await;
+    let completed = "select count(*) from execution where state_name = 'completed'";
+    house.wait_for("the end", || async { (house.count(completed).await == 1).then_some(()) }).await;
+
+    // Enabled again, the same request is taken under the same idempotency key.
+    switch_partner(&house, true).await;
+    house
+        .wait_for("the key to work", || async { (house.send(&feed).await.status == 200).then_some(()) })
+        .await;
+    house.send(&call.signed(&house.acme, house.now.unix_secs())).await.ok(202);
+    assert_eq!(house.count("select count(*) from partner_action").await, 2);
+}

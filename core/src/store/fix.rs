@@ -28,6 +28,7 @@ pub struct FixSessionRow {
     pub username: String,
     /// `Secrets::fix_password_hash` of session id and password.
     pub password_hash: Vec<u8>,
+    /// The session is, and so is its partner.
     pub enabled: bool,
     pub reset_on_logon: bool,
     pub reset_allowed: bool,
@@ -86,7 +87,8 @@ pub async fn upsert_session(conn: &mut PgConnection, session: &NewFixSession) ->
 }
 
 const COLUMNS: &str = "session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
-    default_appl_ver_id, username, password_hash, enabled, reset_on_logon, reset_allowed, max_slippage_bps, next_in, \
+    default_appl_ver_id, username, password_hash, \
+    enabled and (select p.disabled_at is null from partner p where p.id = partner_id) as enabled, reset_on_logon, reset_allowed, max_slippage_bps, next_in, \
     next_out, feed_position";
 
 /// A session as a gateway finds it.

@@ -1,7 +1,7 @@
 //! Partners and their API keys.
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgTransaction};
 
 use super::StoreError;
 use super::intents::Tenant;
@@ -12,6 +12,7 @@ pub struct KeyRow {
     pub key_id: String,
     pub tenant: Tenant,
     pub scopes: Vec<String>,
+    /// The key is disabled, or its partner.
     pub disabled: bool,
     pub sealed_secret: Vec<u8>,
     pub limit_per_minute: i64,
@@ -32,7 +33,8 @@ pub struct NewKey {
 pub async fn find_key(conn: &mut PgConnection, key_hash: &[u8; 32]) -> Result<Option<KeyRow>, StoreError> {
     type Row = (String, String, String, Vec<String>, bool, Vec<u8>, i64);
     let row: Option<Row> = sqlx::query_as(
-        "select k.id, k.partner_id, k.env, k.scopes, k.disabled_at is not null, k.sealed_secret, p.limit_per_minute \
+        "select k.id, k.partner_id, k.env, k.scopes, coalesce(k.disabled_at, p.disabled_at) is not null, k.sealed_secret, \
+                p.limit_per_minute \
          from api_key k join partner p on p.id = k.partner_id where k.key_hash = $1 and k.revoked_at is null",
     )
     .bind(key_hash.as_slice())
@@ -115,6 +117,17 @@ pub struct PartnerRow {
     pub tier: String,
     pub limit_per_minute: i64,
     pub created_at: DateTime<Utc>,
+    pub disabled_at: Option<DateTime<Utc>>,
+}
+
+/// What an operator did about a partner, and why.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct PartnerAction {
+    /// `disable` or `enable`.
+    pub action: String,
+    pub operator: String,
+    pub reason: String,
+    pub at: DateTime<Utc>,
 }
 
 /// A key as it is listed: nothing that could be used.
@@ -153,12 +166,60 @@ pub async fn insert_partner(
 }
 
 pub async fn find_partner(conn: &mut PgConnection, name: &str) -> Result<Option<PartnerRow>, StoreError> {
-    let row =
-        sqlx::query_as("select id, name, tier, limit_per_minute, created_at from partner where name = $1")
-            .bind(name)
-            .fetch_optional(conn)
-            .await?;
+    let row = sqlx::query_as(
+        "select id, name, tier, limit_per_minute, created_at, disabled_at from partner where name = $1",
+    )
+    .bind(name)
+    .fetch_optional(conn)
+    .await?;
     Ok(row)
+}
+
+/// Disables or enables a partner, and records who did and why. `false`: it was so before, and nothing is recorded.
+pub async fn switch_partner(
+    tx: &mut PgTransaction<'_>,
+    partner_id: &str,
+    enabled: bool,
+    operator: &str,
+    reason: &str,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update partner set disabled_at = case when $2 then null else now() end \
+         where id = $1 and (disabled_at is null) <> $2",
+    )
+    .bind(partner_id)
+    .bind(enabled)
+    .execute(&mut **tx)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    sqlx::query("insert into partner_action (partner_id, action, operator, reason) values ($1, $2, $3, $4)")
+        .bind(partner_id)
+        .bind(if enabled { "enable" } else { "disable" })
+        .bind(operator)
+        .bind(reason)
+        .execute(&mut **tx)
+        .await?;
+    Ok(true)
+}
+
+/// What operators did about a partner, the newest first.
+pub async fn list_actions(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    limit: i64,
+) -> Result<Vec<PartnerAction>, StoreError> {
+    let rows = sqlx::query_as(
+        "select action, operator, reason, at from partner_action where partner_id = $1 order by id desc limit $2",
+    );
+    Ok(rows.bind(partner_id).bind(limit).fetch_all(conn).await?)
+}
+
+/// Which of the partners are disabled.
+pub async fn list_disabled(conn: &mut PgConnection, partner_ids: &[&str]) -> Result<Vec<String>, StoreError> {
+    let rows = sqlx::query_scalar("select id from partner where id = any($1) and disabled_at is not null");
+    Ok(rows.bind(partner_ids).fetch_all(conn).await?)
 }
 
 /// Partners by name, those after `after`.
@@ -168,7 +229,8 @@ pub async fn list_partners(
     limit: i64,
 ) -> Result<Vec<PartnerRow>, StoreError> {
     let rows = sqlx::query_as(
-        "select id, name, tier, limit_per_minute, created_at from partner where name > $1 order by name limit $2",
+        "select id, name, tier, limit_per_minute, created_at, disabled_at from partner \
+         where name > $1 order by name limit $2",
     )
     .bind(after)
     .bind(limit)

@@ -332,7 +332,7 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
         };
         let response = match (&outcome, &unit.idempotency) {
             (Outcome::Replayed(response), _) => Some(response.clone()),
-            (Outcome::KeyConflict | Outcome::KeyProcessing, _) | (_, None) => None,
+            (Outcome::PartnerDisabled | Outcome::KeyConflict | Outcome::KeyProcessing, _) | (_, None) => None,
             (outcome, Some(part)) => {
                 let response = (part.render)(outcome);
                 let (id, fingerprint) = (part.id.clone(), part.fingerprint);

@@ -30,6 +30,7 @@ use crate::store::balances::{Balance, BalanceKey};
 use crate::store::intents::{self, IntentRow, Tenant};
 use crate::store::legacy::{self, HeldTurn};
 use crate::store::levels;
+use crate::store::partners;
 use crate::store::permits::{self, PermitHold};
 use crate::store::quotes::{self, FirmQuote};
 use crate::wallets::pending::Pending;
@@ -39,6 +40,8 @@ use crate::wallets::pending::Pending;
 pub(super) struct Known {
     used_ids: HashSet<(Tenant, String)>,
     used_references: HashSet<(Tenant, String)>,
+    /// Partners that are disabled.
+    disabled: HashSet<String>,
     /// What is held of the wallets that pay, by owner.
     pending: HashMap<String, Pending>,
     quotes: HashMap<String, FirmQuote>,
@@ -156,6 +159,8 @@ pub(super) async fn load(
     if submissions.is_empty() {
         return Ok(known);
     }
+    let partners: BTreeSet<&str> = submissions.iter().map(|s| s.tenant.partner_id.as_str()).collect();
+    known.disabled = partners::list_disabled(conn, &Vec::from_iter(partners)).await?.into_iter().collect();
     let turns: Vec<&HeldTurn> = submissions.iter().filter_map(|s| s.turn.as_ref()).collect();
     if !turns.is_empty() {
         known.turns = legacy::lock_turns(conn, &turns).await?;
@@ -229,6 +234,9 @@ pub(super) fn decide_one<'a>(
     now: Timestamp,
 ) -> Result<(Outcome, Option<Decided<'a>>), StoreError> {
     let Submission { tenant, request, .. } = submission;
+    if known.disabled.contains(&tenant.partner_id) {
+        return Ok((Outcome::PartnerDisabled, None));
+    }
     if known.used_ids.contains(&(tenant.clone(), request.intent_id.clone())) {
         return Ok((Outcome::DuplicateIntent, None));
     }

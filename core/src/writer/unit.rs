@@ -150,6 +150,8 @@ pub enum Outcome {
     DuplicateClientReference,
     /// The permit cannot authorize the intent.
     InvalidPermit(PermitDefect),
+    /// The partner is disabled: nothing was decided.
+    PartnerDisabled,
     /// Quotes, steps and session changes.
     Written,
     /// The same request was answered before: this is that answer.

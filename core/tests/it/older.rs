@@ -2,9 +2,12 @@
 
 use chrono::Utc;
 use dvp_core::engine::SubmitCommand;
-use dvp_core::legacy::{LegacyConstraints, LegacyPair, LegacyRequest, Strategy, beginning, turns};
+use dvp_core::legacy::{
+    API_KEY_DISABLED, LegacyConstraints, LegacyPair, LegacyRequest, Strategy, beginning, turns,
+};
 use dvp_core::liquidity::Liquidity;
 use dvp_core::store::legacy::NewLegacyIntent;
+use dvp_core::store::partners;
 use dvp_domain::intent::Side;
 use dvp_domain::money::Minor;
 
@@ -104,4 +107,21 @@ async fn a_turn_that_outlasts_its_lease_executes_nothing_once_another_worker_has
     let executions = "select count(*) from intent where intent_id like 'older%' and reference is not null";
     assert_eq!(house.count(executions).await, 1);
     house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_waits_is_rejected_once_its_partner_is_disabled() {
+    let house = House::new().await;
+    house.fund("north", "EUR", 100_000_000).await;
+    house.prefund("USD", 1_000_000).await;
+    keep_scheduled(&house).await;
+    let mut tx = house.pool().begin().await.unwrap();
+    let partner = &house.tenant.partner_id;
+    assert!(partners::switch_partner(&mut tx, partner, false, "jo", "a test").await.unwrap());
+    tx.commit().await.unwrap();
+    assert_eq!(turns(&house.engine).await.unwrap(), 1);
+    let order: (String, String) =
+        sqlx::query_as("select stage, code from legacy_intent").fetch_one(house.pool()).await.unwrap();
+    assert_eq!(order, ("rejected".to_owned(), API_KEY_DISABLED.to_owned()));
+    assert_eq!(house.count("select count(*) from intent").await, 0);
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use dvp_core::store::{
     fix_admin,
     fix_commands::{self, Action, NewCommand},
+    partners,
 };
 use dvp_fix::UtcNanos;
 
@@ -78,6 +79,47 @@ async fn disabling_a_session_logs_its_peer_out_and_enabling_lets_it_in_again() {
     client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
     assert!(client.next().await.is_none());
     set_enabled(&house, true).await;
+    log_on(&mut client, gateway.addr).await;
+    gateway.stop().await;
+}
+
+async fn switch_partner(house: &House, enabled: bool) {
+    let mut tx = house.pool().begin().await.unwrap();
+    let partner: (String,) = sqlx::query_as("select partner_id from fix_session where session_id = $1")
+        .bind(SESSION)
+        .fetch_one(&mut *tx)
+        .await
+        .unwrap();
+    assert!(partners::switch_partner(&mut tx, &partner.0, enabled, "ops", "a test").await.unwrap());
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
+    let house = House::new().await;
+    // The owner looks at its sessions when it is told of a change, and not by itself.
+    let gateway = house.gateway_as(Vec::new(), |config| config.refresh = Duration::from_secs(3600)).await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    log_on(&mut client, gateway.addr).await;
+    client.send("D", &order("a", "00000008", LIMIT)).await;
+    client.report("a", "0").await;
+    // Before the session's owner is told: the order is refused by the commit.
+    run(&house, "alter table partner disable trigger partner_switched").await;
+    switch_partner(&house, false).await;
+    client.send("D", &order("b", "00000008", LIMIT)).await;
+    let refused = client.report("b", "8").await;
+    assert_eq!(refused.text(58), Some("partner disabled"));
+    switch_partner(&house, true).await;
+    run(&house, "alter table partner enable trigger partner_switched").await;
+    switch_partner(&house, false).await;
+    assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
+    client.send("5", "").await;
+    assert!(client.next().await.is_none());
+    client.reconnect(gateway.addr).await;
+    let seq = client.next_out;
+    client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
+    assert!(client.next().await.is_none());
+    switch_partner(&house, true).await;
     log_on(&mut client, gateway.addr).await;
     gateway.stop().await;
 }
