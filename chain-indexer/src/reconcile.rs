@@ -45,6 +45,8 @@ pub enum ReconcileError {
     NothingFinal,
     #[error("the node is on chain {found}, not {expected}")]
     WrongChain { expected: u64, found: u64 },
+    #[error("entity {0} is not a 32-byte hash")]
+    Entity(String),
 }
 
 impl From<sqlx::Error> for ReconcileError {
@@ -285,7 +287,7 @@ impl<'a> Comparison<'a> {
         loop {
             let page = store::list_lone_entities(self.conn, &self.scope, &after, PAGE).await?;
             let Some(last) = page.last() else { break };
-            after = last.entity.parse::<B256>().unwrap_or_default().to_vec();
+            after = entity_of(last)?.to_vec();
             self.judge(page).await?;
         }
         let anchors = store::list_lone_anchors(self.conn, &self.scope, PAGE).await?;
@@ -316,14 +318,17 @@ impl<'a> Comparison<'a> {
         let wanted: Vec<usize> = (0..count)
             .filter(|&index| page[index].contracts.is_none() && (live(&page[index]) || sampled(index)))
             .collect();
-        let ids: Vec<B256> =
-            wanted.iter().map(|&index| page[index].entity.parse().unwrap_or_default()).collect();
+        let ids = wanted.iter().map(|&index| entity_of(&page[index])).collect::<Result<Vec<_>, _>>()?;
         let told = told(self.conn, &self.scope, &ids).await?;
         for (index, contracts) in wanted.into_iter().zip(at.read(&ids, &told).await?) {
             page[index].contracts = Some(contracts);
         }
         Ok(())
     }
+}
+
+fn entity_of(subject: &Subject) -> Result<B256, ReconcileError> {
+    subject.entity.parse().map_err(|_| ReconcileError::Entity(subject.entity.clone()))
 }
 
 /// The newest block that is final for the node and read and told by us, and its hash as we have it.

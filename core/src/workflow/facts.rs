@@ -112,7 +112,7 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, Failed> {
     if let Some(difference) = difference(told, &asked) {
         return set_aside(engine, fact, &difference).instrument(span).await;
     }
-    let happened = span.in_scope(|| happened(engine, fact, told));
+    let happened = span.in_scope(|| happened(engine, fact, told))?;
     let consumed = Consumed { fact: Some(fact.id), effect: None };
     let version = execution.version;
     let is_suspect = fact.unwritten > 0;
@@ -140,9 +140,9 @@ async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) ->
     Ok(Taken::Ignored)
 }
 
-fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Happened {
+fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Result<Happened, Failed> {
     let at = fact.block_time.map_or_else(now, Timestamp::from);
-    match told {
+    let happened = match told {
         ChainFact::LockLost => {
             counter!("dvp_workflow_lost_facts_total", "fact" => "lock").increment(1);
             error!(
@@ -180,12 +180,14 @@ fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Happened {
         ChainFact::Anchored => Happened::Anchored(Finality {
             tx_hash: fact.tx_hash.clone(),
             contract_address: engine.context.chain.anchor.clone(),
-            chain_id: u64::try_from(fact.chain_id).unwrap_or_default(),
+            chain_id: u64::try_from(fact.chain_id)
+                .map_err(|_| Failed::Unwritable(format!("{} is no chain id", fact.chain_id)))?,
         }),
         ChainFact::CommandFailed { command, code, message } => {
             failed(command, code.clone(), message.clone(), at)
         }
-    }
+    };
+    Ok(happened)
 }
 
 /// A command can never succeed. What nobody can wait for any more changes nothing: it is an alarm.

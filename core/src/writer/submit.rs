@@ -83,12 +83,17 @@ impl Known {
         submission.turn.as_ref().is_none_or(|turn| self.turns.contains(turn))
     }
 
-    /// The decision took no more than was left.
-    fn take(&mut self, level: i64, amount: Minor) {
+    /// A decision takes no more of a resting order than is left of it.
+    fn take(&mut self, level: i64, amount: Minor) -> Result<(), StoreError> {
         let left = self.levels.get(&level).copied().unwrap_or_default();
-        self.levels.insert(level, left.checked_sub(amount).unwrap_or_default());
         let taken = self.taken.get(&level).copied().unwrap_or_default();
-        self.taken.insert(level, taken.checked_add(amount).unwrap_or(taken));
+        let (Some(rest), Some(taken)) = (left.checked_sub(amount), taken.checked_add(amount)) else {
+            let reason = format_args!("{amount} taken of order {level}, of which {left} are left");
+            return Err(StoreError::corrupt("resting_order", reason));
+        };
+        self.levels.insert(level, rest);
+        self.taken.insert(level, taken);
+        Ok(())
     }
 }
 
@@ -319,10 +324,11 @@ fn gather_accepted(
     plan: Plan,
     now: Timestamp,
 ) -> Result<Accepted, StoreError> {
+    plan.check().map_err(|fault| StoreError::corrupt("execution", fault))?;
     let request = &submission.request;
     let reference = Reference::from_unique(Uuid::now_v7().simple());
     for (slice, level) in plan.slices.iter().filter_map(|slice| Some((slice, slice.level_id?))) {
-        known.take(level, slice.output);
+        known.take(level, slice.output)?;
     }
     if let Some(quote) = &plan.quote_id {
         known.consumed.push((quote.clone(), reference.to_string()));
@@ -356,7 +362,6 @@ fn terms(
     reference: Reference,
     now: Timestamp,
 ) -> Result<Terms, StoreError> {
-    plan.check().map_err(|fault| StoreError::corrupt("execution", fault))?;
     let request = &submission.request;
     let amount = |asset: &Asset, amount| AssetAmount {
         asset: asset.symbol.clone(),
@@ -412,4 +417,20 @@ pub(super) async fn use_up(conn: &mut PgConnection, known: &Known) -> Result<(),
         legacy::update_submitted(conn, &known.executed).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_taken_of_a_resting_order_than_is_left() {
+        let mut known = Known { levels: HashMap::from([(7, Minor::new(100))]), ..Known::default() };
+        known.take(7, Minor::new(60)).unwrap();
+        let refused = known.take(7, Minor::new(41)).unwrap_err().to_string();
+        assert!(refused.contains("41 taken of order 7, of which 40 are left"), "{refused}");
+        known.take(7, Minor::new(40)).unwrap();
+        assert_eq!(known.taken, HashMap::from([(7, Minor::new(100))]));
+        assert!(known.take(8, Minor::new(1)).is_err());
+    }
 }
