@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use dvp_core::secrets::Vault;
-use dvp_core::store::database::{Database, TlsFiles};
-use dvp_core::store::pool::pool_options;
-use dvp_core::store::{PgConnection, PgPool};
+use dvp_store::database::{Database, TlsFiles};
+use dvp_store::pool::pool_options;
+use dvp_store::{PgConnection, PgPool};
 use serde_json::Value;
 
 use crate::cli::PlaceArgs;

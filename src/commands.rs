@@ -15,7 +15,7 @@ pub(crate) mod reconcile;
 pub(crate) mod webhook;
 
 use anyhow::Context as _;
-use dvp_core::store::partners::{self, PartnerRow};
+use dvp_store::partners::{self, PartnerRow};
 use sqlx::PgConnection;
 
 /// The partner of a name somebody typed.

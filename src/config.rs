@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use dvp_core::store::database::Database;
+use dvp_store::database::Database;
 use serde::Deserialize;
 
 use self::chain::ChainSection;

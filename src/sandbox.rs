@@ -24,9 +24,11 @@ use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::rails::{Rail, iso20022};
 use dvp_core::retention::Ages;
 use dvp_core::secrets::Vault;
-use dvp_core::store::database::Database;
-use dvp_core::store::pools::{PoolSizes, Pools};
-use dvp_core::store::{MIGRATOR, effects, lease, webhook_lanes};
+use dvp_store::database::Database;
+use dvp_store::orders::effects;
+use dvp_store::pools::{PoolSizes, Pools};
+use dvp_store::webhooks::lanes as webhook_lanes;
+use dvp_store::{MIGRATOR, lease};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 

@@ -9,8 +9,8 @@ pub(crate) use self::doors::authorities;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::secrets::Vault;
-use dvp_core::store::health;
-use dvp_core::store::pools::{Pools, connections_allowed};
+use dvp_store::database::health;
+use dvp_store::pools::{Pools, connections_allowed};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
 

@@ -4,7 +4,7 @@
 //! worth nothing to anybody else, and the epoch, which a restored database changes: positions of before would skip.
 
 use dvp_core::secrets::Vault;
-use dvp_core::store::intents::Tenant;
+use dvp_store::orders::intents::Tenant;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 

@@ -9,8 +9,8 @@ use axum::extract::{Extension, Path, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use dvp_core::engine::ReceiptLookup;
-use dvp_core::store::executions::RefType;
 use dvp_domain::status::ExecutionView;
+use dvp_store::orders::executions::RefType;
 use serde::Serialize;
 
 use crate::app::Api;

@@ -10,9 +10,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dvp_core::store::events::{self, Filter, StoredEvent};
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::{DatabaseError, Fault, PgConnection, PgListener, PgPool, StoreError, feed};
+use dvp_store::orders::events::{self, Filter, StoredEvent};
+use dvp_store::orders::feed;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::{DatabaseError, Fault, PgConnection, PgListener, PgPool, StoreError};
 use metrics::counter;
 use tokio::sync::watch;
 use tracing::{error, warn};

@@ -3,13 +3,13 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dvp_core::store::idempotency::StoredResponse;
-use dvp_core::store::quotes::NewFirmQuote;
 use dvp_domain::asset::{Asset, AssetDescriptor};
 use dvp_domain::intent::{ActorType, Side};
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeItem;
 use dvp_domain::quote::{AmountType, FirmRequest, FirmTerms};
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::orders::quotes::NewFirmQuote;
 use serde::Serialize;
 use serde_json::Value;
 

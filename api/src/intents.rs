@@ -8,11 +8,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use dvp_core::engine::SubmitCommand;
-use dvp_core::store::idempotency::StoredResponse;
 use dvp_core::writer::{Accepted, Outcome};
 use dvp_domain::decision::{SolvedPath, plan_id, shown_fees};
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeItem;
+use dvp_store::orders::idempotency::StoredResponse;
 use serde::Serialize;
 use tracing::Span;
 

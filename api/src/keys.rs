@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use dvp_core::engine::Engine;
 use dvp_core::secrets::{MacKey, SealBroken, Vault};
-use dvp_core::store::partners::{self, KeyRow};
+use dvp_store::partners::{self, KeyRow};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
 use self::directory::Directory;

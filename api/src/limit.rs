@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
-use dvp_core::store::intents::Tenant;
+use dvp_store::orders::intents::Tenant;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// How many windows are kept before closed ones are thrown away.

@@ -13,7 +13,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use dvp_core::engine::Engine;
-use dvp_core::store::intents::Tenant;
+use dvp_store::orders::intents::Tenant;
 use ipnet::IpNet;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;

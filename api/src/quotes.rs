@@ -5,12 +5,12 @@
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
-use dvp_core::store::idempotency::StoredResponse;
-use dvp_core::store::quotes::QuoteContext;
 use dvp_domain::asset::Asset;
 use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::money::{AmountError, Minor};
 use dvp_domain::quote::{Candidate, IndicativeRequest};
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::orders::quotes::QuoteContext;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -13,8 +13,8 @@ use axum::extract::{Extension, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Days, NaiveDate, TimeDelta, Utc};
-use dvp_core::store::reports::{CurrencyTotal, Range};
 use dvp_domain::time::Timestamp;
+use dvp_store::orders::reports::{CurrencyTotal, Range};
 use serde::Serialize;
 
 use self::cursor::{Mark, Report};

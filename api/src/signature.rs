@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use chrono::DateTime;
 use dvp_core::secrets::MacKey;
-use dvp_core::store::nonces::NewNonce;
+use dvp_store::partners::nonces::NewNonce;
 use http_body_util::LengthLimitError;
 
 use crate::app::Api;

@@ -13,10 +13,10 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use dvp_core::store::idempotency::StoredResponse;
-use dvp_core::store::webhooks::{self, Endpoint};
 use dvp_core::webhooks::{Command, Outcome};
 use dvp_domain::time::Timestamp;
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::webhooks::{self, Endpoint};
 use serde::Serialize;
 use url::{Host, Url};
 

@@ -18,8 +18,8 @@ use dvp_chain_indexer::indexer::{Progress, backfill, run_indexer, scan};
 use dvp_chain_indexer::reader::HttpReader;
 use dvp_chain_indexer::rpc;
 use dvp_core::embedded::{Options, Postgres};
-use dvp_core::store::pool::pool_options;
-use dvp_core::store::{MIGRATOR, PgPool};
+use dvp_store::pool::pool_options;
+use dvp_store::{MIGRATOR, PgPool};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 

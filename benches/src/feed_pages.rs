@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use dvp_core::store::events::{Filter, list_for_tenant};
 use dvp_domain::event::EventType;
+use dvp_store::orders::events::{Filter, list_for_tenant};
 
 use crate::figure::Figure;
 use crate::house::House;

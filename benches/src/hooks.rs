@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
-use dvp_core::store::idempotency::StoredResponse;
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::partners::{self, NewKey};
 use dvp_core::webhooks::{Command, Outcome, Owner, carry_out};
 use dvp_domain::event::EventType;
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::partners::{self, NewKey};
 use tokio_util::sync::CancellationToken;
 
 use crate::house::House;

@@ -15,8 +15,6 @@ use dvp_core::liquidity::Liquidity;
 use dvp_core::permit::PermitDomain;
 use dvp_core::rails::simulated;
 use dvp_core::secrets::Vault;
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::{MIGRATOR, PgPool, balances, partners};
 use dvp_core::writer::Writer;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::intent::{IntentRequest, Permit};
@@ -24,6 +22,9 @@ use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
+use dvp_store::ledger::balances;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::{MIGRATOR, PgPool, partners};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
@@ -137,7 +138,7 @@ impl House {
 
     async fn start_with(dir: &Path, registry: Registry) -> anyhow::Result<Self> {
         let postgres = Postgres::start(dir, Options::default()).await?;
-        let pool = dvp_core::store::pool::pool_options()
+        let pool = dvp_store::pool::pool_options()
             .max_connections(CONNECTIONS)
             .min_connections(CONNECTIONS)
             .connect_with(postgres.connect_options())

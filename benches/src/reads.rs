@@ -5,8 +5,8 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::get;
 use dvp_core::engine::SubmitCommand;
-use dvp_core::store::executions::RefType;
 use dvp_core::writer::Outcome;
+use dvp_store::orders::executions::RefType;
 use tokio::net::TcpListener;
 
 use crate::figure::Figure;

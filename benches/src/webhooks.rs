@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use dvp_core::store::webhook_deliveries::{self as deliveries, NewDelivery, Origin};
-use dvp_core::store::webhooks;
 use dvp_domain::event::EventType;
+use dvp_store::webhooks;
+use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
 use futures_util::future::try_join_all;
 
 use crate::figure::{Figure, per_second};

@@ -1,7 +1,7 @@
 //! A duty that one process at a time has, and how it waits for it, keeps it and gives it up.
 
-use dvp_core::store::lease::Lease;
-use dvp_core::store::{PgPool, StoreError};
+use dvp_store::lease::Lease;
+use dvp_store::{PgPool, StoreError};
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

@@ -33,11 +33,11 @@ use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256};
 use alloy::transports::RpcError;
-use dvp_core::store::PgPool;
-use dvp_core::store::chain::{
+use dvp_store::PgPool;
+use dvp_store::chain::{
     self as store, Backfill, BlockRow, Cursor, Emitted, HaltReason, Halted, LogRow, Told,
 };
-use dvp_core::store::lease::Lease;
+use dvp_store::lease::Lease;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

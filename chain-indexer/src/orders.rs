@@ -4,7 +4,7 @@ use crate::contracts::settler::Orders::{Order, Output};
 use crate::rpc::parse_amount;
 use alloy::primitives::{Address, B256, U256, keccak256};
 use alloy::sol_types::SolValue;
-use dvp_core::chain::{ChainFact, CreateCommand, OutputArgs};
+use dvp_domain::chain::{ChainFact, CreateCommand, OutputArgs};
 
 /// A field of a command that is not what its name says.
 #[derive(Debug, thiserror::Error)]

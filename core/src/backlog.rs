@@ -25,8 +25,8 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::store::StoreError;
-use crate::store::commands::{self, OpenCommands};
+use dvp_store::StoreError;
+use dvp_store::chain::commands::{self, OpenCommands};
 
 /// Over which completed commands are counted.
 pub const WINDOW: Duration = Duration::from_secs(30);

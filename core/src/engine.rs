@@ -14,6 +14,16 @@ use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, fi
 use dvp_domain::settlement::{Happened, IllegalTransition, State};
 use dvp_domain::status::{self, ExecutionView};
 use dvp_domain::{ids::QuoteId, receipt};
+use dvp_store::database::Availability;
+use dvp_store::orders::events::{Filter, StoredEvent};
+use dvp_store::orders::executions::{self, RefType};
+use dvp_store::orders::idempotency::{self, RecordId, StoredResponse};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::legacy::HeldTurn;
+use dvp_store::orders::quotes::{NewFirmQuote, QuoteContext};
+use dvp_store::orders::{events, receipts};
+use dvp_store::pools::Pools;
+use dvp_store::{Fault, StoreError};
 use futures_util::future::Either;
 use serde_json::Value;
 use sqlx::PgPool;
@@ -22,20 +32,11 @@ use uuid::Uuid;
 
 use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader};
 use crate::context::{Context, now};
-use crate::fix::FixPart;
 use crate::liquidity::{PairAssets, PriceRequest};
 use crate::permit::Signer;
 use crate::statuses::Status;
-use crate::store::database::Availability;
-use crate::store::events::{Filter, StoredEvent};
-use crate::store::executions::{self, RefType};
-use crate::store::idempotency::{self, RecordId, StoredResponse};
-use crate::store::intents::Tenant;
-use crate::store::legacy::HeldTurn;
-use crate::store::pools::Pools;
-use crate::store::quotes::{NewFirmQuote, QuoteContext};
-use crate::store::{Fault, StoreError, events, receipts};
 use crate::wallets::Wallets;
+use crate::writer::FixPart;
 pub use crate::writer::Pending;
 use crate::writer::{
     Change, Consumed, Done, Door, IdempotencyPart, KnownWallet, Lane, Outcome, Submission, Unit, Work,
@@ -543,7 +544,7 @@ fn normalise_signature(request: &mut IntentRequest) {
 
 /// A FIX session's own lane, or the tenant's over REST.
 fn lane(tenant: Tenant, fix: Option<&FixPart>) -> Lane {
-    let door = fix.map_or(Door::Rest, |part| Door::Session(part.session_id.clone()));
+    let door = fix.map_or(Door::Rest, |part| Door::Session(part.numbers.session_id.clone()));
     Lane { tenant, door }
 }
 

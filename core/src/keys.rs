@@ -4,12 +4,12 @@
 //! the sealed signing secret.
 
 use dvp_domain::ids::{KeyId, PartnerId};
+use dvp_store::StoreError;
+use dvp_store::partners::{self, NewKey};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::secrets::{SealBroken, Vault};
-use crate::store::StoreError;
-use crate::store::partners::{self, NewKey};
 
 /// Everything a key can be used for. A key issued without named scopes has all of them.
 pub const SCOPES: [&str; 6] =

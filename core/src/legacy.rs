@@ -24,6 +24,12 @@ use dvp_domain::intent::{ActorType, Bounds, IntentRequest, SettlementType, Side}
 use dvp_domain::money::Minor;
 use dvp_domain::quote::IndicativeRequest;
 use dvp_domain::time::Timestamp;
+use dvp_store::StoreError;
+use dvp_store::orders::intents::{self, Tenant};
+use dvp_store::orders::legacy::{
+    self, ClaimedLegacyIntent, HeldTurn, LegacyFilter, LegacyIntentRow, NewLegacyIntent, Turn,
+};
+use dvp_store::partners::nonces::{self, NewNonce};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -32,12 +38,6 @@ use self::strategy::{Offer, Verdict, Window, judge};
 pub use self::strategy::{Strategy, first_turn};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
-use crate::store::StoreError;
-use crate::store::intents::{self, Tenant};
-use crate::store::legacy::{
-    self, ClaimedLegacyIntent, HeldTurn, LegacyFilter, LegacyIntentRow, NewLegacyIntent, Turn,
-};
-use crate::store::nonces::{self, NewNonce};
 use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
 
 /// How long a turn may take before somebody else may begin it again.

@@ -7,7 +7,7 @@
 //! Reading order: [`context`] what never changes, [`liquidity`] where prices come from, [`engine`] the door, [`wallets`] what is known of
 //! the wallets that pay, [`writer`] the commit, `statuses` what is
 //! read from memory, [`workflow`] what
-//! happens after acceptance, [`rails`] the world outside, [`store`] all SQL.
+//! happens after acceptance, [`rails`] the world outside. All SQL is in `dvp_store`.
 
 pub mod backlog;
 pub mod chain;
@@ -15,7 +15,6 @@ pub mod context;
 #[cfg(feature = "embedded")]
 pub mod embedded;
 pub mod engine;
-pub mod fix;
 pub mod keys;
 pub mod legacy;
 pub mod liquidity;
@@ -26,8 +25,11 @@ pub mod reads;
 pub mod retention;
 pub mod secrets;
 mod statuses;
-pub mod store;
 pub mod wallets;
 pub mod webhooks;
 pub mod workflow;
 pub mod writer;
+
+// Until every user names the crate itself.
+#[doc(hidden)]
+pub use dvp_store as store;

@@ -9,56 +9,18 @@
 //! committed funds takes two operators' signatures, which the contract checks.
 
 use chrono::{DateTime, Utc};
-use dvp_domain::settlement::leg::LegKind;
-use dvp_domain::settlement::{LegDone, RailAnswer, State};
-use serde::{Deserialize, Serialize};
+use dvp_domain::settlement::State;
+use dvp_domain::settlement::leg::{IN_FLIGHT_SECS, LegKind};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 
-use crate::chain::ChainCommand;
+use dvp_domain::chain::ChainCommand;
 
-use crate::store::StoreError;
-use crate::store::commands::{self, NewCommand};
-use crate::store::effects::{self, EffectKind};
-use crate::store::executions::{self, Execution};
-use crate::store::operations::{self as store, NewAction, Nudge};
-use crate::workflow::IN_FLIGHT_SECS;
-
-/// What an operator knows, kept with the due work until it is carried out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Verdict {
-    Done {
-        provider_reference: String,
-        occurred_at: DateTime<Utc>,
-    },
-    Failed {
-        code: String,
-        message: String,
-    },
-    /// The input of a debt was given back.
-    Returned {
-        provider_reference: String,
-        occurred_at: DateTime<Utc>,
-    },
-    Cancel,
-}
-
-impl Verdict {
-    /// The answer it stands for, of a leg.
-    pub fn answer(&self) -> Option<RailAnswer> {
-        match self {
-            Self::Done { provider_reference, occurred_at } => Some(RailAnswer::Done(LegDone {
-                provider_reference: provider_reference.clone(),
-                occurred_at: (*occurred_at).into(),
-            })),
-            Self::Failed { code, message } => {
-                Some(RailAnswer::Failed { code: code.clone(), message: message.clone(), retryable: false })
-            }
-            Self::Returned { .. } | Self::Cancel => None,
-        }
-    }
-}
+use dvp_store::StoreError;
+use dvp_store::chain::commands::{self, NewCommand};
+use dvp_store::orders::effects::{self, EffectKind, Verdict};
+use dvp_store::orders::executions::{self, Execution};
+use dvp_store::orders::operations::{self as store, NewAction, Nudge};
 
 /// What an operator decides.
 #[derive(Debug, Clone)]

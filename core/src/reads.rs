@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use chrono::{DateTime, Utc};
 use dvp_domain::status::{self, ExecutionView};
 use dvp_domain::time::Timestamp;
+use dvp_store::orders::executions::{self, RefType};
+use dvp_store::orders::intents::{self, Tenant};
+use dvp_store::orders::reports::{self, CurrencyTotal, Range, ReportedExecution};
+use dvp_store::reconcile;
 
 use crate::engine::{Engine, EngineError};
-use crate::store::executions::{self, RefType};
-use crate::store::intents::{self, Tenant};
-use crate::store::reconcile;
-use crate::store::reports::{self, CurrencyTotal, Range, ReportedExecution};
 
 /// State and events of one read agree with each other.
 const SNAPSHOT: &str = "begin isolation level repeatable read read only";

@@ -15,9 +15,11 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::store::idempotency::RETENTION_HOURS;
-use crate::store::lease::Lease;
-use crate::store::{StoreError, feed, retention, webhook_deliveries, webhooks};
+use dvp_store::lease::Lease;
+use dvp_store::orders::feed;
+use dvp_store::orders::idempotency::RETENTION_HOURS;
+use dvp_store::webhooks::{self, deliveries as webhook_deliveries};
+use dvp_store::{StoreError, retention};
 
 const LEASE: &str = "retention";
 const LEASE_TIME: Duration = Duration::from_secs(60);

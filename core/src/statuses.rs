@@ -24,6 +24,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use dvp_store::orders::executions::RefType;
+use dvp_store::orders::intents::Tenant;
 use sqlx::postgres::PgListener;
 use sqlx::{Connection as _, PgConnection, PgPool, query};
 use tokio::sync::OnceCell;
@@ -33,8 +35,6 @@ use uuid::Uuid;
 
 use self::shelf::{BELIEVED, Shelf};
 pub(crate) use self::shelf::{Status, Ticket};
-use crate::store::executions::RefType;
-use crate::store::intents::Tenant;
 
 /// Tells the references of changed executions, a line each; an empty payload stands for all.
 const CHANNEL: &str = "dvp_execution";

@@ -13,19 +13,20 @@ use dvp_domain::event::{API_VERSION, EventType};
 use dvp_domain::ids::{EndpointId, EventId};
 use dvp_domain::sample;
 use dvp_domain::time::Timestamp;
+use dvp_store::StoreError;
+use dvp_store::orders::events::{self, StoredEvent};
+use dvp_store::orders::feed;
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
+use dvp_store::webhooks::replays::{self, Replay};
+use dvp_store::webhooks::{self as endpoints, Endpoint, NewEndpoint, OnceAnswer, OnceId, SealedSecrets};
 use serde_json::json;
 use sqlx::{Acquire, PgConnection};
 use uuid::Uuid;
 
 use crate::context::now;
 use crate::secrets::{SealBroken, Vault};
-use crate::store::events::{self, StoredEvent};
-use crate::store::idempotency::StoredResponse;
-use crate::store::intents::Tenant;
-use crate::store::webhook_deliveries::{self as deliveries, NewDelivery, Origin};
-use crate::store::webhook_replays::{self as replays, Replay};
-use crate::store::webhooks::{self as endpoints, Endpoint, NewEndpoint, OnceAnswer, OnceId, SealedSecrets};
-use crate::store::{StoreError, feed};
 
 /// How long two secrets sign after a rotation.
 pub const GRACE_MILLIS: i64 = 24 * 3_600_000;

@@ -6,7 +6,6 @@
 //! written stays due and is put off, longer each time.
 
 mod effects;
-pub(crate) use self::effects::IN_FLIGHT_SECS;
 mod facts;
 mod lateness;
 mod putting_off;

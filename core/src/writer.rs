@@ -17,6 +17,7 @@ mod batch;
 mod carry;
 mod claims;
 mod figures;
+mod fix;
 mod lanes;
 mod line;
 mod pieces;
@@ -30,12 +31,14 @@ mod unit;
 use std::sync::Arc;
 use std::time::Instant;
 
+use dvp_store::StoreError;
 use sqlx::PgPool;
 use tokio::sync::oneshot;
 use tracing::Span;
 
 use self::carry::Waiting;
 use self::figures::Running;
+pub use self::fix::{FixChain, FixPart, RenderFix};
 use self::lanes::Places;
 pub use self::lanes::{Door, Lane};
 pub use self::line::WriterLimits;
@@ -46,7 +49,6 @@ pub use self::unit::{
 };
 use crate::context::Context;
 use crate::statuses::Statuses;
-use crate::store::StoreError;
 
 /// How many units wait at most: one tenant alone may fill half of the places of order entry.
 const PLACES: Places = Places { entry: 8192, service: 2048 };

@@ -11,8 +11,6 @@ use std::{
     time::Duration,
 };
 
-use dvp_core::store::database::{Database, TlsFiles};
-use dvp_core::store::{MIGRATOR, PgPool, pool::pool_options};
 use dvp_fix::{
     SeqNum,
     codec::{Body, MessageRef, MsgType},
@@ -24,6 +22,8 @@ use dvp_fix_gateway::{
     Application, Commit, Directory, Driver, Numbers, SessionKey, Turn, Unavailable, acceptor,
     store::{Allowance, MemoryStore, SessionStore},
 };
+use dvp_store::database::{Database, TlsFiles};
+use dvp_store::{MIGRATOR, PgPool, pool::pool_options};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use dvp_core::store::{fix::FixSessionRow, fix_settings::FixSessionSettings};
 use dvp_fix::{
     codec::MsgType,
     dictionary::Rules,
     schedule::{Schedule, ScheduleError},
     session::SessionConfig,
 };
+use dvp_store::fix::{FixSessionRow, settings::FixSessionSettings};
 
 use crate::orders::tags;
 

@@ -15,12 +15,7 @@ use std::{sync::Arc, time::Instant};
 use dvp_core::{
     context,
     engine::{Engine, EngineError, JudgedPermit, Pending, SubmitCommand},
-    fix::{FixChain, FixOrder, FixOutbound, FixPart, FixReset, FixRows, Parking, RenderFix, Renumber},
-    store::{
-        Fault, StoreError, events::StoredEvent, fix as store, fix::FixSessionRow, fix_reports,
-        fix_settings::FixSessionSettings, intents::Tenant, quotes as quotes_store,
-    },
-    writer::Outcome,
+    writer::{FixChain, FixPart, Outcome, RenderFix},
 };
 use dvp_domain::{event::EventType, quote::FirmTerms};
 use dvp_fix::{
@@ -28,6 +23,15 @@ use dvp_fix::{
     codec::{MessageRef, MsgType},
     schedule::Epoch,
     session::{Stored, business_reject},
+};
+use dvp_store::{
+    Fault, StoreError,
+    fix::{
+        self as store, FixSessionRow, reports as fix_reports,
+        rows::{FixNumbers, FixOrder, FixOutbound, FixReset, FixRows, Parking, Renumber},
+        settings::FixSessionSettings,
+    },
+    orders::{events::StoredEvent, intents::Tenant, quotes as quotes_store},
 };
 use tracing::{Instrument as _, info, info_span};
 
@@ -125,15 +129,17 @@ impl Desk {
 
     fn part(&self, numbers: Numbers, render: RenderFix) -> FixPart {
         FixPart {
-            session_id: self.session.session_id.clone(),
-            next_in: numbers.next_in.0,
-            next_out_before: numbers.next_out_before.0,
-            next_out: numbers.next_out.0,
-            seen_out: numbers.reach.seen.0,
-            written_out: numbers.reach.written.0,
-            // Reports of everything up to here were queued before this part.
-            feed_position: Some(self.feed_position),
-            renumber: None,
+            numbers: FixNumbers {
+                session_id: self.session.session_id.clone(),
+                next_in: numbers.next_in.0,
+                next_out_before: numbers.next_out_before.0,
+                next_out: numbers.next_out.0,
+                seen_out: numbers.reach.seen.0,
+                written_out: numbers.reach.written.0,
+                // Reports of everything up to here were queued before this part.
+                feed_position: Some(self.feed_position),
+                renumber: None,
+            },
             cl_ord_id: None,
             render,
             chain: self.chain.clone(),
@@ -425,14 +431,16 @@ impl Application for Desk {
             kept,
             stale_types,
         };
-        let part = self.part(to.numbers(kept), Arc::new(|_| FixRows::default()));
-        let commit = self.queue(FixPart { renumber: Some(Renumber::Reset(reset)), ..part }).await?;
+        let mut part = self.part(to.numbers(kept), Arc::new(|_| FixRows::default()));
+        part.numbers.renumber = Some(Renumber::Reset(reset));
+        let commit = self.queue(part).await?;
         Ok((commit, kept))
     }
 
     async fn set_numbers(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
-        let part = self.part(numbers, Arc::new(|_| FixRows::default()));
-        self.queue(FixPart { renumber: Some(Renumber::Inbound), ..part }).await
+        let mut part = self.part(numbers, Arc::new(|_| FixRows::default()));
+        part.numbers.renumber = Some(Renumber::Inbound);
+        self.queue(part).await
     }
 
     async fn reach(&mut self) -> Result<Reach, Unavailable> {

@@ -16,9 +16,9 @@ use std::{
     time::Duration,
 };
 
-use dvp_core::store::{
+use dvp_store::{
     PgPool, StoreError,
-    events::{self, FeedEntry},
+    orders::events::{self, FeedEntry},
 };
 use sqlx::postgres::PgListener;
 use tokio::{

@@ -5,7 +5,8 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use dvp_core::{engine::Engine, store::PgPool};
+use dvp_core::engine::Engine;
+use dvp_store::PgPool;
 use tokio::{net::TcpListener, sync::Notify};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::error;

@@ -15,16 +15,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dvp_core::{
-    engine::Engine,
-    store::{
-        PgPool, StoreError,
-        fix::{self, ConfiguredSession, FixSessionRow, UnreadableSession},
-        fix_settings::FixSessionSettings,
-        lease::Lease,
-    },
-};
+use dvp_core::engine::Engine;
 use dvp_fix::session::SessionConfig;
+use dvp_store::{
+    PgPool, StoreError,
+    fix::{self, ConfiguredSession, FixSessionRow, UnreadableSession, settings::FixSessionSettings},
+    lease::Lease,
+};
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     task::{Id, JoinError, JoinSet},

@@ -7,21 +7,18 @@
 
 mod memory;
 
-use std::sync::Arc;
-
-use dvp_core::{
-    fix::{FixChain, FixOutbound, FixPart, FixReset, FixRows, Renumber},
-    store::{
-        PgPool, StoreError,
-        fix::{self, NewFixSession},
-        partners,
-    },
-    writer::Outcome,
-};
 use dvp_fix::{
     SeqNum, UtcNanos,
     codec::{Body, MsgType},
     session::Stored,
+};
+use dvp_store::{
+    PgPool, StoreError,
+    fix::{
+        self, NewFixSession,
+        rows::{FixNumbers, FixOutbound, FixReset, FixRows, Renumber},
+    },
+    partners,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -35,7 +32,7 @@ const QUEUE: usize = 1024;
 const BATCH: usize = 256;
 
 struct Work {
-    part: FixPart,
+    numbers: FixNumbers,
     rows: FixRows,
     done: oneshot::Sender<Result<(), String>>,
 }
@@ -93,7 +90,7 @@ impl SessionStore {
     /// Writes numbers and messages as one. They may be transmitted when the commit says so.
     pub async fn commit(&self, numbers: Numbers, messages: Vec<Stored>) -> Result<Commit, Unavailable> {
         let rows = FixRows { outbound: messages.iter().map(outbound).collect(), ..FixRows::default() };
-        let part = FixPart {
+        let numbers = FixNumbers {
             session_id: self.session_id.clone(),
             next_in: numbers.next_in.0,
             next_out_before: numbers.next_out_before.0,
@@ -102,13 +99,10 @@ impl SessionStore {
             written_out: numbers.reach.written.0,
             feed_position: None,
             renumber: numbers.reset.then(|| Renumber::Reset(FixReset::of_everything())),
-            cl_ord_id: None,
-            render: Arc::new(|_: &Outcome| FixRows::default()),
-            chain: FixChain::default(),
         };
         let (done, written) = oneshot::channel();
         let gone = |_| Unavailable::new("the store has stopped".to_owned());
-        self.queue.send(Work { part, rows, done }).await.map_err(|_| gone(()))?;
+        self.queue.send(Work { numbers, rows, done }).await.map_err(|_| gone(()))?;
         Ok(Commit::under_way(async move {
             written.await.map_err(|_| gone(()))?.map_err(Unavailable::new)?;
             Ok(messages)
@@ -147,7 +141,7 @@ fn stored(row: FixOutbound) -> Stored {
 async fn write(pool: PgPool, mut queue: mpsc::Receiver<Work>) {
     let mut batch = Vec::with_capacity(BATCH);
     while queue.recv_many(&mut batch, BATCH).await > 0 {
-        let parts = batch.iter().map(|work: &Work| (&work.part, work.rows.clone())).collect::<Vec<_>>();
+        let parts = batch.iter().map(|work: &Work| (&work.numbers, work.rows.clone())).collect::<Vec<_>>();
         let written = write_batch(&pool, &parts).await.map_err(|error| error.to_string());
         drop(parts);
         for work in batch.drain(..) {
@@ -157,7 +151,7 @@ async fn write(pool: PgPool, mut queue: mpsc::Receiver<Work>) {
     }
 }
 
-async fn write_batch(pool: &PgPool, parts: &[(&FixPart, FixRows)]) -> Result<(), StoreError> {
+async fn write_batch(pool: &PgPool, parts: &[(&FixNumbers, FixRows)]) -> Result<(), StoreError> {
     let mut tx = pool.begin().await?;
     fix::apply_parts(&mut tx, parts).await?;
     tx.commit().await?;

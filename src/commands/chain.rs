@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::{DeployPlan, Deployment, deploy};
 use dvp_chain_indexer::indexer::{Progress, backfill};
-use dvp_core::store::chain::{self as store, LaneRow, StatusRow};
+use dvp_store::chain::{self as store, LaneRow, StatusRow};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tokio_util::sync::CancellationToken;

@@ -1,9 +1,9 @@
 //! Money that came in for a partner or a provider: told once by its id, however often it is said.
 
 use anyhow::bail;
-use dvp_core::store::balances;
-use dvp_core::store::ledger::Deposited;
 use dvp_domain::ledger::Owner;
+use dvp_store::ledger::Deposited;
+use dvp_store::ledger::balances;
 use serde_json::json;
 use sqlx::Connection as _;
 

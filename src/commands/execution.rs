@@ -4,8 +4,8 @@ use anyhow::{Context as _, ensure};
 use chrono::Utc;
 use dvp_core::operations::{Action, Decided, Resolution, resolve};
 use dvp_core::rails::LegKind;
-use dvp_core::store::executions;
-use dvp_core::store::operations::{self, Filter, Listed};
+use dvp_store::orders::executions;
+use dvp_store::orders::operations::{self, Filter, Listed};
 use serde_json::{Value, json};
 
 use crate::access::Access;

@@ -6,11 +6,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use dvp_core::store::fix;
-use dvp_core::store::fix_admin::{self, NewNumbers, Renumbered};
-use dvp_core::store::fix_commands::{self, Action, ListedCommand, NewCommand};
-use dvp_core::store::lease::Lease;
 use dvp_fix_gateway::stale_types;
+use dvp_store::fix;
+use dvp_store::fix::admin::{self as fix_admin, NewNumbers, Renumbered};
+use dvp_store::fix::commands::{self as fix_commands, Action, ListedCommand, NewCommand};
+use dvp_store::lease::Lease;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;

@@ -5,11 +5,11 @@ use std::io::Write as _;
 use anyhow::{Context as _, ensure};
 use dvp_core::keys::Env;
 use dvp_core::secrets::Vault;
-use dvp_core::store::fix::{self, NewFixSession};
-use dvp_core::store::fix_admin::{self, ListedSession};
-use dvp_core::store::fix_commands::Action;
-use dvp_core::store::fix_settings::{self, FixSessionSettings};
 use dvp_fix_gateway::{check_agreement, dictionaries};
+use dvp_store::fix::admin::{self as fix_admin, ListedSession};
+use dvp_store::fix::commands::Action;
+use dvp_store::fix::settings::{self as fix_settings, FixSessionSettings};
+use dvp_store::fix::{self, NewFixSession};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::keys::{self, Env, Issued, SCOPES};
-use dvp_core::store::partners::{self, ListedKey};
+use dvp_store::partners::{self, ListedKey};
 use serde_json::{Value, json};
 
 use super::named_partner;

@@ -1,7 +1,7 @@
 //! `dvp migrate`: the schema this program needs.
 
 use anyhow::Context as _;
-use dvp_core::store::MIGRATOR;
+use dvp_store::MIGRATOR;
 use serde_json::json;
 
 use crate::access::Place;

@@ -2,10 +2,10 @@
 
 use anyhow::{bail, ensure};
 use dvp_core::keys::{self, Env};
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::legacy;
-use dvp_core::store::partners::{self, PartnerAction, PartnerRow};
 use dvp_domain::ledger::Owner;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::legacy;
+use dvp_store::partners::{self, PartnerAction, PartnerRow};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 

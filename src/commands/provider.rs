@@ -1,7 +1,7 @@
 //! `dvp provider …`: balances that liquidity providers hold with the service.
 
-use dvp_core::store::balances;
 use dvp_domain::ledger::Owner;
+use dvp_store::ledger::balances;
 use serde_json::json;
 
 use super::deposit;

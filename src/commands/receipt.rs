@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use alloy::primitives::{Address, B256};
 use anyhow::{Context as _, bail};
 use dvp_chain_indexer::anchors::find_anchor;
-use dvp_core::store::receipts;
 use dvp_domain::receipt;
+use dvp_store::orders::receipts;
 use serde_json::{Value, json};
 
 use crate::access::{Place, text};

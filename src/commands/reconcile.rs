@@ -4,8 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use dvp_chain_indexer::reconcile::{Options, Report, reconcile};
-use dvp_core::store::reconcile as store;
 use dvp_domain::time::Timestamp;
+use dvp_store::reconcile as store;
 use serde_json::{Value, json};
 
 use crate::access::Place;

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail, ensure};
 use dvp_api::delivery::signature::verify as check;
 use dvp_core::context::now;
-use dvp_core::store::webhook_deliveries::{self as deliveries, LogFilter};
-use dvp_core::store::webhooks;
 use dvp_domain::time::Timestamp;
+use dvp_store::webhooks;
+use dvp_store::webhooks::deliveries::{self, LogFilter};
 use serde_json::{Value, json};
 
 use crate::access::{Access, text};

@@ -16,12 +16,12 @@ use dvp_core::rails::iso20022::bank::Bank;
 use dvp_core::rails::iso20022::instruction::Debtor;
 use dvp_core::rails::simulated;
 use dvp_core::secrets::Vault;
-use dvp_core::store::PgPool;
-use dvp_core::store::levels::NewLevel;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
+use dvp_store::PgPool;
+use dvp_store::orders::levels::NewLevel;
 
 use super::chain::{NAME, SandboxChain};
 use crate::service::BankParts;

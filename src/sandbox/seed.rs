@@ -2,11 +2,13 @@
 
 use anyhow::Context as _;
 use dvp_core::secrets::Vault;
-use dvp_core::store::fix::{self, NewFixSession};
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::partners::{self, NewKey};
-use dvp_core::store::{PgPool, balances, legacy, levels};
 use dvp_domain::ledger::Owner;
+use dvp_store::PgPool;
+use dvp_store::fix::{self, NewFixSession};
+use dvp_store::ledger::balances;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::{legacy, levels};
+use dvp_store::partners::{self, NewKey};
 
 use super::files::{PartnerSecrets, Secrets};
 use super::market::{CURRENCIES, OPENING_BALANCES, PREFUNDED, PROVIDERS, resting};

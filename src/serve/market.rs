@@ -13,10 +13,10 @@ use dvp_core::liquidity::{
 };
 use dvp_core::rails::{iso20022, simulated};
 use dvp_core::secrets::Vault;
-use dvp_core::store::PgPool;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::pricing::FeeSchedule;
+use dvp_store::PgPool;
 
 use crate::config::Config;
 use crate::config::doors::PayoutKind;

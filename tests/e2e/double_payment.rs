@@ -14,7 +14,7 @@ use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolStruct as _, SolValue, eip712_domain};
 use dvp_chain_indexer::contracts::{escrow::Escrow, settler::IntentSettler, token::TestToken};
 use dvp_chain_indexer::orders;
-use dvp_core::chain::ChainCommand;
+use dvp_domain::chain::ChainCommand;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;

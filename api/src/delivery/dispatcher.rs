@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use dvp_core::store::feed::{self, Routed};
-use dvp_core::store::webhook_deliveries::{self as deliveries, NewDelivery, Origin};
-use dvp_core::store::{PgPool, StoreError, webhook_replays};
 use dvp_core::webhooks::body;
 use dvp_domain::envelope::BODY_BYTES_MAX;
+use dvp_store::orders::feed::{self, Routed};
+use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
+use dvp_store::webhooks::replays as webhook_replays;
+use dvp_store::{PgPool, StoreError};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -77,7 +78,7 @@ async fn turn_replay(pool: &PgPool) -> Result<bool, StoreError> {
 }
 
 async fn insert(
-    conn: &mut dvp_core::store::PgConnection,
+    conn: &mut dvp_store::PgConnection,
     routed: &[Routed],
     origin: Origin,
 ) -> Result<(), StoreError> {

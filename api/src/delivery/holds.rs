@@ -12,8 +12,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use dvp_core::store::webhook_deliveries::{Ask, Due, Place};
-use dvp_core::store::webhook_lanes::Held;
+use dvp_store::webhooks::deliveries::{Ask, Due, Place};
+use dvp_store::webhooks::lanes::Held;
 
 /// How often a lane is read from its front.
 const WHOLE_EVERY: Duration = Duration::from_secs(5);

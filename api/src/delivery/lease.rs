@@ -4,10 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use dvp_core::store::webhook_deliveries::{self as deliveries, Due};
-use dvp_core::store::webhook_lanes::{self as lanes, Held, Renewed};
-use dvp_core::store::webhooks::{self as endpoints, Endpoint};
-use dvp_core::store::{PgConnection, PgPool, PoolConnection, StoreError};
+use dvp_store::webhooks::deliveries::{self, Due};
+use dvp_store::webhooks::lanes::{self, Held, Renewed};
+use dvp_store::webhooks::{self as endpoints, Endpoint};
+use dvp_store::{PgConnection, PgPool, PoolConnection, StoreError};
 use uuid::Uuid;
 
 use super::holds::Reading;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_core::context::now;
-use dvp_core::store::webhook_deliveries::{self as deliveries, Attempt, Ended, Next};
-use dvp_core::store::webhook_lanes::Held;
-use dvp_core::store::webhooks::{self as endpoints, NoticeKind};
-use dvp_core::store::{Acquire as _, PgConnection, PgPool, PoolConnection, StoreError};
 use dvp_domain::time::Timestamp;
 use dvp_domain::webhook::{Action, Verdict, pause_after};
+use dvp_store::webhooks::deliveries::{self, Attempt, Ended, Next};
+use dvp_store::webhooks::lanes::Held;
+use dvp_store::webhooks::{self as endpoints, NoticeKind};
+use dvp_store::{Acquire as _, PgConnection, PgPool, PoolConnection, StoreError};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 

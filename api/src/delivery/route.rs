@@ -1,8 +1,8 @@
 //! Where and how an endpoint's deliveries are sent: made anew with each read of its lane, for all that was read.
 
 use dvp_core::secrets::Vault;
-use dvp_core::store::webhooks::Endpoint;
 use dvp_core::webhooks::SigningKeys;
+use dvp_store::webhooks::Endpoint;
 use tracing::error;
 use url::Url;
 

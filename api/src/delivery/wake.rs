@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dvp_core::store::{DatabaseError, PgListener, PgPool};
+use dvp_store::{DatabaseError, PgListener, PgPool};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dvp_core::engine::Engine;
-use dvp_core::store::StoreError;
-use dvp_core::store::webhook_lanes::{Held, Renewed};
+use dvp_store::StoreError;
+use dvp_store::webhooks::lanes::{Held, Renewed};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;

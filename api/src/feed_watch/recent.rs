@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dvp_core::store::events::{Filter, StoredEvent};
+use dvp_store::orders::events::{Filter, StoredEvent};
 
 /// Events kept: a page of the longest length and some more.
 const KEPT: usize = 128;
@@ -67,9 +67,9 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use chrono::DateTime;
-    use dvp_core::store::events::NewEvent;
-    use dvp_core::store::intents::Tenant;
     use dvp_domain::event::EventType;
+    use dvp_store::orders::events::NewEvent;
+    use dvp_store::orders::intents::Tenant;
     use serde_json::Value;
 
     use super::*;

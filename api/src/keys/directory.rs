@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_core::store::{PgPool, StoreError, partners};
+use dvp_store::{PgPool, StoreError, partners};
 use tracing::warn;
 
 use super::KeyHash;

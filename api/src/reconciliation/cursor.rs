@@ -5,7 +5,7 @@
 
 use chrono::{DateTime, NaiveDate, Utc};
 use dvp_core::secrets::Vault;
-use dvp_core::store::intents::Tenant;
+use dvp_store::orders::intents::Tenant;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 

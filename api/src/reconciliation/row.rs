@@ -1,12 +1,12 @@
 //! One execution of a report, as known at the report's position.
 
-use dvp_core::store::reports::ReportedExecution;
 use dvp_domain::canonical::hex32;
 use dvp_domain::event::EventType;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeItem;
 use dvp_domain::settlement::AssetAmount;
 use dvp_domain::time::Timestamp;
+use dvp_store::orders::reports::ReportedExecution;
 use serde::Serialize;
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use dvp_core::engine::{Engine, EngineError};
-use dvp_core::store::reports::{CurrencyTotal, Range};
+use dvp_store::orders::reports::{CurrencyTotal, Range};
 
 /// How long totals are kept for the pages that follow.
 const KEPT: Duration = Duration::from_secs(600);

@@ -4,8 +4,8 @@ use axum::extract::{Extension, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use chrono::{DateTime, Utc};
-use dvp_core::store::webhook_deliveries::{self as deliveries, LogFilter, Logged, LoggedAttempt};
 use dvp_domain::time::Timestamp;
+use dvp_store::webhooks::deliveries::{self, LogFilter, Logged, LoggedAttempt};
 use serde::Serialize;
 
 use super::endpoint_of;

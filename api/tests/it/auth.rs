@@ -1,7 +1,7 @@
 //! Who may call, and how often.
 
 use dvp_core::keys::SCOPES;
-use dvp_core::store::partners;
+use dvp_store::partners;
 use serde_json::json;
 
 use crate::house::{Call, House, order};

@@ -258,7 +258,7 @@ async fn gone_switches_the_endpoint_off_tells_the_operator_and_keeps_what_waits(
     scene.accept().await;
     scene.house.wait_for("the end", || async { (!scene.is_active().await).then_some(()) }).await;
     let mut conn = scene.house.pool().acquire().await.unwrap();
-    let notices = dvp_core::store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
+    let notices = dvp_store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
     assert_eq!(notices.iter().map(|notice| notice.kind.as_str()).collect::<Vec<_>>(), ["deactivated_gone"]);
     // Recorded while it is inactive, and not sent.
     let missed = scene.accept().await;
@@ -287,7 +287,7 @@ async fn five_days_of_failures_switch_the_endpoint_off_after_a_notice() {
                                            noticed_at = noticed_at - interval '1 day'";
     let kinds = async || {
         let mut conn = scene.house.pool().acquire().await.unwrap();
-        let notices = dvp_core::store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
+        let notices = dvp_store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
         notices.into_iter().map(|notice| notice.kind).collect::<Vec<_>>()
     };
     for (attempts, told) in [(2, vec!["failing"]), (3, vec!["deactivated_failing", "failing"])] {
@@ -518,7 +518,7 @@ async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
     .await
     .unwrap();
     let mut conn = scene.house.pool().acquire().await.unwrap();
-    assert_eq!(dvp_core::store::webhook_deliveries::trim(&mut conn, 100).await.unwrap(), 1);
+    assert_eq!(dvp_store::webhooks::deliveries::trim(&mut conn, 100).await.unwrap(), 1);
     let kept = scene.log().await;
     assert_eq!(kept.iter().map(|one| &one["eventId"]).collect::<Vec<_>>(), [&young]);
     assert_eq!(kept[0]["attempts"].as_array().unwrap().len(), 1);
@@ -532,7 +532,7 @@ async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
                       now() - interval '15 days' from webhook_delivery limit 1";
     sqlx::query(age).execute(scene.house.pool()).await.unwrap();
     sqlx::query("update webhook_queue set id = 0").execute(scene.house.pool()).await.unwrap();
-    assert_eq!(dvp_core::store::webhook_deliveries::trim(&mut conn, 100).await.unwrap(), 1);
+    assert_eq!(dvp_store::webhooks::deliveries::trim(&mut conn, 100).await.unwrap(), 1);
     assert_eq!(scene.log().await.len(), 2);
 }
 

@@ -14,9 +14,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use dvp_api::delivery::names::{LookUp, Names};
 use dvp_api::{Api, WebhookRules, router};
-use dvp_core::chain::{
-    ChainAnswer, ChainCommand, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading,
-};
+use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
 use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::TestDatabase;
 use dvp_core::engine::Engine;
@@ -25,13 +23,10 @@ use dvp_core::liquidity::Liquidity;
 use dvp_core::permit::PermitDomain;
 use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::{Vault, mac};
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::partners::NewKey;
-use dvp_core::store::reconcile::{self, NewRun};
-use dvp_core::store::{balances, legacy, partners};
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::chain::ChainCommand;
 use dvp_domain::intent::Permit;
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
@@ -39,6 +34,12 @@ use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
 use dvp_domain::reconcile::{Action, Break, BreakKind};
 use dvp_domain::time::Timestamp;
+use dvp_store::ledger::balances;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::legacy;
+use dvp_store::partners;
+use dvp_store::partners::NewKey;
+use dvp_store::reconcile::{self, NewRun};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::types::Json;
@@ -400,7 +401,7 @@ impl House {
                     .unwrap()
                 })
                 .await;
-            let fact = command.goal();
+            let fact = dvp_core::chain::expected::goal(&command);
             sqlx::query(
                 "insert into chain_fact \
                  (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \

@@ -4,8 +4,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use dvp_core::store::balances;
 use dvp_domain::ledger::Owner;
+use dvp_store::ledger::balances;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};

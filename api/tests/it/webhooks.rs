@@ -230,9 +230,9 @@ async fn an_event_is_found_by_its_id_until_it_leaves_the_feed_and_its_status_sta
     };
     assert_eq!(seen().await, 1);
     let mut conn = house.pool().acquire().await.unwrap();
-    assert_eq!(dvp_core::store::feed::trim(&mut conn, 100).await.unwrap(), 1);
+    assert_eq!(dvp_store::orders::feed::trim(&mut conn, 100).await.unwrap(), 1);
     assert_eq!(seen().await, 1);
-    assert_eq!(dvp_core::store::feed::trim(&mut conn, 100).await.unwrap(), 0);
+    assert_eq!(dvp_store::orders::feed::trim(&mut conn, 100).await.unwrap(), 0);
     assert_eq!(house.count("select count(*) from event").await, 0);
     let after = house.send(&Call::get(&house.acme, &status)).await.ok(200);
     assert_eq!(after["events"].as_array().unwrap().len(), before["events"].as_array().unwrap().len());

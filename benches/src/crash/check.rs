@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use dvp_core::store::ledger;
+use dvp_store::ledger;
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 

@@ -3,8 +3,8 @@
 use super::{IndexError, Indexer, Step};
 use crate::config::ChainConfig;
 use crate::duty::{Backoff, Duty};
-use dvp_core::store::PgPool;
-use dvp_core::store::chain as store;
+use dvp_store::PgPool;
+use dvp_store::chain as store;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 

@@ -5,8 +5,8 @@ use crate::deploy::Deployment;
 use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Log;
 use alloy::sol_types::{SolEvent, SolEventInterface};
-use dvp_core::chain::{ChainFact, LockTerms, SwapTerms};
-use dvp_core::store::chain::LogRow;
+use dvp_domain::chain::{ChainFact, LockTerms, SwapTerms};
+use dvp_store::chain::LogRow;
 use std::collections::HashMap;
 
 /// The events we ask for: all that carry a number. The contracts emit others (OpenZeppelin's own of roles and of the

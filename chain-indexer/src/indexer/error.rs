@@ -3,8 +3,8 @@
 use super::decode::{DecodeError, Hole};
 use alloy::primitives::{Address, B256};
 use alloy::transports::TransportError;
-use dvp_core::store::StoreError;
-use dvp_core::store::chain::Halted;
+use dvp_store::StoreError;
+use dvp_store::chain::Halted;
 
 /// Why the indexer does not go on for now.
 #[derive(Debug, thiserror::Error)]

@@ -7,7 +7,7 @@ use super::ranges::Fetched;
 use super::{IndexError, decode};
 use crate::pool::{EVENTS_WANTED, RangeLength};
 use alloy::primitives::Address;
-use dvp_core::store::chain::{BlockRow, LogRow};
+use dvp_store::chain::{BlockRow, LogRow};
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
 use futures_util::stream::FuturesOrdered;

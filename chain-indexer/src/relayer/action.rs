@@ -6,7 +6,7 @@ use crate::deploy::Deployment;
 use crate::orders::{self, Malformed, address, amount, word};
 use alloy::primitives::{Address, B256, Bytes, Signature, U256};
 use alloy::sol_types::{SolCall, SolStruct, eip712_domain};
-use dvp_core::chain::{ChainCommand, CreateCommand, PermitArgs};
+use dvp_domain::chain::{ChainCommand, CreateCommand, PermitArgs};
 use escrow::Escrow;
 use settler::{Escrow as SettlerEscrow, IntentSettler};
 

@@ -7,7 +7,7 @@ use crate::deploy::Deployment;
 use crate::orders::{Malformed, word};
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::sol_types::{SolCall, SolError};
-use dvp_core::chain::{ChainCommand, CreateCommand};
+use dvp_domain::chain::{ChainCommand, CreateCommand};
 
 /// One command with what its call takes from elsewhere.
 pub(super) type Terms<'a> = (&'a ChainCommand, Option<&'a CreateCommand>);

@@ -4,7 +4,7 @@
 use super::{RelayError, Relayer};
 use alloy::primitives::Address;
 use alloy::providers::Provider;
-use dvp_core::store::chain::{self as store, SlotRow};
+use dvp_store::chain::{self as store, SlotRow};
 
 /// A retired account's transactions have so long to be mined, by the time of their first signature.
 const GIVE_UP_AFTER_MS: i64 = 600_000;

@@ -8,7 +8,7 @@ use crate::rpc::{self, BlockHead, Simulated};
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
 use alloy::transports::RpcError;
-use dvp_core::chain::ChainCommand;
+use dvp_domain::chain::ChainCommand;
 
 impl Relayer {
     /// What the newest block says; a last word must hold at the confirmation depth too.

@@ -5,7 +5,7 @@ use crate::contracts::{
 };
 use alloy::primitives::Address;
 use alloy::sol_types::{SolError, SolInterface, decode_revert_reason};
-use dvp_core::chain::ChainCommand;
+use dvp_domain::chain::ChainCommand;
 
 /// Whether a command's time has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -286,7 +286,7 @@ fn judge_payout(command: &ChainCommand, error: &Payouts::PayoutsErrors) -> Outlo
 mod tests {
     use super::*;
     use alloy::primitives::{Address, B256, U256};
-    use dvp_core::chain::{CreateCommand, PermitArgs};
+    use dvp_domain::chain::{CreateCommand, PermitArgs};
 
     const PERMIT: Address = Address::repeat_byte(0x11);
     const MAKER: Address = Address::repeat_byte(0x22);

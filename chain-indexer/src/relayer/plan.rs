@@ -1,6 +1,6 @@
 //! Which commands come first, and how much of the chain each kind may fill. Pure.
 
-use dvp_core::store::chain::Load;
+use dvp_store::chain::Load;
 
 /// Transactions of one account that nodes keep for sure.
 const WINDOW: u64 = 16;

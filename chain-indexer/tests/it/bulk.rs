@@ -4,9 +4,9 @@
 
 use alloy::primitives::{Address, B256, keccak256};
 use dvp_core::embedded::TestDatabase;
-use dvp_core::store::PgPool;
-use dvp_core::store::chain::{self as store, BlockRow, Cursor, LogRow};
-use dvp_core::store::pool::pool_options;
+use dvp_store::PgPool;
+use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
+use dvp_store::pool::pool_options;
 use serde_json::{Value, json};
 use std::pin::pin;
 use std::task::Poll;

@@ -6,8 +6,8 @@ use alloy::signers::SignerSync;
 use alloy::sol_types::{SolEvent, SolStruct, eip712_domain};
 use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::IntentSettler;
-use dvp_core::chain::OutputArgs;
 use dvp_core::chain::expected::binding;
+use dvp_domain::chain::OutputArgs;
 
 alloy::sol! {
     /// What a payer's authorizer signs.

@@ -10,7 +10,8 @@ use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::{ChainWallets, rpc};
-use dvp_core::chain::{ChainCommand, ChainFact, TransferCommand, WalletFacts, WalletKey, WalletReader};
+use dvp_core::chain::{WalletFacts, WalletKey, WalletReader};
+use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
 use serde_json::json;
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ async fn a_payout_in_tokens_is_made_once_and_told() {
     chain.command("again", transfer(40)).await;
     chain.state("again", "transfer", "done").await;
     assert_eq!(chain.scene.balance(receiver).await, 40);
-    assert_eq!(chain.facts(id).await, [transfer(40).goal()]);
+    assert_eq!(chain.facts(id).await, [dvp_core::chain::expected::goal(&transfer(40))]);
     running.stop().await;
 }
 

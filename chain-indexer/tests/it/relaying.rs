@@ -10,8 +10,8 @@ use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc;
-use dvp_core::chain::ChainCommand;
-use dvp_core::store::chain as store;
+use dvp_domain::chain::ChainCommand;
+use dvp_store::chain as store;
 use serde_json::json;
 
 fn anchor(number: u32) -> ChainCommand {

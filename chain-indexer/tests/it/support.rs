@@ -18,7 +18,7 @@ use dvp_chain_indexer::contracts::{permit, settler, token};
 use dvp_chain_indexer::deploy::{self, CapSpec, DeployPlan, Deployment, TokenGrant, TokenSpec};
 use dvp_chain_indexer::rpc;
 use dvp_chain_indexer::signing::{self, Fees, Unsigned};
-use dvp_core::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, PermitArgs};
+use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, PermitArgs};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};

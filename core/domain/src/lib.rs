@@ -5,13 +5,14 @@
 //!
 //! Reading order: [`money`] and [`asset`] say what is exchanged; [`pricing`], [`liquidity`] and [`quote`] at what price;
 //! [`text`] which text can be stored; [`intent`] what a caller may ask; [`decision`] whether it is accepted; [`settlement`] what happens then;
-//! [`windows`] and [`calendar`] until when; [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again;
+//! [`windows`] and [`calendar`] until when; [`chain`] and [`payment`] what is asked of the chain and of a bank; [`event`], [`envelope`], [`status`] and [`receipt`] how it is told; [`webhook`] when telling is tried again;
 //! [`reconcile`] whether the chain tells the same.
 
 pub mod asset;
 pub mod beneficiary;
 pub mod calendar;
 pub mod canonical;
+pub mod chain;
 pub mod decision;
 pub mod envelope;
 pub mod event;
@@ -20,6 +21,7 @@ pub mod intent;
 pub mod ledger;
 pub mod liquidity;
 pub mod money;
+pub mod payment;
 pub mod permit;
 pub mod pricing;
 pub mod quote;

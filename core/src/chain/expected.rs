@@ -5,7 +5,9 @@
 
 use alloy::primitives::{Address, B256, U256, keccak256};
 
-use super::{ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand, SwapTerms};
+use dvp_domain::chain::{
+    ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand, SwapTerms,
+};
 
 /// A field in which a fact differs from the command that asked for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,39 +18,37 @@ pub struct Difference {
     pub told: String,
 }
 
-impl ChainCommand {
-    /// What the chain tells when this is carried out.
-    pub fn goal(&self) -> ChainFact {
-        match self {
-            Self::Create(create) => created(create),
-            Self::Fill { payout_ref, .. } => ChainFact::Filled { payout_ref: payout_ref.clone() },
-            Self::Settle { .. } => ChainFact::Settled { swap: None },
-            Self::Swap(swap) => ChainFact::Settled { swap: Some(Box::new(swapped(swap))) },
-            Self::Anchor { .. } => ChainFact::Anchored,
-            Self::Transfer(transfer) => ChainFact::Transferred {
-                payer: transfer.payer.clone(),
-                receiver: transfer.receiver.clone(),
-                token: transfer.token.clone(),
-                amount: transfer.amount.clone(),
-            },
-            Self::Cancel { .. } | Self::ReturnFilled { .. } => ChainFact::Cancelled,
-            Self::Refund { .. } => ChainFact::Refunded,
-        }
+/// What the chain tells when a command is carried out.
+pub fn goal(command: &ChainCommand) -> ChainFact {
+    match command {
+        ChainCommand::Create(create) => created(create),
+        ChainCommand::Fill { payout_ref, .. } => ChainFact::Filled { payout_ref: payout_ref.clone() },
+        ChainCommand::Settle { .. } => ChainFact::Settled { swap: None },
+        ChainCommand::Swap(swap) => ChainFact::Settled { swap: Some(Box::new(swapped(swap))) },
+        ChainCommand::Anchor { .. } => ChainFact::Anchored,
+        ChainCommand::Transfer(transfer) => ChainFact::Transferred {
+            payer: transfer.payer.clone(),
+            receiver: transfer.receiver.clone(),
+            token: transfer.token.clone(),
+            amount: transfer.amount.clone(),
+        },
+        ChainCommand::Cancel { .. } | ChainCommand::ReturnFilled { .. } => ChainFact::Cancelled,
+        ChainCommand::Refund { .. } => ChainFact::Refunded,
     }
+}
 
-    /// What the chain tells besides, in the same transaction: a swap fills the order and pays its output.
-    fn also_tells(&self) -> Vec<ChainFact> {
-        let Self::Swap(swap) = self else { return Vec::new() };
-        let SwapCommand { solver, output, terms, .. } = &**swap;
-        let paid = ChainFact::Transferred {
-            payer: solver.clone(),
-            receiver: output.receiver.clone(),
-            token: output.token.clone(),
-            amount: output.amount.clone(),
-        };
-        let filled = binding(output, terms).map(|payout_ref| ChainFact::Filled { payout_ref });
-        filled.into_iter().chain([paid]).collect()
-    }
+/// What the chain tells besides, in the same transaction: a swap fills the order and pays its output.
+fn also_tells(command: &ChainCommand) -> Vec<ChainFact> {
+    let ChainCommand::Swap(swap) = command else { return Vec::new() };
+    let SwapCommand { solver, output, terms, .. } = &**swap;
+    let paid = ChainFact::Transferred {
+        payer: solver.clone(),
+        receiver: output.receiver.clone(),
+        token: output.token.clone(),
+        amount: output.amount.clone(),
+    };
+    let filled = binding(output, terms).map(|payout_ref| ChainFact::Filled { payout_ref });
+    filled.into_iter().chain([paid]).collect()
 }
 
 fn created(create: &CreateCommand) -> ChainFact {
@@ -94,7 +94,7 @@ pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference
     if !is_compared(fact) {
         return None;
     }
-    let expected = asked.iter().flat_map(|command| [command.goal()].into_iter().chain(command.also_tells()));
+    let expected = asked.iter().flat_map(|command| [goal(command)].into_iter().chain(also_tells(command)));
     let mut first = None;
     for expected in expected {
         match compare(fact, &expected) {

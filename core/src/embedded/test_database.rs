@@ -14,8 +14,8 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 
-use crate::store::MIGRATOR;
-use crate::store::pool::pool_options;
+use dvp_store::MIGRATOR;
+use dvp_store::pool::pool_options;
 
 use super::account::{self, Account};
 use super::cluster::{self, Cluster};

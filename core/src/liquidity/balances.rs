@@ -10,8 +10,9 @@ use dvp_domain::liquidity::Holdings;
 use dvp_domain::money::Minor;
 use sqlx::PgPool;
 
-use crate::store::balances::BalanceKey;
-use crate::store::{StoreError, liquidity};
+use dvp_store::StoreError;
+use dvp_store::ledger::balances::BalanceKey;
+use dvp_store::ledger::liquidity;
 
 /// How often they are read in the background.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(250);

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Rung, Venue};
 use dvp_domain::time::Timestamp;
+use dvp_store::orders::levels::{self, Level};
 use serde_json::{Map, Value};
 use sqlx::PgPool;
 
 use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::context::now;
-use crate::store::levels::{self, Level};
 
 /// How the book is kept in mind.
 #[derive(Debug, Clone)]

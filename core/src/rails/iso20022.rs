@@ -29,8 +29,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::Utc;
+use dvp_domain::payment::PaymentStatus;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_domain::windows::PayoutTime;
+use dvp_store::StoreError;
+use dvp_store::orders::bank::{self as store, BankFile, BankPayment, NewBankPayment};
 use sha2::{Digest as _, Sha256};
 use sqlx::PgPool;
 use tokio::sync::watch;
@@ -40,10 +43,8 @@ use self::answers::{Said, Word};
 use self::folder::Folder;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::schema::{Message, check};
-use self::standing::{Ordered, Standing, failure_code, hear};
+use self::standing::{Ordered, failure_code, hear};
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
-use crate::store::StoreError;
-use crate::store::bank::{self as store, BankFile, BankPayment, NewBankPayment};
 
 /// The name on paths and receipts.
 pub const PROVIDER: &str = "iso20022-bank";
@@ -224,11 +225,11 @@ impl BankFiles {
     /// Gives the file named by the row to the bank unless that was done, and returns how the payment stands.
     async fn give(&self, id: &str) -> Result<Option<BankPayment>, BankError> {
         let Some(mut payment) = self.find(id).await? else { return Ok(None) };
-        if payment.standing == Standing::Staged {
+        if payment.standing == PaymentStatus::Staged {
             self.folder.give(&payment.staged_file, &format!("{id}.xml")).await?;
             let mut conn = self.pool.acquire().await?;
             store::mark_sent(&mut conn, id).await?;
-            payment.standing = Standing::Sent;
+            payment.standing = PaymentStatus::Sent;
         }
         Ok(Some(payment))
     }
@@ -279,17 +280,17 @@ async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &Said) -> Result<bool
 /// on from there is a reversal, which no rail records today; people are told.
 fn answer(payment: &BankPayment) -> RailAnswer {
     match payment.standing {
-        Standing::Staged | Standing::Sent | Standing::Pending => {
+        PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {
             RailAnswer::InProgress { provider_reference: payment.end_to_end_id.clone() }
         }
-        Standing::Paid | Standing::Returned => RailAnswer::Done(LegDone {
+        PaymentStatus::Paid | PaymentStatus::Returned => RailAnswer::Done(LegDone {
             provider_reference: payment
                 .bank_reference
                 .clone()
                 .unwrap_or_else(|| payment.end_to_end_id.clone()),
             occurred_at: payment.paid_at.unwrap_or_else(Utc::now).into(),
         }),
-        Standing::Refused => {
+        PaymentStatus::Refused => {
             let reason = payment.reason.as_deref().unwrap_or("NARR");
             let (code, retryable) = failure_code(reason);
             let text = payment.reason_text.as_deref().unwrap_or_default();

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::store::executions::RefType;
-use crate::store::intents::Tenant;
+use dvp_store::orders::executions::RefType;
+use dvp_store::orders::intents::Tenant;
 
 /// How long ago everything may have been heard last.
 pub(super) const BELIEVED: Duration = Duration::from_millis(500);

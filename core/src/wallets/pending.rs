@@ -10,9 +10,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use dvp_domain::permit::PermitDefect;
+use dvp_store::orders::permits::PermitHold;
 
 use crate::chain::WalletFacts;
-use crate::store::permits::PermitHold;
 
 /// The holds on one wallet.
 #[derive(Debug, Default)]

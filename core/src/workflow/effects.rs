@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_domain::settlement::leg::{Claim, First, Heard, Then, back_off_ms};
+use dvp_domain::settlement::leg::{Claim, First, Heard, IN_FLIGHT_SECS, Then, back_off_ms};
 use dvp_domain::settlement::{Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::time::Timestamp;
+use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, Verdict};
+use dvp_store::orders::executions::{self, Execution};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{Instrument, error, info, info_span, warn};
@@ -22,10 +24,7 @@ use super::step::{Taken, account, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
-use crate::operations::Verdict;
 use crate::rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
-use crate::store::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect};
-use crate::store::executions::{self, Execution};
 use crate::writer::Consumed;
 
 /// How long a claim is this process's own.
@@ -34,8 +33,6 @@ const LEASE_SECS: i32 = 30;
 const IN_HAND: usize = 256;
 /// How long a rail may take to answer.
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long after a call it may still take effect: longer than the rail may take to answer it.
-pub(crate) const IN_FLIGHT_SECS: i32 = 12;
 const _: () = assert!(
     RAIL_TIMEOUT.as_secs() < IN_FLIGHT_SECS.unsigned_abs() as u64,
     "a call may take effect for as long as the rail may take to answer it"

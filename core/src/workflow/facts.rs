@@ -2,8 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{Finality, Happened, LegDone, Lock, RailAnswer};
 use dvp_domain::time::Timestamp;
+use dvp_store::chain::commands::{self, OpenFact};
+use dvp_store::orders::executions;
 use futures_util::future::join_all;
 use metrics::counter;
 use tokio::sync::watch;
@@ -12,12 +15,9 @@ use tracing::{Instrument, error, info_span, warn};
 use super::putting_off::{Failed, PutOff};
 use super::step::{Taken, take};
 use super::{BACK_OFF, POLL, Wake};
-use crate::chain::ChainFact;
 use crate::chain::expected::{Difference, difference, is_compared};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
-use crate::store::commands::{self, OpenFact};
-use crate::store::executions;
 use crate::writer::Consumed;
 
 /// Facts read at a time.

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
+use dvp_store::chain::commands;
+use dvp_store::orders::operations;
 use metrics::gauge;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::engine::{Engine, EngineError};
-use crate::store::{commands, operations};
 
 const EVERY: Duration = Duration::from_secs(15);
 /// The chain's clock may be behind ours by so much.

@@ -4,12 +4,13 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use dvp_domain::settlement::leg::back_off_ms;
+use dvp_store::StoreError;
+use dvp_store::orders::effects;
 use metrics::{counter, gauge};
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
 use crate::engine::{Engine, EngineError};
-use crate::store::{StoreError, effects};
 
 /// The first wait, and the longest.
 const WAIT_MS: u64 = 1_000;

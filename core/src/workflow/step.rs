@@ -1,12 +1,12 @@
 //! One step of a settlement, tried anew when another writer was faster.
 
 use dvp_domain::settlement::{Happened, Terms};
+use dvp_store::orders::executions::Execution;
 use tracing::{debug, info};
 
 use super::putting_off::Failed;
 use crate::context::now;
 use crate::engine::Engine;
-use crate::store::executions::Execution;
 use crate::writer::{Change, Consumed, Unit, WriteError};
 
 /// What became of something that happened.

@@ -7,6 +7,12 @@ use std::time::{Duration, Instant};
 
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
+use dvp_store::fix::rows::{FixNumbers, FixRows};
+use dvp_store::ledger::balances::{self, BalanceKey};
+use dvp_store::orders::executions::StateChange;
+use dvp_store::orders::idempotency::Record;
+use dvp_store::orders::{executions, legacy, quotes};
+use dvp_store::{Fault, StoreError, fix};
 use sqlx::{Connection as _, PgConnection};
 
 use super::rows::Rows;
@@ -15,11 +21,6 @@ use super::submit::{self, Decided, Known};
 use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
 use super::{Place, WriteError, claims, figures, plan};
 use crate::context::{Context, now};
-use crate::fix::{FixPart, FixRows};
-use crate::store::balances::{self, BalanceKey};
-use crate::store::executions::StateChange;
-use crate::store::idempotency::Record;
-use crate::store::{Fault, StoreError, executions, fix, legacy, quotes};
 
 /// What is taken for granted about the units of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -313,7 +314,7 @@ impl<'u> Gathering<'_, 'u> {
 struct Finished<'u> {
     done: Vec<Result<Done, WriteError>>,
     records: Vec<Record>,
-    parts: Vec<(&'u FixPart, FixRows)>,
+    parts: Vec<(&'u FixNumbers, FixRows)>,
 }
 
 /// Renders the idempotency records and the FIX parts of the units that were carried out.
@@ -344,7 +345,7 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
         if let Some(part) = &unit.fix {
             let rows = (part.render)(&outcome);
             outbound.clone_from(&rows.outbound);
-            finished.parts.push((part, rows));
+            finished.parts.push((&part.numbers, rows));
         }
         finished.done.push(Ok(Done { outcome, response, outbound }));
     }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dvp_store::Fault;
 use tokio::sync::oneshot;
 use tracing::{Instrument, Span, debug, error, info, warn};
 
@@ -19,7 +20,6 @@ use super::queue::Taking;
 use super::sessions::unbroken;
 use super::unit::{Done, Unit};
 use super::{Place, WriteError};
-use crate::store::Fault;
 
 /// How many units one transaction takes at most.
 const BATCH_UNITS: usize = 512;
@@ -293,13 +293,7 @@ impl Carrier {
     }
 
     /// One unit cannot be written.
-    fn failed_alone(
-        &self,
-        course: &mut Course,
-        open: &[usize],
-        failed: crate::store::StoreError,
-        fault: Fault,
-    ) {
+    fn failed_alone(&self, course: &mut Course, open: &[usize], failed: dvp_store::StoreError, fault: Fault) {
         let Some(at) = open.first().copied() else { return };
         let Some((lane, waiting)) = course.units.get(at).and_then(Option::as_ref) else { return };
         // Who brings a suspect again and again has logged it.

@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use dvp_store::orders::idempotency::{self, RecordId};
+use dvp_store::{StoreError, fix};
 use sqlx::PgConnection;
 
 use super::batch::Trust;
 use super::unit::{Outcome, Unit, Work};
-use crate::store::idempotency::{self, RecordId};
-use crate::store::{StoreError, fix};
 
 /// For each unit the outcome that what it claims already decides, if it does.
 pub(super) async fn decide(
@@ -31,7 +31,7 @@ async fn decide_cl_ord_ids(
 ) -> Result<(), StoreError> {
     let claim = |unit: &'_ Unit| -> Option<(String, String)> {
         let part = unit.fix.as_ref()?;
-        Some((part.session_id.clone(), part.cl_ord_id.clone()?))
+        Some((part.numbers.session_id.clone(), part.cl_ord_id.clone()?))
     };
     let claims: Vec<Option<(String, String)>> = units.iter().map(|unit| claim(unit)).collect();
     let asked: Vec<(&str, &str)> =

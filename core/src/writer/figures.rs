@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use dvp_store::Fault;
 use metrics::{counter, gauge, histogram};
 use tracing::error;
 
 use super::queue::{Depth, Gauge};
-use crate::store::Fault;
 
 /// How often the age of the running batch and the queue are looked at.
 const LOOK: Duration = Duration::from_millis(500);

@@ -15,7 +15,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::store::intents::Tenant;
+use dvp_store::orders::intents::Tenant;
 
 /// How a unit came in. Units of one lane keep their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

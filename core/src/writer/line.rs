@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use dvp_store::{Fault, StoreError};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
@@ -10,7 +11,6 @@ use tokio::time::timeout;
 use super::batch::{self, Attempt, Patience, Trust};
 use super::unit::{Done, Unit};
 use super::{Place, WriteError, figures};
-use crate::store::{Fault, StoreError};
 
 /// How many batches look for repeats at once after one has run into one: they come in runs.
 const WARY_BATCHES: u32 = 64;

@@ -2,6 +2,7 @@
 
 use dvp_domain::asset::AssetKind;
 use dvp_domain::canonical::{canonical_sha256, hex32};
+use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
 use dvp_domain::event::{self, EventType};
 use dvp_domain::ids::EventId;
 use dvp_domain::intent::Permit;
@@ -10,16 +11,15 @@ use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{Effect, Emitted, State, Step, Terms};
 use dvp_domain::time::Timestamp;
 use dvp_domain::windows::LockTimes;
+use dvp_store::StoreError;
+use dvp_store::orders::effects::{EffectKind, NewEffect};
+use dvp_store::orders::events::NewEvent;
+use dvp_store::orders::intents::Tenant;
 use serde_json::json;
 use uuid::Uuid;
 
 use super::rows::Rows;
-use crate::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
 use crate::context::Context;
-use crate::store::StoreError;
-use crate::store::effects::{EffectKind, NewEffect};
-use crate::store::events::NewEvent;
-use crate::store::intents::Tenant;
 
 /// Where a settlement is recorded: the version that the step leads to, and what its last event was before.
 #[derive(Clone, Copy)]

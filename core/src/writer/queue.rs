@@ -221,8 +221,8 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::store::intents::Tenant;
     use crate::writer::lanes::Door;
+    use dvp_store::orders::intents::Tenant;
 
     fn lane(name: &str) -> Lane {
         Lane { tenant: Tenant { partner_id: name.to_owned(), livemode: false }, door: Door::Rest }

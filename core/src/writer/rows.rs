@@ -9,17 +9,18 @@ use dvp_domain::settlement::{State, Terms};
 use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
-use crate::chain::ChainCommand;
-use crate::store::additions::{self, Additions};
-use crate::store::balances::{Balance, BalanceKey};
-use crate::store::commands::{self, NewCommand};
-use crate::store::effects::{self, EndedEffect, NewEffect};
-use crate::store::events::NewEvent;
-use crate::store::idempotency::Record;
-use crate::store::intents::IntentRow;
-use crate::store::ledger::NewPosting;
-use crate::store::permits::{self, PermitHold};
-use crate::store::{StoreError, receipts};
+use dvp_domain::chain::ChainCommand;
+use dvp_store::StoreError;
+use dvp_store::chain::commands::{self, NewCommand};
+use dvp_store::ledger::NewPosting;
+use dvp_store::ledger::balances::{Balance, BalanceKey};
+use dvp_store::orders::additions::{self, Additions};
+use dvp_store::orders::effects::{self, EndedEffect, NewEffect};
+use dvp_store::orders::events::NewEvent;
+use dvp_store::orders::idempotency::Record;
+use dvp_store::orders::intents::IntentRow;
+use dvp_store::orders::permits::{self, PermitHold};
+use dvp_store::orders::receipts;
 
 /// Everything a batch writes beside the decided intents and the changed executions themselves.
 #[derive(Default)]

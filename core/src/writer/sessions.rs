@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
+use super::fix::FixPart;
 use super::unit::Unit;
-use crate::fix::FixPart;
 
 /// The next outbound number of each session, as far as the batch has come.
 #[derive(Debug, Clone, Default)]
@@ -19,7 +19,7 @@ impl<'u> Numbers<'u> {
     pub(super) fn of_first_parts(units: &[&'u Unit]) -> Self {
         let mut numbers = Self::default();
         for part in units.iter().filter_map(|unit| unit.fix.as_ref()) {
-            numbers.next_out.entry(&part.session_id).or_insert(part.next_out_before);
+            numbers.next_out.entry(&part.numbers.session_id).or_insert(part.numbers.next_out_before);
         }
         numbers
     }
@@ -31,18 +31,18 @@ impl<'u> Numbers<'u> {
     }
 
     pub(super) fn follows(&self, part: &FixPart) -> bool {
-        self.next_out.get(part.session_id.as_str()) == Some(&part.next_out_before)
+        self.next_out.get(part.numbers.session_id.as_str()) == Some(&part.numbers.next_out_before)
     }
 
     /// The part is written.
     pub(super) fn advance(&mut self, part: &'u FixPart) {
-        self.next_out.insert(&part.session_id, part.next_out);
+        self.next_out.insert(&part.numbers.session_id, part.numbers.next_out);
     }
 
     /// Tells the chains of the parts where their sessions were left.
     pub(super) fn remember(&self, units: &[&Unit]) {
         for part in units.iter().filter_map(|unit| unit.fix.as_ref()) {
-            if let Some(next_out) = self.next_out.get(part.session_id.as_str()) {
+            if let Some(next_out) = self.next_out.get(part.numbers.session_id.as_str()) {
                 part.chain.set(*next_out);
             }
         }
@@ -64,8 +64,11 @@ impl<'u> Numbers<'u> {
 
 /// The sessions that the units are of.
 pub(super) fn session_ids<'u>(units: &[&'u Unit]) -> Vec<&'u str> {
-    let mut ids: Vec<&str> =
-        units.iter().filter_map(|unit| unit.fix.as_ref()).map(|part| part.session_id.as_str()).collect();
+    let mut ids: Vec<&str> = units
+        .iter()
+        .filter_map(|unit| unit.fix.as_ref())
+        .map(|part| part.numbers.session_id.as_str())
+        .collect();
     ids.sort_unstable();
     ids.dedup();
     ids
@@ -78,9 +81,9 @@ pub(super) fn unbroken(units: &[&Unit]) -> Vec<bool> {
     let unbroken = units.iter().map(|unit| {
         let Some(part) = &unit.fix else { return true };
         let next_out = left_at.entry(part.chain.id()).or_insert_with(|| part.chain.next_out());
-        let follows = next_out.is_none_or(|next_out| next_out == part.next_out_before);
+        let follows = next_out.is_none_or(|next_out| next_out == part.numbers.next_out_before);
         if follows {
-            *next_out = Some(part.next_out);
+            *next_out = Some(part.numbers.next_out);
         }
         follows
     });
@@ -92,21 +95,24 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::fix::{FixChain, FixRows};
-    use crate::store::intents::Tenant;
+    use crate::writer::fix::FixChain;
     use crate::writer::unit::Work;
+    use dvp_store::fix::rows::{FixNumbers, FixRows};
+    use dvp_store::orders::intents::Tenant;
 
     fn part(chain: &FixChain, before: u64, after: u64) -> Unit {
         let tenant = Tenant { partner_id: "ptn".into(), livemode: false };
         let fix = FixPart {
-            session_id: "S".into(),
-            next_in: 2,
-            next_out_before: before,
-            next_out: after,
-            seen_out: 0,
-            written_out: 0,
-            feed_position: None,
-            renumber: None,
+            numbers: FixNumbers {
+                session_id: "S".into(),
+                next_in: 2,
+                next_out_before: before,
+                next_out: after,
+                seen_out: 0,
+                written_out: 0,
+                feed_position: None,
+                renumber: None,
+            },
             cl_ord_id: None,
             render: Arc::new(|_| FixRows::default()),
             chain: chain.clone(),

@@ -16,6 +16,14 @@ use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{AssetAmount, Terms, accept};
 use dvp_domain::time::Timestamp;
+use dvp_store::StoreError;
+use dvp_store::ledger::balances::{Balance, BalanceKey};
+use dvp_store::orders::intents::{self, IntentRow, Tenant};
+use dvp_store::orders::legacy::{self, HeldTurn};
+use dvp_store::orders::levels;
+use dvp_store::orders::permits::{self, PermitHold};
+use dvp_store::orders::quotes::{self, FirmQuote};
+use dvp_store::partners;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -25,14 +33,6 @@ use super::rows::Rows;
 use super::unit::{Accepted, KnownWallet, Outcome, Submission};
 use crate::backlog;
 use crate::context::Context;
-use crate::store::StoreError;
-use crate::store::balances::{Balance, BalanceKey};
-use crate::store::intents::{self, IntentRow, Tenant};
-use crate::store::legacy::{self, HeldTurn};
-use crate::store::levels;
-use crate::store::partners;
-use crate::store::permits::{self, PermitHold};
-use crate::store::quotes::{self, FirmQuote};
 use crate::wallets::pending::Pending;
 
 /// What the submissions of a batch are checked against, locked for the rest of the transaction.

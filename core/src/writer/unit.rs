@@ -7,15 +7,16 @@ use dvp_domain::intent::IntentRequest;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{Step, Terms};
 use dvp_domain::time::Timestamp;
+use dvp_store::fix::rows::FixOutbound;
+use dvp_store::orders::effects::EndedEffect;
+use dvp_store::orders::idempotency::{RecordId, StoredResponse};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::legacy::{HeldTurn, NewLegacyIntent};
+use dvp_store::orders::quotes::{NewFirmQuote, QuoteContext};
 
+use super::fix::FixPart;
 use super::lanes::{Door, Lane};
 use crate::chain::{WalletFacts, WalletKey};
-use crate::fix::{FixOutbound, FixPart};
-use crate::store::effects::EndedEffect;
-use crate::store::idempotency::{RecordId, StoredResponse};
-use crate::store::intents::Tenant;
-use crate::store::legacy::{HeldTurn, NewLegacyIntent};
-use crate::store::quotes::{NewFirmQuote, QuoteContext};
 
 /// One piece of work, written whole or not at all.
 pub struct Unit {
@@ -34,7 +35,7 @@ impl Unit {
 
     /// What a FIX session of a tenant wants, in the session's order.
     pub fn of_session(tenant: Tenant, work: Work, fix: FixPart) -> Self {
-        let door = Door::Session(fix.session_id.clone());
+        let door = Door::Session(fix.numbers.session_id.clone());
         Self { lane: Lane { tenant, door }, work, idempotency: None, fix: Some(fix) }
     }
 

@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::backlog;
-use dvp_core::chain::{
-    ChainAnswer, ChainFact, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading,
-};
+use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
 use dvp_core::context::now;
 use dvp_core::engine::{CancelOutcome, Engine, SubmitCommand};
-use dvp_core::store::commands::count_open;
 use dvp_core::writer::Outcome;
+use dvp_domain::chain::ChainFact;
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{Bounds, IntentRequest, Permit};
 use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
+use dvp_store::chain::commands::count_open;
 use futures_util::future::join_all;
 
 use crate::house::{House, Wanted, order_by};

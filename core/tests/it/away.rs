@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use dvp_core::embedded::TestDatabase;
 use dvp_core::embedded::black_hole::BlackHole;
-use dvp_core::store::database::{Database, TlsFiles};
-use dvp_core::store::pools::{PoolSizes, Pools};
-use dvp_core::store::{PgConnection, PgListener, PgPool};
+use dvp_store::database::{Database, TlsFiles};
+use dvp_store::pools::{PoolSizes, Pools};
+use dvp_store::{PgConnection, PgListener, PgPool};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 /// What takes longer has hung.

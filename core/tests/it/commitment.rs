@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::Utc;
-use dvp_core::chain::ChainFact;
 use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
-use dvp_core::store::commands::insert_refunds;
-use dvp_core::store::operations::{Filter, count_late_payouts, list};
+use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_store::chain::commands::insert_refunds;
+use dvp_store::orders::operations::{Filter, count_late_payouts, list};
 
 use crate::guard::{entity_of, failure_code};
 use crate::house::{House, order};
@@ -122,7 +122,7 @@ async fn a_lock_that_was_lost_and_came_again_after_its_order_failed_is_given_bac
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'cancel'";
     sqlx::query(failed).execute(house.pool()).await.unwrap();
     house.fact(&entity, &ChainFact::LockLost).await;
-    house.fact(&entity, &create.goal()).await;
+    house.fact(&entity, &dvp_core::chain::expected::goal(&create)).await;
     let pending = "select count(*) from chain_command where kind = 'cancel' and state = 'pending'";
     house.wait_for("the cancel", || async { (house.count(pending).await == 1).then_some(()) }).await;
     assert_eq!(house.count("select count(*) from chain_fact where consumed_at is null").await, 0);
@@ -150,7 +150,7 @@ async fn a_commitment_that_is_taken_back_under_a_payout_is_seen_and_may_come_aga
     house.fact(&entity, &ChainFact::FillLost).await;
     until(LOST).await;
     house.wait_for_state(&reference, "paying").await;
-    house.fact(&entity, &fill.goal()).await;
+    house.fact(&entity, &dvp_core::chain::expected::goal(&fill)).await;
     until(FILLED).await;
     bank.has_paid.store(true, Ordering::Relaxed);
     house.play_chain(&reference).await;

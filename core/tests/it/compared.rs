@@ -1,6 +1,6 @@
 //! A lock, a swap, a fill or a payment counts as the order's only when every field is what the order asked for.
 
-use dvp_core::chain::{ChainFact, SwapTerms};
+use dvp_domain::chain::{ChainFact, SwapTerms};
 
 use crate::guard::failure_code;
 use crate::house::{House, Wanted, order, order_for};
@@ -24,7 +24,7 @@ async fn a_lock_of_less_is_not_the_orders_and_the_right_one_still_is() {
     house.work();
     let reference = house.accept(order("000123450006")).await.reference;
     let (entity, create) = house.command(&reference, "create").await;
-    let right = create.goal();
+    let right = dvp_core::chain::expected::goal(&create);
     let ChainFact::Created { timelock, lock, .. } = right.clone() else { panic!("{right:?}") };
     house.fact(&entity, &ChainFact::Created { timelock, amount: "1".into(), lock }).await;
     let differs = "amount is 1, and 100000000 was asked for";
@@ -45,7 +45,7 @@ async fn a_swap_of_less_or_a_released_lock_is_not_the_orders_and_the_right_swap_
     let request = order_for(&Wanted { input: ("WETH", input), output: "USDC", account: "" });
     let reference = house.accept(request).await.reference;
     let (entity, swap) = house.command(&reference, "swap").await;
-    let right = swap.goal();
+    let right = dvp_core::chain::expected::goal(&swap);
     let ChainFact::Settled { swap: Some(terms) } = right.clone() else { panic!("{right:?}") };
     let less = SwapTerms { amount: "1".into(), ..*terms };
     house.fact(&entity, &ChainFact::Settled { swap: Some(Box::new(less)) }).await;
@@ -69,7 +69,7 @@ async fn a_payment_to_somebody_else_is_not_the_orders() {
     let user = request.user.clone();
     let reference = house.accept(request).await.reference;
     let (entity, transfer) = house.command(&reference, "transfer").await;
-    let right = transfer.goal();
+    let right = dvp_core::chain::expected::goal(&transfer);
     let ChainFact::Transferred { payer, token, amount, .. } = right.clone() else { panic!("{right:?}") };
     let thief = "0x00000000000000000000000000000000000000aa";
     house.fact(&entity, &ChainFact::Transferred { payer, receiver: thief.into(), token, amount }).await;

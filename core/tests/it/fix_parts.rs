@@ -1,12 +1,10 @@
 //! What a FIX session's parts of a batch write, resets above all.
 
-use std::sync::Arc;
-
 use dvp_core::embedded::TestDatabase;
-use dvp_core::fix::{FixChain, FixOutbound, FixPart, FixReset, FixRows, Renumber};
-use dvp_core::store::StoreError;
-use dvp_core::store::fix::{self, NewFixSession};
-use dvp_core::store::partners;
+use dvp_store::StoreError;
+use dvp_store::fix::rows::{FixNumbers, FixOutbound, FixReset, FixRows, Renumber};
+use dvp_store::fix::{self, NewFixSession};
+use dvp_store::partners;
 
 const SESSION: &str = "FIX.4.4:DVP->ACME";
 
@@ -30,7 +28,7 @@ async fn database() -> TestDatabase {
 }
 
 /// Numbers `before` up to `after`, and messages under `seqs`: quotes where the number is divisible by 5.
-fn part(before: u64, after: u64, seqs: &[u64]) -> (FixPart, FixRows) {
+fn part(before: u64, after: u64, seqs: &[u64]) -> (FixNumbers, FixRows) {
     let outbound = seqs.iter().map(|&seq| FixOutbound {
         seq,
         msg_type: if seq % 5 == 0 { "S" } else { "8" }.into(),
@@ -38,7 +36,7 @@ fn part(before: u64, after: u64, seqs: &[u64]) -> (FixPart, FixRows) {
         sending_time: 1,
     });
     let rows = FixRows { outbound: outbound.collect(), ..FixRows::default() };
-    let part = FixPart {
+    let numbers = FixNumbers {
         session_id: SESSION.into(),
         next_in: 1,
         next_out_before: before,
@@ -47,23 +45,20 @@ fn part(before: u64, after: u64, seqs: &[u64]) -> (FixPart, FixRows) {
         written_out: after - 1,
         feed_position: None,
         renumber: None,
-        cl_ord_id: None,
-        chain: FixChain::default(),
-        render: Arc::new(|_| FixRows::default()),
     };
-    (part, rows)
+    (numbers, rows)
 }
 
-fn reset(before: u64, reach: (u64, u64), kept: u64) -> (FixPart, FixRows) {
+fn reset(before: u64, reach: (u64, u64), kept: u64) -> (FixNumbers, FixRows) {
     let (part, rows) = part(before, 2 + kept, &[]);
     let (seen_out, written_out) = reach;
     let reset = FixReset { seen_out, written_out, first_kept: 2, kept, stale_types: vec!["S".into()] };
-    (FixPart { renumber: Some(Renumber::Reset(reset)), written_out: 0, ..part }, rows)
+    (FixNumbers { renumber: Some(Renumber::Reset(reset)), written_out: 0, ..part }, rows)
 }
 
-async fn apply(database: &TestDatabase, parts: &[(FixPart, FixRows)]) -> Result<(), StoreError> {
+async fn apply(database: &TestDatabase, parts: &[(FixNumbers, FixRows)]) -> Result<(), StoreError> {
     let mut tx = database.pool().begin().await?;
-    let parts: Vec<(&FixPart, FixRows)> = parts.iter().map(|(part, rows)| (part, rows.clone())).collect();
+    let parts: Vec<(&FixNumbers, FixRows)> = parts.iter().map(|(part, rows)| (part, rows.clone())).collect();
     fix::apply_parts(&mut tx, &parts).await?;
     tx.commit().await?;
     Ok(())

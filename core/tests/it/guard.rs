@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::{DateTime, TimeDelta, Utc};
-use dvp_core::chain::ChainFact;
 use dvp_core::context::now;
 use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
-use dvp_core::store::effects;
-use dvp_core::store::executions::RefType;
+use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::RailAnswer;
+use dvp_store::orders::effects;
+use dvp_store::orders::executions::RefType;
 use tokio::sync::Mutex;
 
 use crate::house::{House, order};
@@ -72,7 +72,7 @@ async fn lock_with(house: &House, reference: &str, seconds_left: u64) {
     .await
     .unwrap();
     let (entity, create) = house.command(reference, "create").await;
-    house.fact(&entity, &create.goal()).await;
+    house.fact(&entity, &dvp_core::chain::expected::goal(&create)).await;
 }
 
 pub(crate) async fn failure_code(house: &House, reference: &str) -> String {

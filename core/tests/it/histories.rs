@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use dvp_core::chain::{ChainCommand, ChainFact};
-use dvp_core::store::effects;
 use dvp_core::writer::Outcome;
+use dvp_domain::chain::{ChainCommand, ChainFact};
+use dvp_store::orders::effects;
 use sqlx::Row as _;
 use sqlx::types::Json;
 
@@ -50,7 +50,7 @@ async fn play(house: &House, dice: &mut Dice, kind: &str, entity: &[u8], command
         "transfer" if fails => failed("insufficient_funds"),
         "fill" if fails => failed("fill_rejected"),
         "swap" if fails => failed("swap_rejected"),
-        _ => command.goal(),
+        _ => dvp_core::chain::expected::goal(command),
     };
     for _ in 0..=dice.throw(2) {
         house.fact(entity, &fact).await;

@@ -6,30 +6,31 @@ use std::time::{Duration, Instant};
 use alloy::primitives::Address;
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
-use dvp_core::chain::{
-    ChainAnswer, ChainCommand, ChainFact, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading,
-};
+use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
 use dvp_core::context::{ChainFacts, Context, Windows, now};
 use dvp_core::embedded::TestDatabase;
 use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::fix::{FixChain, FixOrder, FixOutbound, FixPart, FixRows};
 use dvp_core::liquidity::Liquidity;
 use dvp_core::rails::Rail;
 use dvp_core::rails::simulated::{self, SimulatedRails};
 use dvp_core::secrets::Vault;
-use dvp_core::store::fix::NewFixSession;
-use dvp_core::store::idempotency::{RecordId, StoredResponse};
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::pools::Pools;
-use dvp_core::store::{balances, fix, ledger, partners};
 use dvp_core::workflow;
 use dvp_core::writer::{Accepted, IdempotencyPart, Outcome, Writer, WriterLimits};
+use dvp_core::writer::{FixChain, FixPart};
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::chain::{ChainCommand, ChainFact};
 use dvp_domain::intent::{IntentRequest, Permit};
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
+use dvp_store::fix::NewFixSession;
+use dvp_store::fix::rows::{FixNumbers, FixOrder, FixOutbound, FixRows};
+use dvp_store::ledger::{self, balances};
+use dvp_store::orders::idempotency::{RecordId, StoredResponse};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::pools::Pools;
+use dvp_store::{fix, partners};
 use sqlx::PgPool;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::types::Json;
@@ -331,7 +332,7 @@ impl House {
                 })
                 .await;
             done = id;
-            let fact = command.goal();
+            let fact = dvp_core::chain::expected::goal(&command);
             self.fact(&entity, &fact).await;
             if last(&kind) {
                 return;
@@ -467,14 +468,16 @@ pub(crate) fn part_of(session_id: &str, chain: &FixChain, before: u64, body: &[u
     let report = FixOutbound { seq: before, msg_type: "8".into(), body: body.to_vec(), sending_time: 0 };
     let rows = FixRows { outbound: vec![report], ..FixRows::default() };
     FixPart {
-        session_id: session_id.to_owned(),
-        next_in: before + 1,
-        next_out_before: before,
-        next_out: before + 1,
-        seen_out: 0,
-        written_out: 0,
-        feed_position: None,
-        renumber: None,
+        numbers: FixNumbers {
+            session_id: session_id.to_owned(),
+            next_in: before + 1,
+            next_out_before: before,
+            next_out: before + 1,
+            seen_out: 0,
+            written_out: 0,
+            feed_position: None,
+            renumber: None,
+        },
         cl_ord_id: None,
         render: Arc::new(move |_| rows.clone()),
         chain: chain.clone(),

@@ -1,11 +1,11 @@
 //! Orders of every kind, from acceptance to their end, and what they leave in the books.
 
-use dvp_core::chain::ChainFact;
 use dvp_core::engine::{CancelOutcome, ReceiptLookup};
-use dvp_core::store::executions::RefType;
 use dvp_core::writer::Outcome;
+use dvp_domain::chain::ChainFact;
 use dvp_domain::decision::Reason;
 use dvp_domain::ledger::Owner;
+use dvp_store::orders::executions::RefType;
 use serde_json::Value;
 
 use crate::house::{House, Wanted, order_for};

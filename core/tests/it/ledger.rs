@@ -1,11 +1,11 @@
 //! What the database itself holds true of the ledger.
 
-use dvp_core::store::additions::{self, Additions};
-use dvp_core::store::balances::{self, Balance};
-use dvp_core::store::ledger::{self, Deposited, NewPosting};
-use dvp_core::store::{PgConnection, StoreError};
 use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, Reason, deposited};
 use dvp_domain::money::Minor;
+use dvp_store::ledger::balances::{self, Balance};
+use dvp_store::ledger::{self, Deposited, NewPosting};
+use dvp_store::orders::additions::{self, Additions};
+use dvp_store::{PgConnection, StoreError};
 
 use crate::house::House;
 

@@ -10,7 +10,6 @@ use dvp_core::liquidity::{
     BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider, FeedConfig,
     HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, ReferenceSource,
 };
-use dvp_core::store::levels::{self, NewLevel};
 use dvp_core::writer::Outcome;
 use dvp_domain::asset::Registry;
 use dvp_domain::decision::Reason;
@@ -18,6 +17,7 @@ use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::liquidity::{Deliverer, Policy};
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{Candidate, IndicativeRequest};
+use dvp_store::orders::levels::{self, NewLevel};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -6,10 +6,10 @@ use dvp_core::legacy::{
     API_KEY_DISABLED, LegacyConstraints, LegacyPair, LegacyRequest, Strategy, beginning, turns,
 };
 use dvp_core::liquidity::Liquidity;
-use dvp_core::store::legacy::NewLegacyIntent;
-use dvp_core::store::partners;
 use dvp_domain::intent::Side;
 use dvp_domain::money::Minor;
+use dvp_store::orders::legacy::NewLegacyIntent;
+use dvp_store::partners;
 
 use crate::house::{House, Wanted, key_of, order_for, registry};
 

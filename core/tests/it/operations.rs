@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::Utc;
-use dvp_core::chain::ChainFact;
 use dvp_core::operations::{Action, Decided, Resolution, ResolveError, resolve};
 use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
-use dvp_core::store::executions::RefType;
-use dvp_core::store::operations::{Filter, list, load_history};
+use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_store::orders::executions::RefType;
+use dvp_store::orders::operations::{Filter, list, load_history};
 
 use crate::guard::entity_of;
 use crate::house::{House, order};

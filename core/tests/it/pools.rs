@@ -1,9 +1,9 @@
 //! Each part of the service has connections of its own.
 
-use dvp_core::store::database::Database;
-use dvp_core::store::executions::RefType;
-use dvp_core::store::pools::{PoolSizes, Pools};
-use dvp_core::store::{PgPool, PoolConnection};
+use dvp_store::database::Database;
+use dvp_store::orders::executions::RefType;
+use dvp_store::pools::{PoolSizes, Pools};
+use dvp_store::{PgPool, PoolConnection};
 
 use crate::house::{House, order};
 

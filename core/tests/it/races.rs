@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::store::idempotency::{RecordId, StoredResponse};
-use dvp_core::store::quotes::NewFirmQuote;
 use dvp_core::writer::{Done, IdempotencyPart, Outcome};
 use dvp_domain::intent::{Bounds, IntentRequest, Side};
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{AmountType, FirmRequest};
+use dvp_store::orders::idempotency::{RecordId, StoredResponse};
+use dvp_store::orders::quotes::NewFirmQuote;
 use futures_util::future::join_all;
 
 use crate::house::{House, Wanted, order, order_for};

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST, round};
-use dvp_core::store::nonces::{self, NewNonce};
-use dvp_core::store::{feed, retention};
+use dvp_store::orders::feed;
+use dvp_store::partners::nonces::{self, NewNonce};
+use dvp_store::retention;
 use sqlx::PgPool;
 
 use crate::house::{House, order};

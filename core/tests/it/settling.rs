@@ -1,10 +1,10 @@
 //! The settlement workflow with simulated rails that misbehave, and chain facts as they come.
 
-use dvp_core::chain::ChainFact;
 use dvp_core::context::now;
 use dvp_core::engine::ReceiptLookup;
-use dvp_core::store::effects::{self, EffectKind};
-use dvp_core::store::executions::RefType;
+use dvp_domain::chain::ChainFact;
+use dvp_store::orders::effects::{self, EffectKind};
+use dvp_store::orders::executions::RefType;
 
 use crate::house::{House, order};
 
@@ -221,7 +221,7 @@ async fn a_fact_delivered_twice_moves_its_settlement_once() {
     let reference = house.accept(order("000123450006")).await.reference;
     house.wait_for_state(&reference, "locking").await;
     let (entity, create) = house.command(&reference, "create").await;
-    let created = create.goal();
+    let created = dvp_core::chain::expected::goal(&create);
     house.fact(&entity, &created).await;
     house.fact(&entity, &created).await;
     house

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dvp_core::engine::{CancelOutcome, Engine};
-use dvp_core::store::executions::RefType;
-use dvp_core::store::intents::Tenant;
+use dvp_store::orders::executions::RefType;
+use dvp_store::orders::intents::Tenant;
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 use tokio::time::timeout;

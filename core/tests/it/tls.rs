@@ -4,9 +4,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use dvp_core::embedded::{Options, Postgres, ServerTls, TestDatabase};
-use dvp_core::store::database::{Database, TlsFiles};
-use dvp_core::store::pools::{PoolSizes, Pools};
-use dvp_core::store::{PgConnection, PgListener};
+use dvp_store::database::{Database, TlsFiles};
+use dvp_store::pools::{PoolSizes, Pools};
+use dvp_store::{PgConnection, PgListener};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use sqlx::{Connection as _, Executor as _};
 

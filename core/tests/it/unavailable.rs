@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use dvp_core::engine::{Engine, EngineError};
-use dvp_core::fix::FixChain;
+use dvp_core::writer::FixChain;
 use dvp_core::writer::{Outcome, WriterLimits};
 use futures_util::future::join_all;
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use dvp_core::chain::ChainFact;
 use dvp_core::engine::{CancelOutcome, Engine, EngineError, SubmitCommand};
-use dvp_core::fix::FixChain;
-use dvp_core::store::idempotency::StoredResponse;
-use dvp_core::store::intents::Tenant;
+use dvp_core::writer::FixChain;
 use dvp_core::writer::{IdempotencyPart, Outcome, WriterLimits};
+use dvp_domain::chain::ChainFact;
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::orders::intents::Tenant;
 use futures_util::future::join_all;
 
 use crate::house::{House, fix_session, key_of, order, part_of, unwritable_part_of};

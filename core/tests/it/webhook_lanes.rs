@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use dvp_core::embedded::TestDatabase;
-use dvp_core::store::webhook_deliveries::{
-    self as deliveries, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin,
-};
-use dvp_core::store::webhook_lanes::{self as lanes, Held};
-use dvp_core::store::{PgConnection, PgPool, partners};
+use dvp_store::webhooks::deliveries::{self, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin};
+use dvp_store::webhooks::lanes::{self, Held};
+use dvp_store::{PgConnection, PgPool, partners};
 use uuid::Uuid;
 
 const LONG: Duration = Duration::from_secs(60);

@@ -1,15 +1,15 @@
 //! The group-commit writer: whole or not at all, once, in order.
 
 use dvp_core::engine::{CancelOutcome, EngineError, SubmitCommand};
-use dvp_core::fix::FixChain;
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::quotes::NewFirmQuote;
+use dvp_core::writer::FixChain;
 use dvp_core::writer::{Done, IdempotencyPart, Outcome, WriterLimits};
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{ActorType, Bounds, IntentRequest, Side};
 use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::quote::{AmountType, FirmRequest};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::quotes::NewFirmQuote;
 
 use crate::house::{House, key_of, order, order_of, part_of};
 use crate::proxy::Mode;

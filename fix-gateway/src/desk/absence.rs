@@ -6,10 +6,8 @@
 
 use std::time::Duration;
 
-use dvp_core::{
-    engine::CancelOutcome,
-    store::{fix_reports, fix_settings::FixSessionSettings},
-};
+use dvp_core::engine::CancelOutcome;
+use dvp_store::fix::{reports as fix_reports, settings::FixSessionSettings};
 use tokio::time::Instant;
 use tracing::{info, warn};
 

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use dvp_core::{
-    engine::CancelOutcome,
-    fix::{FixOrder, FixRows},
-    store::fix as store,
-};
+use dvp_core::engine::CancelOutcome;
 use dvp_fix::codec::{MessageRef, MsgType};
+use dvp_store::fix::{
+    self as store,
+    rows::{FixOrder, FixRows},
+};
 use tracing::{Instrument as _, info_span};
 
 use super::{

@@ -3,12 +3,15 @@
 //! A copy has the ExecID of the original. Orders that came by REST are told in the words of FIX: ClOrdID(11) is their
 //! clientReference, or else their intentId.
 
-use dvp_core::{
-    fix::{FixOrder, FixOutbound},
-    store::{events::StoredEvent, fix_reports},
-};
 use dvp_domain::{asset::Registry, event::EventType, money::Minor};
 use dvp_fix::codec::MsgType;
+use dvp_store::{
+    fix::{
+        reports as fix_reports,
+        rows::{FixOrder, FixOutbound},
+    },
+    orders::events::StoredEvent,
+};
 use serde_json::Value;
 
 use super::{

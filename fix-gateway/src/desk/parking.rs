@@ -10,12 +10,14 @@ use dvp_core::{
     chain::{ChainUnavailable, WalletFacts, WalletKey},
     context,
     engine::{JudgedPermit, PermitCheck},
-    fix::{FixOrder, FixRows, ParkedOrder, Parking},
-    store::fix_parked,
     wallets::AGE_MAX,
 };
 use dvp_domain::time::Timestamp;
 use dvp_fix::codec::{Message, MessageRef, MsgType};
+use dvp_store::fix::{
+    parked as fix_parked,
+    rows::{FixOrder, FixRows, ParkedOrder, Parking},
+};
 use metrics::gauge;
 use tokio::task::JoinSet;
 use tracing::{Instrument as _, error, info, info_span, warn};

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use dvp_core::{
-    fix::{FixPart, FixRows, RenderFix},
-    store::quotes::NewFirmQuote,
-};
+use dvp_core::writer::{FixPart, RenderFix};
 use dvp_fix::codec::{MessageRef, MsgType};
+use dvp_store::{fix::rows::FixRows, orders::quotes::NewFirmQuote};
 use tracing::{info, warn};
 
 use super::{Desk, acknowledged, rows::Slot};

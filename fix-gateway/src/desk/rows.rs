@@ -1,9 +1,6 @@
 //! What a session's store keeps: messages under their numbers, orders under their ClOrdIDs.
 
-use dvp_core::{
-    fix::{FixOrder, FixOutbound, FixRows},
-    writer::Outcome,
-};
+use dvp_core::writer::Outcome;
 use dvp_domain::{
     decision::plan_id,
     pricing::{Collection, FeeItem},
@@ -14,6 +11,7 @@ use dvp_fix::{
     session::Stored,
     tag,
 };
+use dvp_store::fix::rows::{FixOrder, FixOutbound, FixRows};
 
 use crate::{
     application::{Numbers, Turn, Unavailable},

@@ -1,15 +1,15 @@
 //! OrderStatusRequest(H) and OrderMassStatusRequest(AF): reports that change nothing.
 
-use dvp_core::{
-    engine::ReceiptLookup,
-    fix::{FixOrder, FixOutbound, FixRows},
-    store::{
-        executions::RefType,
-        fix_reports::{self, OpenOrder},
-    },
-};
+use dvp_core::engine::ReceiptLookup;
 use dvp_domain::receipt;
 use dvp_fix::codec::{MessageRef, MsgType};
+use dvp_store::{
+    fix::{
+        reports::{self as fix_reports, OpenOrder},
+        rows::{FixOrder, FixOutbound, FixRows},
+    },
+    orders::executions::RefType,
+};
 
 use super::{
     Desk,

@@ -2,15 +2,15 @@
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
-use dvp_core::{
-    engine::Engine,
-    store::{
-        StoreError,
-        fix::{self, FixSessionRow},
-        fix_settings::{self, FixSessionSettings},
+use dvp_core::engine::Engine;
+use dvp_fix::{codec::Message, tag};
+use dvp_store::{
+    StoreError,
+    fix::{
+        self, FixSessionRow,
+        settings::{self as fix_settings, FixSessionSettings},
     },
 };
-use dvp_fix::{codec::Message, tag};
 use ipnet::IpNet;
 use subtle::ConstantTimeEq as _;
 use tracing::warn;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dvp_core::store::{
-    PgPool, StoreError,
-    fix_commands::{self, Action, OpenCommand},
-};
 use dvp_fix::SeqNum;
+use dvp_store::{
+    PgPool, StoreError,
+    fix::commands::{self as fix_commands, Action, OpenCommand},
+};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use dvp_core::store::{PgPool, StoreError, lease::Lease};
+use dvp_store::{PgPool, StoreError, lease::Lease};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 

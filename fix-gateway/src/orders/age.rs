@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dvp_core::store::fix_settings::FixSessionSettings;
 use dvp_fix::{UtcNanos, codec::MessageRef, tag};
+use dvp_store::fix::settings::FixSessionSettings;
 
 use super::{facts::Rejection, tags};
 

@@ -2,7 +2,7 @@
 
 use std::str::FromStr as _;
 
-use dvp_core::{context::Context, permit::Signer, store::fix::FixSessionRow};
+use dvp_core::{context::Context, permit::Signer};
 use dvp_domain::{
     asset::{Asset, AssetDescriptor, AssetKind, AssetType},
     beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod},
@@ -14,6 +14,7 @@ use dvp_domain::{
     time::Timestamp,
 };
 use dvp_fix::{UtcNanos, codec::MessageRef, tag::Tag};
+use dvp_store::fix::FixSessionRow;
 
 use super::{
     Version,

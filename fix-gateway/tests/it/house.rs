@@ -14,10 +14,7 @@ use alloy::{
     signers::{SignerSync as _, local::PrivateKeySigner},
 };
 use dvp_core::{
-    chain::{
-        ChainAnswer, ChainCommand, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader,
-        WalletReading,
-    },
+    chain::{ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading},
     context::{ChainFacts, Context, Windows, now},
     embedded::TestDatabase,
     engine::{Engine, SubmitCommand},
@@ -25,16 +22,10 @@ use dvp_core::{
     permit::PermitDomain,
     rails::simulated::{self, SimulatedRails},
     secrets::Vault,
-    store::{
-        balances,
-        fix::{NewFixSession, upsert_session},
-        fix_settings::{FixSessionSettings, find_settings, update_settings},
-        intents::Tenant,
-        partners,
-    },
     workflow,
     writer::{Outcome, Writer},
 };
+use dvp_domain::chain::ChainCommand;
 use dvp_domain::{
     asset::{Asset, AssetKind, Pair, Registry},
     intent::Permit,
@@ -43,6 +34,16 @@ use dvp_domain::{
     pricing::FeeSchedule,
 };
 use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig, SlowConsumer};
+use dvp_store::{
+    fix::{
+        NewFixSession,
+        settings::{FixSessionSettings, find_settings, update_settings},
+        upsert_session,
+    },
+    ledger::balances,
+    orders::intents::Tenant,
+    partners,
+};
 use sqlx::PgPool;
 use sqlx::types::Json;
 use tokio::{sync::watch, task::JoinHandle};
@@ -353,7 +354,7 @@ async fn play_chain(pool: &PgPool, after: i64) -> i64 {
             .await
             .unwrap_or(None);
     let Some((id, entity, command)) = command else { return after };
-    let fact = command.goal();
+    let fact = dvp_core::chain::expected::goal(&command);
     sqlx::query(
         "insert into chain_fact (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
          values (31337, $1, 'x', $2, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now())",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dvp_core::store::{
+use dvp_store::{
     fix::{NewFixSession, upsert_session},
     partners,
 };

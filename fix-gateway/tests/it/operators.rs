@@ -2,12 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use dvp_core::store::{
-    fix_admin,
-    fix_commands::{self, Action, NewCommand},
+use dvp_fix::UtcNanos;
+use dvp_store::{
+    fix::{
+        admin as fix_admin,
+        commands::{self as fix_commands, Action, NewCommand},
+    },
     partners,
 };
-use dvp_fix::UtcNanos;
 
 use super::{
     client::Client,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use alloy::signers::local::PrivateKeySigner;
-use dvp_core::store::feed;
 use dvp_fix::UtcNanos;
+use dvp_store::orders::feed;
 
 use super::{
     client::Client,

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
-use dvp_core::store::chain::{self as store, CommandFilter, CommandView, Retried};
+use dvp_store::chain::{self as store, CommandFilter, CommandView, Retried};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use dvp_benches::house::House;
-use dvp_core::store::additions::{self, Additions};
-use dvp_core::store::events::{self, Filter, NewEvent};
-use dvp_core::store::intents::Tenant;
-use dvp_core::store::{PgPool, StoreError};
 use dvp_domain::event::EventType;
+use dvp_store::orders::additions::{self, Additions};
+use dvp_store::orders::events::{self, Filter, NewEvent};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::{PgPool, StoreError};
 use futures_util::future::try_join_all;
 use serde_json::json;
 

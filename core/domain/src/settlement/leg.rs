@@ -19,6 +19,9 @@ use crate::canonical::sha256;
 use crate::ids::Reference;
 use crate::time::Timestamp;
 
+/// How long after a call it may still take effect, in seconds: longer than a rail may take to answer it.
+pub const IN_FLIGHT_SECS: i32 = 12;
+
 /// The two legs a rail carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum LegKind {

@@ -1,19 +1,10 @@
 //! What the bank says, out of its status reports and notifications. Pure.
 
 use chrono::{DateTime, NaiveDate, NaiveDateTime, Utc};
+use dvp_domain::payment::PaymentSubject;
 
 use super::schema::{Message, Violation, check};
 use super::xml::{Document, Node, Unreadable};
-
-/// Which payments something is said of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
-    /// All of a message of ours.
-    Message(String),
-    /// All of a block of ours.
-    Block(String),
-    Payment(String),
-}
 
 /// What is said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +24,7 @@ pub enum Word {
 /// Something said of some payments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
-    pub of: Subject,
+    pub of: PaymentSubject,
     pub word: Word,
 }
 
@@ -91,19 +82,19 @@ fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<Said> {
             };
             has_payments = true;
             if let Some(word) = status(payment, "TxSts", now) {
-                said.push(Said { of: Subject::Payment(id.to_owned()), word });
+                said.push(Said { of: PaymentSubject::Payment(id.to_owned()), word });
             }
         }
         let word = status(block, "PmtInfSts", now).filter(|_| !has_payments);
         is_detailed |= has_payments || word.is_some();
         if let (Some(word), Some(id)) = (word, block.text_at("OrgnlPmtInfId")) {
-            said.push(Said { of: Subject::Block(id.to_owned()), word });
+            said.push(Said { of: PaymentSubject::Block(id.to_owned()), word });
         }
     }
     if !is_detailed
         && let (Some(word), Some(id)) = (status(group, "GrpSts", now), group.text_at("OrgnlMsgId"))
     {
-        said.push(Said { of: Subject::Message(id.to_owned()), word });
+        said.push(Said { of: PaymentSubject::Message(id.to_owned()), word });
     }
     said
 }
@@ -147,7 +138,7 @@ fn notification(body: &Node, now: DateTime<Utc>) -> Vec<Said> {
             if let Some(id) = id
                 && let Some(word) = booked(entry, payment, alone, now)
             {
-                said.push(Said { of: Subject::Payment(id.to_owned()), word });
+                said.push(Said { of: PaymentSubject::Payment(id.to_owned()), word });
             }
         }
     }

@@ -9,48 +9,11 @@
 //! Invariants: `paid`, `refused` and `returned` were told to the settlement and are not taken back: a word against
 //! them changes nothing and is shown to people. An amount that is not the ordered one is no payment of the order.
 
+use dvp_domain::money::Minor;
+use dvp_domain::payment::PaymentStatus;
+
 use super::answers::Word;
 use super::text::minor;
-use dvp_domain::money::Minor;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// Written down, and perhaps put where the bank looks.
-    Staged,
-    Sent,
-    Pending,
-    Paid,
-    Refused,
-    Returned,
-}
-
-impl Standing {
-    pub const ALL: [Self; 6] =
-        [Self::Staged, Self::Sent, Self::Pending, Self::Paid, Self::Refused, Self::Returned];
-
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Staged => "staged",
-            Self::Sent => "sent",
-            Self::Pending => "pending",
-            Self::Paid => "paid",
-            Self::Refused => "refused",
-            Self::Returned => "returned",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|standing| standing.as_str() == text)
-    }
-
-    /// Nothing was decided yet.
-    const fn is_open(self) -> bool {
-        match self {
-            Self::Staged | Self::Sent | Self::Pending => true,
-            Self::Paid | Self::Refused | Self::Returned => false,
-        }
-    }
-}
 
 /// What was ordered.
 #[derive(Debug, Clone, Copy)]
@@ -63,41 +26,45 @@ pub struct Ordered<'a> {
 /// What a word leads to. An alarm is for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct After {
-    pub standing: Standing,
+    pub standing: PaymentStatus,
     pub alarm: Option<&'static str>,
 }
 
 /// Takes a word in.
-pub fn hear(standing: Standing, word: &Word, ordered: Ordered<'_>) -> After {
+pub fn hear(standing: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
     let quiet = |standing| After { standing, alarm: None };
     let alarm = |standing, alarm| After { standing, alarm: Some(alarm) };
     match word {
-        Word::Pending { .. } if standing.is_open() => quiet(Standing::Pending),
+        Word::Pending { .. } if standing.is_open() => quiet(PaymentStatus::Pending),
         Word::Pending { .. } => quiet(standing),
         Word::TakenForDuplicate if standing.is_open() => {
-            alarm(Standing::Pending, "the bank takes it for a duplicate")
+            alarm(PaymentStatus::Pending, "the bank takes it for a duplicate")
         }
         Word::TakenForDuplicate => quiet(standing),
         Word::Paid { amount: Some((amount, currency)), .. } if !ordered.is(amount, currency) => {
             alarm(standing, "another amount was booked than was ordered")
         }
         Word::Paid { .. } => match standing {
-            Standing::Staged | Standing::Sent | Standing::Pending | Standing::Paid => quiet(Standing::Paid),
-            Standing::Refused => alarm(standing, "paid after it was refused"),
-            Standing::Returned => quiet(standing),
+            PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => {
+                quiet(PaymentStatus::Paid)
+            }
+            PaymentStatus::Refused => alarm(standing, "paid after it was refused"),
+            PaymentStatus::Returned => quiet(standing),
         },
         Word::Refused { .. } => match standing {
-            Standing::Staged | Standing::Sent | Standing::Pending | Standing::Refused => {
-                quiet(Standing::Refused)
+            PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Refused => {
+                quiet(PaymentStatus::Refused)
             }
-            Standing::Paid => alarm(standing, "refused after it was paid"),
-            Standing::Returned => quiet(standing),
+            PaymentStatus::Paid => alarm(standing, "refused after it was paid"),
+            PaymentStatus::Returned => quiet(standing),
         },
         Word::Returned { .. } => match standing {
             // It came back before we knew that it had gone: it is not paid, and will not be.
-            Standing::Staged | Standing::Sent | Standing::Pending => quiet(Standing::Refused),
-            Standing::Refused | Standing::Returned => quiet(standing),
-            Standing::Paid => alarm(Standing::Returned, "returned after it was paid"),
+            PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {
+                quiet(PaymentStatus::Refused)
+            }
+            PaymentStatus::Refused | PaymentStatus::Returned => quiet(standing),
+            PaymentStatus::Paid => alarm(PaymentStatus::Returned, "returned after it was paid"),
         },
     }
 }

@@ -3,13 +3,14 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod};
 use dvp_domain::money::Minor;
+use dvp_domain::payment::{PaymentStatus, PaymentSubject};
 use expect_test::{expect, expect_file};
 
-use super::answers::{Said, Subject, Word, read};
+use super::answers::{Said, Word, read};
 use super::instruction::{Debtor, Instruction, Refusal};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
-use super::standing::{Ordered, Standing, hear};
+use super::standing::{Ordered, hear};
 use super::xml::{Document, Node};
 use crate::rails::{LegKind, RailRequest};
 
@@ -228,11 +229,11 @@ fn what_is_said_of_a_payment_counts_before_what_is_said_of_its_block_and_message
         )
     };
     let only = said(&report(&group("ACTC")));
-    assert_eq!(only, [Said { of: Subject::Message("M1".into()), word: pending("ACTC") }]);
+    assert_eq!(only, [Said { of: PaymentSubject::Message("M1".into()), word: pending("ACTC") }]);
     let block =
         "<OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId><PmtInfSts>ACCP</PmtInfSts></OrgnlPmtInfAndSts>";
     let blocks = said(&report(&format!("{}{block}", group("ACCP"))));
-    assert_eq!(blocks, [Said { of: Subject::Block("P1".into()), word: pending("ACCP") }]);
+    assert_eq!(blocks, [Said { of: PaymentSubject::Block("P1".into()), word: pending("ACCP") }]);
     let parts = "<OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId><PmtInfSts>PART</PmtInfSts>\
                  <TxInfAndSts><OrgnlEndToEndId>E1</OrgnlEndToEndId><TxSts>ACSC</TxSts>\
                  <AccptncDtTm>2026-11-21T11:00:00+01:00</AccptncDtTm><AcctSvcrRef>B1</AcctSvcrRef></TxInfAndSts>\
@@ -244,7 +245,7 @@ fn what_is_said_of_a_payment_counts_before_what_is_said_of_its_block_and_message
         amount: None,
     };
     let refused = Word::Refused { reason: "AC04".into(), text: "closed".into() };
-    let of = |id: &str| Subject::Payment(id.into());
+    let of = |id: &str| PaymentSubject::Payment(id.into());
     let payments = said(&report(&format!("{}{parts}", group("PART"))));
     assert_eq!(payments, [Said { of: of("E1"), word: paid }, Said { of: of("E2"), word: refused }]);
 }
@@ -318,7 +319,7 @@ fn the_whole_table_of_standings_and_words() {
     ];
     let ordered = Ordered { amount: Minor::new(9_935), currency: "USD", exponent: 2 };
     let mut table = String::new();
-    for standing in Standing::ALL {
+    for standing in PaymentStatus::ALL {
         for (name, word) in &words {
             let after = hear(standing, word, ordered);
             let alarm = after.alarm.map(|alarm| format!(" ALARM {alarm}")).unwrap_or_default();

@@ -1,0 +1,199 @@
+//! What the core and the chain side exchange as rows.
+//!
+//! A [`ChainCommand`] is committed together with the state it follows from, and the relayer carries it out; a
+//! [`ChainFact`] is committed by the indexer together with its cursor, once the block is at the confirmation depth, and
+//! the settlement workflow consumes it.
+
+use serde::{Deserialize, Serialize};
+
+/// 32 bytes as `0x` and 64 lowercase hex digits, the form in which ids and hashes travel between the two.
+pub type Hex32 = String;
+
+/// A transaction the service wants to see on the chain. Goal state reached means success, whoever reached it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ChainCommand {
+    /// `IntentSettler.create`: pulls the maker's funds with the permit and locks them in the escrow.
+    Create(Box<CreateCommand>),
+    /// `IntentSettler.fill`: commits the locked funds to the payout. The terms it needs are those of the entity's
+    /// `Create`.
+    Fill { entity: Hex32, payout_ref: Hex32 },
+    /// `IntentSettler.settle`: reveals the preimage and releases the funds to the solver. The terms likewise.
+    Settle { entity: Hex32, preimage: Hex32 },
+    /// `ReceiptAnchor.anchor`.
+    Anchor { content_hash: Hex32 },
+    /// `Payouts.pay`: moves a solver's tokens to the recipient, once per entity, which has no lock on this chain.
+    Transfer(Box<TransferCommand>),
+    /// `IntentSettler.swap`: pulls the maker's input and delivers the solver's output in one transaction. It is done
+    /// when `Settled` is seen.
+    Swap(Box<SwapCommand>),
+    /// `IntentSettler.cancel` by a relayer: gives back a lock that is not filled. The terms it needs are those of the
+    /// entity's `Create`. It is done when the funds are back with the maker, whoever returned them.
+    Cancel { entity: Hex32 },
+    /// `IntentSettler.returnFilled`: gives back a filled lock. `deadline` (Unix seconds) and two operators' EIP-712
+    /// signatures over `ReturnFunds(intentId, deadline)`, 65 bytes each as hex with `0x`, in any order.
+    ReturnFilled { entity: Hex32, deadline: u64, signatures: [String; 2] },
+    /// `Escrow.refund`: gives back a lock whose timelock is over, filled or not. The terms likewise.
+    Refund { entity: Hex32 },
+}
+
+impl ChainCommand {
+    /// Whether an order may ask for it anew after it failed: a lock that was taken back by a reorganization and came
+    /// again is given back again, and operators sign again when their signatures ran out.
+    pub const fn may_be_asked_again(&self) -> bool {
+        match self {
+            Self::Cancel { .. } | Self::ReturnFilled { .. } => true,
+            Self::Create(_)
+            | Self::Swap(_)
+            | Self::Fill { .. }
+            | Self::Settle { .. }
+            | Self::Anchor { .. }
+            | Self::Transfer(_)
+            | Self::Refund { .. } => false,
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateCommand {
+    /// The settlement's id on the chain (`intentId` of the contract).
+    pub entity: Hex32,
+    pub maker: String,
+    /// The solver's wallet: receiver of the released funds, on the contract's allow-list.
+    pub solver: String,
+    pub token: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
+    /// Unix seconds, the last at which the funds may be locked.
+    pub lock_by: u64,
+    /// Unix seconds; it is filled strictly before, and from then on anyone may cancel it if it is not.
+    pub fill_deadline: u64,
+    /// Unix seconds; release strictly before, refund at or after.
+    pub timelock: u64,
+    /// SHA-256 of the preimage.
+    pub hashlock: Hex32,
+    /// SHA-256 of the canonical terms.
+    pub terms: Hex32,
+    pub permit: PermitArgs,
+}
+
+/// A token for a token on the same chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapCommand {
+    /// The settlement's id on the chain (`intentId` of the contract).
+    pub entity: Hex32,
+    pub maker: String,
+    /// The solver's wallet: receives the input and pays the output; on the contract's allow-list.
+    pub solver: String,
+    pub token: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
+    /// Unix seconds, the last at which it may happen.
+    pub lock_by: u64,
+    /// SHA-256 of the canonical terms.
+    pub terms: Hex32,
+    pub output: OutputArgs,
+    pub permit: PermitArgs,
+}
+
+/// What a swap delivers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputArgs {
+    pub token: String,
+    pub receiver: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
+}
+
+/// A payout in tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransferCommand {
+    /// The id under which it is paid at most once: the settlement's.
+    pub entity: Hex32,
+    /// The solver's wallet, which has approved the payout contract.
+    pub payer: String,
+    pub receiver: String,
+    pub token: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
+    /// Unix seconds, the last at which it may be paid.
+    pub not_after: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PermitArgs {
+    pub amount: String,
+    pub nonce: String,
+    /// Unix seconds.
+    pub deadline: u64,
+    /// 65 bytes, hex with `0x`.
+    pub signature: String,
+}
+
+/// What the indexer saw in a canonical block at the confirmation depth, or what the relayer learned for good.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum ChainFact {
+    /// `IntentSettler.Created`; its `Escrow.Locked` is in the same transaction.
+    Created {
+        timelock: u64,
+        amount: String,
+        /// The other terms that the escrow has committed to.
+        lock: Box<LockTerms>,
+    },
+    Filled {
+        payout_ref: Hex32,
+    },
+    /// `IntentSettler.Settled`.
+    Settled {
+        /// The terms of a swap: its `Created` is in the same transaction, and no lock.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        swap: Option<Box<SwapTerms>>,
+    },
+    Cancelled,
+    Refunded,
+    Anchored,
+    /// A lock that was handed over is not on the chain any more: a reorganization took it back. It may come again.
+    LockLost,
+    /// A commitment to a payout that was handed over is not on the chain any more, likewise.
+    FillLost,
+    /// `Payouts.Paid`: the recipient has the tokens.
+    Transferred {
+        payer: String,
+        receiver: String,
+        token: String,
+        amount: String,
+    },
+    /// The command can never succeed: `code` is stable (`permit_expired`, `permit_nonce_used`,
+    /// `insufficient_funds`, `lock_rejected`, `fill_rejected`, `settle_rejected`, `anchor_rejected`,
+    /// `transfer_rejected`, `swap_rejected`, `cancel_rejected`, `return_rejected`), `message` is for people.
+    CommandFailed {
+        command: String,
+        code: String,
+        message: String,
+    },
+}
+
+/// The terms of a lock as its events tell them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockTerms {
+    pub maker: String,
+    pub solver: String,
+    pub token: String,
+    pub fill_deadline: u64,
+    pub hashlock: Hex32,
+    pub terms: Hex32,
+}
+
+/// The terms of a swap as its events tell them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapTerms {
+    pub maker: String,
+    pub solver: String,
+    pub token: String,
+    /// Token units, a decimal integer.
+    pub amount: String,
+    pub lock_by: u64,
+    /// The hash of the output.
+    pub terms: Hex32,
+}

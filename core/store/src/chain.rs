@@ -1,0 +1,54 @@
+//! All SQL of the chain side: what the indexer read, and what the relayer sent.
+//!
+//! Block numbers, sequence numbers and nonces are `u64` here and `bigint` there; none comes near 2^63.
+
+mod bulk;
+pub mod commands;
+mod facts;
+mod gate;
+mod index;
+mod relay;
+mod status;
+
+pub use facts::{Emitted, Told, emit_facts, emit_late_facts, insert_fact, retract_refunds_of_cancels};
+pub use gate::{
+    Gate, Heights, KeptEvent, NewFill, PassableFill, WaitingFills, count_waiting_fills, lift_gates,
+    list_block_events, list_new_fills, list_passable_fills, reset_gates, set_gates,
+};
+pub use index::{
+    BlockRow, Cursor, HaltReason, Halted, LogRow, commit_without_waiting, find_cursor, find_known_hash,
+    find_last_block, halt, insert_cursor, known_hashes_below, last_seqs, prune_blocks, record_blocks, resume,
+    unwind_to,
+};
+pub use relay::{
+    AttemptRow, CommandFilter, CommandRow, CommandView, LaneRow, Load, NewAttempt, NewSlot, Retried, Share,
+    SlotRow, WaitingRow, abandon_slots, complete_commands, complete_late_commands, count_waiting,
+    defer_commands, fail_command, finalize_slots, find_load, find_share, insert_attempt, insert_slot,
+    judge_slots, list_attempts, list_commands, list_lanes, list_live_commands, list_ready_commands,
+    list_retired, list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast, mark_foreign,
+    mark_mined, mark_unmined, note_balance, note_send_error, remake_slot, reserve_nonce, retry_command,
+    trouble_command,
+};
+
+pub use status::{Backfill, Standing, StatusRow, list_statuses, report_status};
+
+use super::StoreError;
+use alloy::primitives::{Address, B256};
+
+fn hash(table: &'static str, bytes: &[u8]) -> Result<B256, StoreError> {
+    B256::try_from(bytes).map_err(|error| StoreError::corrupt(table, error))
+}
+
+fn address(table: &'static str, bytes: &[u8]) -> Result<Address, StoreError> {
+    Address::try_from(bytes).map_err(|error| StoreError::corrupt(table, error))
+}
+
+fn unsigned(table: &'static str, number: i64) -> Result<u64, StoreError> {
+    u64::try_from(number).map_err(|error| StoreError::corrupt(table, error))
+}
+
+/// Every number bound here is far below 2^63 (see the module's note); one that is not becomes negative and is
+/// refused when read back.
+const fn bigint(number: u64) -> i64 {
+    number.cast_signed()
+}

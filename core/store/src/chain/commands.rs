@@ -1,0 +1,303 @@
+//! The engine's end of the rows it shares with the chain side: commands out, facts in.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::orders::executions::bytes32;
+use dvp_domain::chain::{ChainCommand, ChainFact};
+
+/// A command to hand to the relayer.
+#[derive(Debug, Clone)]
+pub struct NewCommand {
+    pub chain_id: i64,
+    pub reference: String,
+    pub intent_id: String,
+    /// What the chain knows the subject by: the settlement's id, or a receipt's content hash.
+    pub entity: String,
+    pub command: ChainCommand,
+}
+
+/// A fact nobody has consumed yet.
+#[derive(Debug, Clone)]
+pub struct OpenFact {
+    pub id: i64,
+    /// Its place in the order in which facts are handed over.
+    pub turn: i64,
+    pub chain_id: i64,
+    pub entity: Vec<u8>,
+    /// Or why it cannot be read.
+    pub fact: Result<ChainFact, String>,
+    /// Attempts in a row to take it in that could not be written.
+    pub unwritten: u32,
+    pub block_time: Option<DateTime<Utc>>,
+    /// `0x` and 64 hex digits; empty for a fact that has no transaction.
+    pub tx_hash: String,
+}
+
+/// Inserts commands and wakes the relayer when the transaction commits. A second command of a kind for an order is an
+/// error, unless it may be asked for again.
+pub async fn insert(conn: &mut PgConnection, commands: &[NewCommand]) -> Result<(), StoreError> {
+    let (again, once): (Vec<_>, Vec<_>) = commands.iter().partition(|new| new.command.may_be_asked_again());
+    insert_once(conn, &once).await?;
+    for command in again {
+        insert_again(conn, command).await?;
+    }
+    sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
+    Ok(())
+}
+
+/// Inserts a command, or puts it in the place of the order's earlier one that failed or was refused. `false`: the earlier
+/// one is waiting, on its way or carried out, and stays.
+pub async fn insert_again(conn: &mut PgConnection, new: &NewCommand) -> Result<bool, StoreError> {
+    let (kind, payload) = kind_and_payload(new)?;
+    let done = sqlx::query(
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
+         values ($1, $2, $3, $4, $5, $6) \
+         on conflict (reference, kind) do update \
+         set payload = excluded.payload, state = 'pending', done_at = null, not_before = now(), tries = 0, \
+             trouble = null, troubled_at = null \
+         where chain_command.state = 'failed' \
+               or chain_command.state = 'pending' and chain_command.trouble is not null",
+    )
+    .bind(new.chain_id)
+    .bind(&new.reference)
+    .bind(&new.intent_id)
+    .bind(bytes32(&new.entity)?)
+    .bind(kind)
+    .bind(payload)
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
+    Ok(done.rows_affected() == 1)
+}
+
+fn kind_and_payload(new: &NewCommand) -> Result<(String, Value), StoreError> {
+    let payload =
+        serde_json::to_value(&new.command).map_err(|error| StoreError::corrupt("chain_command", error))?;
+    let kind = payload.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok((kind, payload))
+}
+
+async fn insert_once(conn: &mut PgConnection, commands: &[&NewCommand]) -> Result<(), StoreError> {
+    if commands.is_empty() {
+        return Ok(());
+    }
+    let mut columns: (Vec<Vec<u8>>, Vec<Value>, Vec<String>) = Default::default();
+    for new in commands {
+        let (kind, payload) = kind_and_payload(new)?;
+        columns.0.push(bytes32(&new.entity)?);
+        columns.2.push(kind);
+        columns.1.push(payload);
+    }
+    sqlx::query(
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
+         select * from unnest($1::int8[], $2::text[], $3::text[], $4::bytea[], $5::text[], $6::jsonb[])",
+    )
+    .bind(commands.iter().map(|c| c.chain_id).collect::<Vec<_>>())
+    .bind(commands.iter().map(|c| c.reference.as_str()).collect::<Vec<_>>())
+    .bind(commands.iter().map(|c| c.intent_id.as_str()).collect::<Vec<_>>())
+    .bind(columns.0)
+    .bind(columns.2)
+    .bind(columns.1)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Open facts after the turn `after`, in turn. A fact that was put off holds up the later ones about its entity; one at
+/// the payout gate is not open yet.
+pub async fn list_open_facts(
+    conn: &mut PgConnection,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<OpenFact>, StoreError> {
+    type Row = (i64, i64, i64, Vec<u8>, Value, i32, Option<DateTime<Utc>>, Option<Vec<u8>>);
+    let rows: Vec<Row> = sqlx::query_as(
+        "select id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash from chain_fact fact \
+         where consumed_at is null and retracted_at is null and gate is null and turn > $1 \
+           and not exists (select from chain_fact earlier \
+                           where earlier.entity = fact.entity and earlier.turn <= fact.turn \
+                             and earlier.unwritten > 0 and earlier.retry_at > now() \
+                             and earlier.consumed_at is null and earlier.retracted_at is null) \
+         order by turn limit $2",
+    )
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    let fact = |(id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash): Row| OpenFact {
+        id,
+        turn,
+        chain_id,
+        entity,
+        fact: serde_json::from_value(payload).map_err(|error| format!("the fact cannot be read: {error}")),
+        unwritten: u32::try_from(unwritten).unwrap_or(0),
+        block_time,
+        tx_hash: tx_hash.map(|hash| format!("0x{}", hex::encode(hash))).unwrap_or_default(),
+    };
+    Ok(rows.into_iter().map(fact).collect())
+}
+
+/// Puts a fact off that could not be taken in, and says why.
+pub async fn put_off_fact(
+    conn: &mut PgConnection,
+    id: i64,
+    wait: Duration,
+    why: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update chain_fact set unwritten = unwritten + 1, retry_at = now() + make_interval(secs => $2), heard = $3 \
+         where id = $1 and consumed_at is null",
+    )
+    .bind(id)
+    .bind(wait.as_secs_f64())
+    .bind(why)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether a fact still waits to be taken in, and no earlier one about its entity does.
+pub async fn is_fact_next(conn: &mut PgConnection, id: i64) -> Result<bool, StoreError> {
+    let (next,) = sqlx::query_as(
+        "select exists ( \
+             select from chain_fact fact \
+             where id = $1 and consumed_at is null and retracted_at is null and gate is null \
+               and not exists (select from chain_fact earlier \
+                               where earlier.entity = fact.entity and earlier.turn < fact.turn \
+                                 and earlier.consumed_at is null and earlier.retracted_at is null \
+                                 and earlier.gate is null))",
+    )
+    .bind(id)
+    .fetch_one(conn)
+    .await?;
+    Ok(next)
+}
+
+/// The commands about an entity that say what is to be locked, filled or paid under it, oldest first.
+pub async fn list_asked(conn: &mut PgConnection, entity: &[u8]) -> Result<Vec<ChainCommand>, StoreError> {
+    let rows: Vec<(Value,)> = sqlx::query_as(
+        "select payload from chain_command \
+         where entity = $1 and kind in ('create', 'fill', 'transfer', 'swap') order by id",
+    )
+    .bind(entity)
+    .fetch_all(conn)
+    .await?;
+    let command = |(payload,)| {
+        serde_json::from_value(payload).map_err(|error| StoreError::corrupt("chain_command", error))
+    };
+    rows.into_iter().map(command).collect()
+}
+
+/// Keeps a fact that differs from what was asked for. It is not handed to its settlement; reconciliation shows it.
+/// `false`: somebody else has dealt with it.
+pub async fn set_fact_aside(conn: &mut PgConnection, id: i64, differs: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update chain_fact set consumed_at = now(), differs = $2 where id = $1 and consumed_at is null",
+    )
+    .bind(id)
+    .bind(differs)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// What waits for the relayer beside anchors, and what it has completed lately.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OpenCommands {
+    /// What goes before a lock.
+    pub urgent: u64,
+    pub locks: u64,
+    pub swaps: u64,
+    /// Completed within the time that was asked for.
+    pub done: u64,
+}
+
+/// Counts open commands by how urgent they are, and those completed in the last `window`.
+pub async fn count_open(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    window: Duration,
+) -> Result<OpenCommands, StoreError> {
+    let (urgent, locks, swaps, done): (i64, i64, i64, i64) = sqlx::query_as(
+        "select count(*) filter (where kind not in ('create', 'swap')), count(*) filter (where kind = 'create'), \
+                count(*) filter (where kind = 'swap'), \
+                (select count(*) from chain_command \
+                 where chain_id = $1 and state = 'done' and kind <> 'anchor' \
+                   and done_at > now() - make_interval(secs => $2)) \
+         from chain_command where chain_id = $1 and state in ('pending', 'sent') and kind <> 'anchor'",
+    )
+    .bind(chain_id)
+    .bind(window.as_secs_f64())
+    .fetch_one(conn)
+    .await?;
+    let number = |count: i64| u64::try_from(count).unwrap_or(0);
+    Ok(OpenCommands {
+        urgent: number(urgent),
+        locks: number(locks),
+        swaps: number(swaps),
+        done: number(done),
+    })
+}
+
+/// The chain that an execution's lock is on.
+pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64, StoreError> {
+    let row: Option<(i64,)> = sqlx::query_as(
+        "select chain_id from chain_command where reference = $1 and kind = 'create' order by id limit 1",
+    )
+    .bind(reference)
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| row.0).ok_or_else(|| StoreError::corrupt("chain_command", "a lock that nobody asked for"))
+}
+
+/// Inserts a `refund` for each failed order whose funds are still locked `over_secs` after their timelock, once an order.
+/// Returns how many.
+pub async fn insert_refunds(conn: &mut PgConnection, over_secs: i64) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
+         select lock.chain_id, held.reference, lock.intent_id, lock.entity, 'refund', \
+                jsonb_build_object('kind', 'refund', 'entity', '0x' || encode(lock.entity, 'hex')) \
+         from execution held \
+              join chain_command lock on lock.reference = held.reference and lock.kind = 'create' \
+         where held.state_name in ('payout_failed', 'conversion_failed') \
+           and held.state #>> '{lock,refunded}' = 'false' and held.state #>> '{lock,lost}' = 'false' \
+           and (held.state #>> '{lock,timelock_expires_at}')::int8 < (extract(epoch from now())::int8 - $1) * 1000 \
+           and held.state ->> 'debt_returned' is null \
+           and not exists (select from chain_command asked \
+                           where asked.reference = held.reference and asked.kind = 'refund') \
+         limit 100 \
+         on conflict (reference, kind) do nothing",
+    )
+    .bind(over_secs)
+    .execute(&mut *conn)
+    .await?
+    .rows_affected();
+    if done > 0 {
+        sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
+    }
+    Ok(done)
+}
+
+/// Marks facts as consumed. A lock or a fill that was taken back while its settlement stepped is told to be lost after
+/// all, for the indexer saw that nobody had been handed it; in its turn, which is before any that came since.
+pub async fn consume_facts(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreError> {
+    sqlx::query(
+        "with consumed as ( \
+             update chain_fact set consumed_at = now() where id = any($1::int8[]) and consumed_at is null \
+             returning chain_id, entity, kind, tx_hash, turn, retracted_at) \
+         insert into chain_fact (chain_id, entity, kind, payload, tx_hash, turn) \
+         select chain_id, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash, turn \
+         from consumed join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (told, kind) \
+              on lost.told = consumed.kind \
+         where retracted_at is not null",
+    )
+    .bind(ids)
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,231 @@
+//! The facts that the indexer gives the engine, and those it takes back.
+//!
+//! Invariant: a fact is given for every canonical event at the confirmation depth that tells something of an entity
+//! for which there is a command, and for no other; a `created` fact that was handed over and is taken back is followed
+//! by a `lock_lost`, and a `filled` one by a `fill_lost`, whichever of the two commits first. A command is committed
+//! before anything it asks for reaches the chain, so what has none is somebody else's use of the contracts: its events are kept and reconciliation names
+//! them. Where a command is older than its events and came into the database after them all the same, as from a
+//! backup, [`emit_late_facts`] gives what it lacks.
+
+use super::{bigint, hash, unsigned};
+use crate::StoreError;
+use alloy::primitives::B256;
+use dvp_domain::chain::ChainFact;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, PgTransaction, Row};
+
+/// A fact just given, with the order it belongs to when we know it.
+#[derive(Debug, Clone)]
+pub struct Emitted {
+    pub entity: B256,
+    pub kind: String,
+    pub block_number: u64,
+    pub tx_hash: B256,
+    pub intent_id: Option<String>,
+    pub reference: Option<String>,
+}
+
+/// What a stretch of blocks told.
+#[derive(Debug, Clone, Default)]
+pub struct Told {
+    /// The facts given, in the order of their events.
+    pub facts: Vec<Emitted>,
+    /// Events that would tell something of an entity for which there is no command.
+    pub strangers: u64,
+}
+
+/// What an insert of facts gave, in order, with the order each belongs to.
+macro_rules! giving {
+    ($insert:literal) => {
+        concat!(
+            "with emitted as (",
+            $insert,
+            " returning id, entity, kind, block_number, tx_hash
+             )
+             select emitted.entity, emitted.kind, emitted.block_number, emitted.tx_hash, command.intent_id,
+                    command.reference
+             from emitted
+             left join lateral (
+                 select intent_id, reference from chain_command where entity = emitted.entity order by id limit 1
+             ) command on true
+             order by emitted.id"
+        )
+    };
+}
+
+/// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
+/// (by block hash and log index) are not given again. Those that were taken back with their block count again; a lock or
+/// a fill is then given again, for its loss was told, and others only where another branch told the same of their entity
+/// meanwhile. A fill that a command asked for begins at the payout gate.
+pub async fn emit_facts(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    after: u64,
+    up_to: u64,
+) -> Result<Told, StoreError> {
+    let (all, ours): (i64, i64) = sqlx::query_as(
+        "select count(*),
+                count(*) filter (where expecting and exists (select from chain_command where entity = log.entity))
+         from chain_log log, (select exists (select from chain_command)) any_command (expecting)
+         where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(after))
+    .bind(bigint(up_to))
+    .fetch_one(&mut **tx)
+    .await?;
+    let strangers = unsigned("chain_log", all - ours)?;
+    if ours == 0 {
+        return Ok(Told { facts: Vec::new(), strangers });
+    }
+    let rows = sqlx::query(giving!(
+        "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
+                                 log_index, gate)
+         select chain_id, entity, fact ->> 'kind', fact, block_number, block_hash, block_time, tx_hash, log_index,
+                case when fact ->> 'kind' = 'filled'
+                          and exists (select from chain_command where entity = log.entity and kind = 'fill')
+                     then 'new' end
+         from chain_log log
+         where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3
+           and exists (select from chain_command where entity = log.entity)
+         order by block_number, log_index
+         on conflict on constraint chain_fact_log_key do update
+         set retracted_at = null, turn = nextval('chain_fact_turn'), gate = excluded.gate, gate_number = null,
+             consumed_at = case when chain_fact.kind in ('created', 'filled') and chain_fact.differs is null
+                                    or exists (
+                 select from chain_fact other
+                 where other.chain_id = $1 and other.entity = chain_fact.entity and other.kind = chain_fact.kind
+                   and other.id > chain_fact.id and other.consumed_at is not null
+             ) then null else chain_fact.consumed_at end
+         where chain_fact.retracted_at is not null"
+    ))
+    .bind(bigint(chain_id))
+    .bind(bigint(after))
+    .bind(bigint(up_to))
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(Told { facts: given(tx, &rows).await?, strangers })
+}
+
+/// Gives the facts that open commands wait for and that nobody gave: when their events were read, the commands were
+/// not there.
+pub async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Vec<Emitted>, StoreError> {
+    let rows = sqlx::query(giving!(
+        "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
+                                 log_index, gate)
+         select log.chain_id, log.entity, fact ->> 'kind', fact, log.block_number, block_hash, block_time,
+                tx_hash, log_index,
+                case when fact ->> 'kind' = 'filled'
+                          and exists (select from chain_command where entity = log.entity and kind = 'fill')
+                     then 'new' end
+         from chain_log log
+         join chain_cursor cursor on cursor.chain_id = log.chain_id and log.block_number <= cursor.facts_number
+         where log.chain_id = $1 and log.canonical and log.fact is not null
+           and log.entity in (
+               select entity from chain_command where chain_id = $1 and state in ('pending', 'sent')
+           )
+         order by log.block_number, log_index
+         on conflict on constraint chain_fact_log_key do nothing"
+    ))
+    .bind(bigint(chain_id))
+    .fetch_all(&mut **tx)
+    .await?;
+    given(tx, &rows).await
+}
+
+/// Wakes the engine if there is something.
+async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted>, StoreError> {
+    if !rows.is_empty() {
+        notify_facts(tx).await?;
+    }
+    let table = "chain_fact";
+    rows.iter()
+        .map(|row| {
+            Ok(Emitted {
+                entity: hash(table, row.try_get("entity")?)?,
+                kind: row.try_get("kind")?,
+                block_number: unsigned(table, row.try_get("block_number")?)?,
+                tx_hash: hash(table, row.try_get("tx_hash")?)?,
+                intent_id: row.try_get("intent_id")?,
+                reference: row.try_get("reference")?,
+            })
+        })
+        .collect()
+}
+
+/// Takes back the facts of blocks above a number. Of a lock or a fill that was handed over the loss is told, and the
+/// engine woken.
+pub(super) async fn retract_above(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    number: u64,
+) -> Result<(), StoreError> {
+    let lost = sqlx::query(
+        "with retracted as (
+             update chain_fact set retracted_at = clock_timestamp()
+             where chain_id = $1 and block_number > $2 and retracted_at is null
+             returning entity, kind, tx_hash, consumed_at, differs
+         )
+         insert into chain_fact (chain_id, entity, kind, payload, tx_hash)
+         select $1, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash
+         from retracted join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (told, kind)
+              on lost.told = retracted.kind
+         where consumed_at is not null and differs is null
+         order by lost.kind",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    if lost.rows_affected() > 0 {
+        notify_facts(tx).await?;
+    }
+    Ok(())
+}
+
+/// A refund that a cancel brought about is the cancel's to tell. Where the cancel was left out at first and added later,
+/// what the refund told is taken back.
+pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
+    sqlx::query(
+        "with told as (
+             update chain_log refund set fact = null
+             from chain_log cancel
+             where refund.chain_id = $1 and refund.canonical and refund.event = 'Refunded' and refund.fact is not null
+               and cancel.chain_id = $1 and cancel.canonical and cancel.event = 'Cancelled'
+               and cancel.entity = refund.entity and cancel.tx_hash = refund.tx_hash
+             returning refund.block_hash, refund.log_index
+         )
+         update chain_fact fact set retracted_at = clock_timestamp()
+         from told
+         where fact.chain_id = $1 and fact.block_hash = told.block_hash and fact.log_index = told.log_index
+           and fact.retracted_at is null",
+    )
+    .bind(bigint(chain_id))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// A fact that no event stands for.
+pub async fn insert_fact(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    entity: B256,
+    fact: &ChainFact,
+) -> Result<(), StoreError> {
+    let payload = serde_json::to_value(fact).map_err(|error| StoreError::corrupt("chain_fact", error))?;
+    sqlx::query(
+        "insert into chain_fact (chain_id, entity, kind, payload) values ($1, $2, $3 ->> 'kind', $3)",
+    )
+    .bind(bigint(chain_id))
+    .bind(entity.as_slice())
+    .bind(payload)
+    .execute(&mut **tx)
+    .await?;
+    notify_facts(tx).await
+}
+
+pub(super) async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("select pg_notify('dvp_facts', '')").execute(conn).await?;
+    Ok(())
+}

@@ -1,0 +1,254 @@
+//! Fills that wait at the payout gate.
+//!
+//! A fill is a fact at the confirmation depth like any other, with a gate: until the gate is lifted nobody is handed
+//! it. A new one is `new`; once its order is known the gate says what its block must have reached.
+
+use super::{bigint, facts, hash, unsigned};
+use crate::StoreError;
+use alloy::primitives::B256;
+use sqlx::{PgConnection, PgTransaction, Row};
+
+/// A fill whose gate is not set yet, with the token and amount that its order locks.
+#[derive(Debug, Clone)]
+pub struct NewFill {
+    pub id: i64,
+    pub block_number: u64,
+    pub token: Option<String>,
+    pub amount: Option<String>,
+}
+
+/// What a fill's block must have reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gate {
+    /// A block of this number is the head.
+    Head(u64),
+    /// The `safe` block has this number.
+    Safe(u64),
+    /// This number is final.
+    Finalized(u64),
+}
+
+impl Gate {
+    const fn columns(self) -> (&'static str, u64) {
+        match self {
+            Self::Head(number) => ("head", number),
+            Self::Safe(number) => ("safe", number),
+            Self::Finalized(number) => ("finalized", number),
+        }
+    }
+}
+
+/// How far a chain is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heights {
+    pub head: u64,
+    pub safe: Option<u64>,
+    pub finalized: u64,
+}
+
+/// A fill whose block is where it must be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassableFill {
+    pub id: i64,
+    pub intent_id: Option<String>,
+    /// The blocks of the fill and of the lock that it commits.
+    pub blocks: Vec<(u64, B256)>,
+}
+
+/// An event as it was kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptEvent {
+    pub log_index: u64,
+    pub tx_hash: B256,
+    pub contract: Vec<u8>,
+    pub event: String,
+    pub entity: B256,
+    pub seq: u64,
+    pub fact: Option<serde_json::Value>,
+}
+
+/// Has the gates of all fills that wait set anew: the chain's steps may be others than when they were set.
+pub async fn reset_gates(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "update chain_fact set gate = 'new', gate_number = null
+         where chain_id = $1 and gate is not null and consumed_at is null",
+    )
+    .bind(bigint(chain_id))
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Fills whose gate is not set, oldest first.
+pub async fn list_new_fills(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    limit: i64,
+) -> Result<Vec<NewFill>, StoreError> {
+    let rows = sqlx::query(
+        "select fact.id, fact.block_number, asked.payload ->> 'token' as token, asked.payload ->> 'amount' as amount
+         from chain_fact fact
+         left join lateral (
+             select payload from chain_command where entity = fact.entity and kind = 'create' order by id limit 1
+         ) asked on true
+         where fact.chain_id = $1 and fact.gate = 'new' and fact.consumed_at is null
+           and fact.retracted_at is null
+         order by fact.id
+         limit $2",
+    )
+    .bind(bigint(chain_id))
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(NewFill {
+                id: row.try_get("id")?,
+                block_number: unsigned("chain_fact", row.try_get("block_number")?)?,
+                token: row.try_get("token")?,
+                amount: row.try_get("amount")?,
+            })
+        })
+        .collect()
+}
+
+/// Sets gates that were new.
+pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result<(), StoreError> {
+    let columns = || gates.iter().map(|(_, gate)| gate.columns());
+    sqlx::query(
+        "update chain_fact fact set gate = given.gate, gate_number = given.number
+         from unnest($1::bigint[], $2::text[], $3::bigint[]) as given (id, gate, number)
+         where fact.id = given.id and fact.gate = 'new'",
+    )
+    .bind(gates.iter().map(|(id, _)| *id).collect::<Vec<_>>())
+    .bind(columns().map(|(gate, _)| gate).collect::<Vec<_>>())
+    .bind(columns().map(|(_, number)| bigint(number)).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// How many fills wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WaitingFills {
+    pub all: u64,
+    /// Those whose gate is not set.
+    pub new: u64,
+    /// Those that wait for the `safe` block.
+    pub safe: u64,
+}
+
+pub async fn count_waiting_fills(conn: &mut PgConnection, chain_id: u64) -> Result<WaitingFills, StoreError> {
+    let (all, new, safe): (i64, i64, i64) = sqlx::query_as(
+        "select count(*), count(*) filter (where gate = 'new'), count(*) filter (where gate = 'safe')
+         from chain_fact
+         where chain_id = $1 and gate is not null and consumed_at is null and retracted_at is null",
+    )
+    .bind(bigint(chain_id))
+    .fetch_one(conn)
+    .await?;
+    let count = |number: i64| unsigned("chain_fact", number);
+    Ok(WaitingFills { all: count(all)?, new: count(new)?, safe: count(safe)? })
+}
+
+/// Fills whose block is where it must be, after `after` by id.
+pub async fn list_passable_fills(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    heights: Heights,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<PassableFill>, StoreError> {
+    let rows = sqlx::query(
+        "select fact.id, fact.block_number, fact.block_hash, lock.block_number as lock_number,
+                lock.block_hash as lock_hash, command.intent_id
+         from chain_fact fact
+         left join lateral (
+             select block_number, block_hash from chain_fact
+             where entity = fact.entity and chain_id = $1 and kind = 'created' and retracted_at is null
+             order by id desc limit 1
+         ) lock on true
+         left join lateral (
+             select intent_id from chain_command where entity = fact.entity order by id limit 1
+         ) command on true
+         where fact.chain_id = $1 and fact.id > $5 and fact.consumed_at is null and fact.retracted_at is null
+           and (fact.gate = 'head' and fact.gate_number <= $2
+                or fact.gate = 'safe' and fact.gate_number <= $3
+                or fact.gate = 'finalized' and fact.gate_number <= $4)
+         order by fact.id
+         limit $6",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(heights.head))
+    .bind(heights.safe.map(bigint))
+    .bind(bigint(heights.finalized))
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    let table = "chain_fact";
+    rows.iter()
+        .map(|row| {
+            let mut blocks = vec![(
+                unsigned(table, row.try_get("block_number")?)?,
+                hash(table, row.try_get("block_hash")?)?,
+            )];
+            let lock: (Option<i64>, Option<&[u8]>) = (row.try_get("lock_number")?, row.try_get("lock_hash")?);
+            if let (Some(number), Some(bytes)) = lock {
+                blocks.push((unsigned(table, number)?, hash(table, bytes)?));
+            }
+            blocks.dedup();
+            Ok(PassableFill { id: row.try_get("id")?, intent_id: row.try_get("intent_id")?, blocks })
+        })
+        .collect()
+}
+
+/// Lifts the gates of fills whose block is still there, and wakes the engine.
+pub async fn lift_gates(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "update chain_fact set gate = null, gate_number = null
+         where id = any($1) and gate is not null and retracted_at is null and consumed_at is null",
+    )
+    .bind(ids)
+    .execute(&mut **tx)
+    .await?;
+    if done.rows_affected() > 0 {
+        facts::notify_facts(tx).await?;
+    }
+    Ok(done.rows_affected())
+}
+
+/// The canonical events of some contracts in a block, in order.
+pub async fn list_block_events(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    (number, block_hash): (u64, B256),
+    contracts: &[Vec<u8>],
+) -> Result<Vec<KeptEvent>, StoreError> {
+    let rows = sqlx::query(
+        "select log_index, tx_hash, contract, event, entity, seq, fact
+         from chain_log
+         where chain_id = $1 and block_number = $2 and block_hash = $3 and contract = any($4) and canonical
+         order by log_index",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number))
+    .bind(block_hash.as_slice())
+    .bind(contracts)
+    .fetch_all(conn)
+    .await?;
+    let table = "chain_log";
+    rows.iter()
+        .map(|row| {
+            Ok(KeptEvent {
+                log_index: unsigned(table, row.try_get("log_index")?)?,
+                tx_hash: hash(table, row.try_get("tx_hash")?)?,
+                contract: row.try_get("contract")?,
+                event: row.try_get("event")?,
+                entity: hash(table, row.try_get("entity")?)?,
+                seq: unsigned(table, row.try_get("seq")?)?,
+                fact: row.try_get("fact")?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,419 @@
+//! What the indexer read: cursor, blocks and events.
+//!
+//! Invariant: the cursor moves only in the transaction that writes the blocks it moves over, and only from the
+//! version that its reader saw.
+
+use super::{address, bigint, bulk, facts, hash, relay, unsigned};
+use crate::StoreError;
+use alloy::primitives::{Address, B256};
+use sqlx::{PgConnection, PgTransaction, Row};
+use std::collections::HashMap;
+
+/// How far a chain was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cursor {
+    pub chain_id: u64,
+    pub head_number: u64,
+    pub head_hash: B256,
+    /// From here down nothing may change any more.
+    pub final_number: u64,
+    /// Facts were given up to here.
+    pub facts_number: u64,
+    pub version: u64,
+    /// Set once the chain broke its own finality; from then on the cursor does not move.
+    pub halted: Option<Halted>,
+}
+
+/// Why a chain is not followed any further until an operator says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Halted {
+    pub reason: HaltReason,
+    /// For people.
+    pub detail: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HaltReason {
+    /// A block at or below the final one is not there any more.
+    FinalBlockChanged,
+}
+
+impl HaltReason {
+    /// As it is stored and shown.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::FinalBlockChanged => "final_block_changed",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        match text {
+            "final_block_changed" => Ok(Self::FinalBlockChanged),
+            other => Err(StoreError::corrupt("chain_cursor", format!("halted for {other}"))),
+        }
+    }
+}
+
+/// A block that was read, and by what we know that none of its events is missing.
+#[derive(Debug, Clone)]
+pub struct BlockRow {
+    pub number: u64,
+    pub hash: B256,
+    pub parent: B256,
+    /// Unix seconds.
+    pub timestamp: u64,
+    pub verified_by: &'static str,
+}
+
+/// One event of our contracts.
+#[derive(Debug, Clone)]
+pub struct LogRow {
+    pub block_hash: B256,
+    pub log_index: u64,
+    pub block_number: u64,
+    /// Unix seconds.
+    pub timestamp: u64,
+    pub tx_hash: B256,
+    pub contract: Address,
+    pub event: &'static str,
+    pub entity: B256,
+    pub seq: u64,
+    /// What the engine is told of it.
+    pub fact: Option<serde_json::Value>,
+}
+
+pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Option<Cursor>, StoreError> {
+    let row = sqlx::query(
+        "select head_number, head_hash, final_number, facts_number, version, halted, halted_detail
+         from chain_cursor
+         where chain_id = $1",
+    )
+    .bind(bigint(chain_id))
+    .fetch_optional(conn)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let table = "chain_cursor";
+    let reason: Option<&str> = row.try_get("halted")?;
+    let detail: Option<String> = row.try_get("halted_detail")?;
+    let halted = reason
+        .map(|reason| {
+            Ok::<_, StoreError>(Halted {
+                reason: HaltReason::parse(reason)?,
+                detail: detail.unwrap_or_default(),
+            })
+        })
+        .transpose()?;
+    Ok(Some(Cursor {
+        chain_id,
+        head_number: unsigned(table, row.try_get("head_number")?)?,
+        head_hash: hash(table, row.try_get("head_hash")?)?,
+        final_number: unsigned(table, row.try_get("final_number")?)?,
+        facts_number: unsigned(table, row.try_get("facts_number")?)?,
+        version: unsigned(table, row.try_get("version")?)?,
+        halted,
+    }))
+}
+
+/// The first cursor of a chain, at `block`; one that is there already is left alone.
+pub async fn insert_cursor(
+    tx: &mut PgTransaction<'_>,
+    cursor: &Cursor,
+    block: &BlockRow,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into chain_cursor (chain_id, head_number, head_hash, final_number, facts_number)
+         values ($1, $2, $3, $4, $5)
+         on conflict on constraint chain_cursor_pkey do nothing",
+    )
+    .bind(bigint(cursor.chain_id))
+    .bind(bigint(cursor.head_number))
+    .bind(cursor.head_hash.as_slice())
+    .bind(bigint(cursor.final_number))
+    .bind(bigint(cursor.facts_number))
+    .execute(&mut **tx)
+    .await?;
+    insert_blocks(tx, cursor.chain_id, std::slice::from_ref(block)).await
+}
+
+/// Stops the chain where it is; [`StoreError::Stale`] when somebody else moved the cursor.
+pub async fn halt(conn: &mut PgConnection, cursor: &Cursor, halted: &Halted) -> Result<(), StoreError> {
+    let done = sqlx::query(
+        "update chain_cursor
+         set halted = $3, halted_detail = $4, halted_at = clock_timestamp(), version = version + 1
+         where chain_id = $1 and version = $2 and halted is null",
+    )
+    .bind(bigint(cursor.chain_id))
+    .bind(bigint(cursor.version))
+    .bind(halted.reason.as_str())
+    .bind(&halted.detail)
+    .execute(conn)
+    .await?;
+    if done.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
+}
+
+/// An operator's word that a halted chain may be followed again: the indexer goes back to the newest block it shares
+/// with the chain above `shared_with`, the final block from now on. `false`: it was not halted, or has no such block.
+pub async fn resume(tx: &mut PgTransaction<'_>, chain_id: u64, shared_with: u64) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update chain_cursor
+         set halted = null, halted_detail = null, halted_at = null,
+             final_number = least(final_number, $2), version = version + 1
+         where chain_id = $1 and halted is not null
+           and exists (select from chain_block where chain_id = $1 and number = $2 and canonical)",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(shared_with))
+    .execute(&mut **tx)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    relay::reopen_above(tx, chain_id, shared_with).await?;
+    Ok(true)
+}
+
+/// Moves the cursor from the version `from` to `to`; [`StoreError::Stale`] when somebody else moved it.
+async fn move_cursor(conn: &mut PgConnection, from: &Cursor, to: &Cursor) -> Result<(), StoreError> {
+    let moved = sqlx::query(
+        "update chain_cursor
+         set head_number = $3, head_hash = $4, final_number = $5, facts_number = $6,
+             version = version + 1, updated_at = now()
+         where chain_id = $1 and version = $2 and halted is null",
+    )
+    .bind(bigint(from.chain_id))
+    .bind(bigint(from.version))
+    .bind(bigint(to.head_number))
+    .bind(to.head_hash.as_slice())
+    .bind(bigint(to.final_number))
+    .bind(bigint(to.facts_number))
+    .execute(conn)
+    .await?;
+    if moved.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
+}
+
+/// Writes blocks with their events and moves the cursor over them to `to`. A block that was orphaned and came back
+/// is canonical again.
+pub async fn record_blocks(
+    tx: &mut PgTransaction<'_>,
+    from: &Cursor,
+    to: &Cursor,
+    blocks: &[BlockRow],
+    logs: &[LogRow],
+) -> Result<(), StoreError> {
+    move_cursor(tx, from, to).await?;
+    insert_blocks(tx, from.chain_id, blocks).await?;
+    if logs.is_empty() {
+        return Ok(());
+    }
+    let several = blocks.len() > 1 && logs.iter().all(|log| log.block_number > from.head_number);
+    if several && !has_orphans_above(tx, from).await? {
+        return bulk::copy_logs(tx, from.chain_id, logs).await;
+    }
+    insert_logs(tx, from.chain_id, logs).await
+}
+
+/// The commit of these blocks need not reach the disk before it counts. For what tells nobody anything: a crash takes the
+/// last such transactions with the cursor that moved over them, and they are read again. Whatever is committed after
+/// them, and is waited for, has them on the disk too.
+pub async fn commit_without_waiting(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
+    sqlx::query("set local synchronous_commit = off").execute(&mut **tx).await?;
+    Ok(())
+}
+
+/// Whether events of a branch that was left are kept from above the cursor, where nothing else can be. They may come
+/// again.
+async fn has_orphans_above(conn: &mut PgConnection, cursor: &Cursor) -> Result<bool, StoreError> {
+    let (there,) =
+        sqlx::query_as("select exists (select from chain_log where chain_id = $1 and block_number > $2)")
+            .bind(bigint(cursor.chain_id))
+            .bind(bigint(cursor.head_number))
+            .fetch_one(conn)
+            .await?;
+    Ok(there)
+}
+
+async fn insert_blocks(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    blocks: &[BlockRow],
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into chain_block (chain_id, hash, number, parent, block_time, verified_by)
+         select $1, hash, number, parent, to_timestamp(seconds), verified_by
+         from unnest($2::bytea[], $3::bigint[], $4::bytea[], $5::bigint[], $6::text[])
+              as block (hash, number, parent, seconds, verified_by)
+         on conflict on constraint chain_block_pkey do update set canonical = true",
+    )
+    .bind(bigint(chain_id))
+    .bind(blocks.iter().map(|block| block.hash.to_vec()).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| bigint(block.number)).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| block.parent.to_vec()).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| bigint(block.timestamp)).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| block.verified_by.to_owned()).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into chain_log (chain_id, block_hash, log_index, block_number, block_time, tx_hash, contract,
+                                event, entity, seq, fact)
+         select $1, block_hash, log_index, block_number, to_timestamp(seconds), tx_hash, contract, event, entity,
+                seq, fact
+         from unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[], $7::bytea[], $8::text[],
+                     $9::bytea[], $10::bigint[], $11::jsonb[])
+              as log (block_hash, log_index, block_number, seconds, tx_hash, contract, event, entity, seq, fact)
+         on conflict on constraint chain_log_pkey do update set canonical = true",
+    )
+    .bind(bigint(chain_id))
+    .bind(logs.iter().map(|log| log.block_hash.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.log_index)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.block_number)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.timestamp)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.tx_hash.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.contract.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.event.to_owned()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.entity.to_vec()).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.seq)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| log.fact.clone()).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The last number that each contract's canonical events reached; contracts without events are not in it.
+pub async fn last_seqs(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    contracts: &[Address],
+) -> Result<HashMap<Address, u64>, StoreError> {
+    let rows = sqlx::query(
+        "select asked.contract, newest.seq
+         from unnest($2::bytea[]) as asked (contract)
+         cross join lateral (
+             select seq from chain_log log
+             where log.chain_id = $1 and log.contract = asked.contract and log.canonical
+             order by seq desc
+             limit 1
+         ) newest",
+    )
+    .bind(bigint(chain_id))
+    .bind(contracts.iter().map(|contract| contract.to_vec()).collect::<Vec<_>>())
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let contract = address("chain_log", row.try_get("contract")?)?;
+            Ok((contract, unsigned("chain_log", row.try_get("seq")?)?))
+        })
+        .collect()
+}
+
+/// The block of a contract's last canonical event.
+pub async fn find_last_block(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    contract: Address,
+) -> Result<Option<u64>, StoreError> {
+    let row = sqlx::query(
+        "select block_number from chain_log
+         where chain_id = $1 and contract = $2 and canonical
+         order by seq desc
+         limit 1",
+    )
+    .bind(bigint(chain_id))
+    .bind(contract.as_slice())
+    .fetch_optional(conn)
+    .await?;
+    row.map(|row| unsigned("chain_log", row.try_get("block_number")?)).transpose()
+}
+
+/// The hash of the canonical block we know under a number.
+pub async fn find_known_hash(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    number: u64,
+) -> Result<Option<B256>, StoreError> {
+    let row = sqlx::query("select hash from chain_block where chain_id = $1 and number = $2 and canonical")
+        .bind(bigint(chain_id))
+        .bind(bigint(number))
+        .fetch_optional(conn)
+        .await?;
+    row.map(|row| hash("chain_block", row.try_get("hash")?)).transpose()
+}
+
+/// The canonical blocks we know below a number, newest first, `limit` at most.
+pub async fn known_hashes_below(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    number: u64,
+    limit: i64,
+) -> Result<Vec<(u64, B256)>, StoreError> {
+    let rows = sqlx::query(
+        "select number, hash
+         from chain_block
+         where chain_id = $1 and number < $2 and canonical
+         order by number desc
+         limit $3",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number))
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            let number = unsigned("chain_block", row.try_get("number")?)?;
+            Ok((number, hash("chain_block", row.try_get("hash")?)?))
+        })
+        .collect()
+}
+
+/// Goes back to a block that is still canonical: later blocks and events become orphans, their facts are retracted
+/// (consumed ones too: the row then says that something was told that is not so any more), locks that were handed over
+/// are told to be lost, and commands that an orphaned event had completed are open again. Gives the number of orphaned
+/// blocks and events.
+pub async fn unwind_to(
+    tx: &mut PgTransaction<'_>,
+    from: &Cursor,
+    number: u64,
+    block_hash: B256,
+) -> Result<(u64, u64), StoreError> {
+    let to = Cursor {
+        head_number: number,
+        head_hash: block_hash,
+        facts_number: from.facts_number.min(number),
+        ..from.clone()
+    };
+    move_cursor(tx, from, &to).await?;
+    let chain_id = bigint(from.chain_id);
+    relay::reopen_above(tx, from.chain_id, number).await?;
+    facts::retract_above(tx, from.chain_id, number).await?;
+    let logs = sqlx::query(
+        "update chain_log set canonical = false where chain_id = $1 and canonical and block_number > $2",
+    )
+    .bind(chain_id)
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    let blocks = sqlx::query(
+        "update chain_block set canonical = false where chain_id = $1 and canonical and number > $2",
+    )
+    .bind(chain_id)
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    Ok((blocks.rows_affected(), logs.rows_affected()))
+}
+
+/// Forgets canonical blocks below a number; events stay.
+pub async fn prune_blocks(conn: &mut PgConnection, chain_id: u64, below: u64) -> Result<(), StoreError> {
+    sqlx::query("delete from chain_block where chain_id = $1 and canonical and number < $2")
+        .bind(bigint(chain_id))
+        .bind(bigint(below))
+        .execute(conn)
+        .await?;
+    Ok(())
+}

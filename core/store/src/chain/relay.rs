@@ -1,0 +1,325 @@
+//! What the relayer is to send: commands, until their events were seen.
+//!
+//! Invariants: a command is `sent` while it is in a live transaction, and in one at most; it is `done` when the indexer
+//! has seen its event, and open again when that event is taken back or did not come.
+
+mod attempts;
+mod lanes;
+mod operators;
+mod slots;
+
+pub use attempts::{AttemptRow, NewAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
+pub use lanes::{LaneRow, Share, find_share, list_lanes, note_balance, reserve_nonce};
+pub use operators::{CommandFilter, CommandView, Retried, list_commands, retry_command};
+pub use slots::{
+    Load, NewSlot, SlotRow, abandon_slots, finalize_slots, find_load, insert_slot, judge_slots, list_retired,
+    list_unsettled_slots, lowest_waiting, mark_foreign, mark_mined, mark_unmined, remake_slot,
+};
+
+use super::{bigint, facts, hash};
+use crate::StoreError;
+use alloy::primitives::B256;
+use dvp_domain::chain::ChainFact;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, PgTransaction, Row};
+
+/// A command that waits for its transaction.
+#[derive(Debug, Clone)]
+pub struct CommandRow {
+    pub id: i64,
+    pub reference: String,
+    pub intent_id: String,
+    pub entity: B256,
+    pub kind: String,
+    pub payload: serde_json::Value,
+    /// The payload of the `create` of the same settlement, which has the terms that later calls bring along.
+    pub lock: Option<serde_json::Value>,
+    /// Since it was left here, by the database's clock.
+    pub age_ms: i64,
+    /// Transactions and looks that did not do.
+    pub tries: u32,
+}
+
+/// Completes commands whose event is in a canonical block above `after` up to `up_to`, and wakes the relayer: the next
+/// command of the same entity may go.
+pub async fn complete_commands(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    after: u64,
+    up_to: u64,
+) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "update chain_command command
+         set state = 'done', done_at = now(), trouble = null
+         from chain_log log
+         where log.chain_id = $1 and log.canonical and log.fact is not null
+           and log.block_number > $2 and log.block_number <= $3
+           and command.chain_id = $1 and command.entity = log.entity and command.state in ('pending', 'sent')
+           and chain_goal_reached(command.kind, log.fact ->> 'kind')",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(after))
+    .bind(bigint(up_to))
+    .execute(&mut *conn)
+    .await?;
+    wake(conn, done.rows_affected()).await
+}
+
+/// Completes open commands whose event was seen before they came into the database: all of them, or those of `ids`.
+pub async fn complete_late_commands(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    ids: Option<&[i64]>,
+) -> Result<u64, StoreError> {
+    // Keeps the indexer from taking events back between our look at them and our commit.
+    sqlx::query("select from chain_cursor where chain_id = $1 for share")
+        .bind(bigint(chain_id))
+        .execute(&mut **tx)
+        .await?;
+    let done = sqlx::query(
+        "update chain_command command
+         set state = 'done', done_at = now(), trouble = null
+         from chain_log log, chain_cursor cursor
+         where command.chain_id = $1 and command.state in ('pending', 'sent')
+           and ($2::bigint[] is null or command.id = any($2))
+           and cursor.chain_id = $1 and log.chain_id = $1 and log.canonical
+           and log.entity = command.entity and log.block_number <= cursor.facts_number
+           and chain_goal_reached(command.kind, log.fact ->> 'kind')",
+    )
+    .bind(bigint(chain_id))
+    .bind(ids)
+    .execute(&mut **tx)
+    .await?;
+    wake(tx, done.rows_affected()).await
+}
+
+async fn wake(conn: &mut PgConnection, changed: u64) -> Result<u64, StoreError> {
+    if changed > 0 {
+        sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
+    }
+    Ok(changed)
+}
+
+/// Opens again what was done by events above a block, which are about to be taken back. What is in a live transaction
+/// that has no block below is sent again as it is, the rest is looked at anew. Transactions of blocks above wait for a
+/// block again.
+pub(super) async fn reopen_above(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    number: u64,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "with undone as (
+             select distinct command.id
+             from chain_log log
+             join chain_command command on command.chain_id = $1 and command.entity = log.entity
+             where log.chain_id = $1 and log.canonical and log.block_number > $2 and log.fact is not null
+               and command.state = 'done' and chain_goal_reached(command.kind, log.fact ->> 'kind')
+         ), under_way as (
+             select carried.command_id as id
+             from undone
+             join slot_command carried on carried.command_id = undone.id and carried.live
+             join nonce_slot slot using (chain_id, signer, nonce)
+             where slot.state in ('signed', 'broadcast')
+                or (slot.state in ('mined', 'final') and slot.block_number > $2)
+         ), dropped as (
+             update slot_command set live = false
+             where live and command_id in (select id from undone except select id from under_way)
+         )
+         update chain_command command
+         set state = case when id in (select id from under_way) then 'sent' else 'pending' end, done_at = null
+         where id in (select id from undone)",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number))
+    .execute(&mut **tx)
+    .await?;
+    slots::unmine_above(tx, chain_id, number).await
+}
+
+/// Due commands of one kind without a live transaction, oldest first, of one account's share. Of an entity only the
+/// oldest open one counts, and nothing of a wallet whose earlier nonces wait for a block: it could not succeed.
+/// The order of an entity is asked for without its chain, so that no index but the entity's can serve it, whatever the
+/// database knows of the table.
+pub async fn list_ready_commands(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    kind: &str,
+    share: Share,
+    limit: usize,
+) -> Result<Vec<CommandRow>, StoreError> {
+    let rows = sqlx::query(
+        "select id, reference, intent_id, entity, kind, payload, tries,
+                case when kind not in ('create', 'swap', 'anchor') then
+                    (select locking.payload from chain_command locking
+                     where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
+                     order by locking.id limit 1) end as lock,
+                (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
+         from chain_command command
+         where chain_id = $1 and kind = $2 and state = 'pending' and not_before <= now() and share % $3 = $4
+           and not exists (
+               select from chain_command earlier
+               where earlier.entity = command.entity and earlier.id < command.id
+                 and earlier.state in ('pending', 'sent'))
+           and (wallet is null or not exists (
+               select from chain_command before
+               join slot_command carried on carried.command_id = before.id and carried.live
+               join nonce_slot slot on (slot.chain_id, slot.signer, slot.nonce)
+                                     = (carried.chain_id, carried.signer, carried.nonce)
+               where before.chain_id = $1 and before.wallet = command.wallet and before.state = 'sent'
+                 and before.permit_nonce < command.permit_nonce and slot.state in ('signed', 'broadcast')))
+         order by not_before, id
+         limit $5",
+    )
+    .bind(bigint(chain_id))
+    .bind(kind)
+    .bind(share.lanes)
+    .bind(share.lane)
+    .bind(i64::try_from(limit).unwrap_or(i64::MAX))
+    .fetch_all(conn)
+    .await?;
+    rows.iter().map(command_row).collect()
+}
+
+/// The live commands of a nonce's transaction, in the order of their permits.
+pub async fn list_live_commands(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: alloy::primitives::Address,
+    nonce: u64,
+) -> Result<Vec<CommandRow>, StoreError> {
+    let rows = sqlx::query(
+        "select id, reference, intent_id, entity, kind, payload, tries,
+                (select locking.payload from chain_command locking
+                 where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
+                   and command.kind not in ('create', 'swap', 'anchor')
+                 order by locking.id limit 1) as lock,
+                (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
+         from slot_command carried
+         join chain_command command on command.id = carried.command_id
+         where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = $3 and carried.live
+         order by permit_nonce nulls first, id",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(nonce))
+    .fetch_all(conn)
+    .await?;
+    rows.iter().map(command_row).collect()
+}
+
+fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
+    let tries: i32 = row.try_get("tries")?;
+    Ok(CommandRow {
+        id: row.try_get("id")?,
+        reference: row.try_get("reference")?,
+        intent_id: row.try_get("intent_id")?,
+        entity: hash("chain_command", row.try_get("entity")?)?,
+        kind: row.try_get("kind")?,
+        payload: row.try_get("payload")?,
+        lock: row.try_get("lock")?,
+        age_ms: row.try_get("age_ms")?,
+        tries: u32::try_from(tries).unwrap_or(0),
+    })
+}
+
+/// Looks at commands again only after some time: their hour has not come.
+pub async fn defer_commands(conn: &mut PgConnection, ids: &[i64], delay_ms: i64) -> Result<(), StoreError> {
+    sqlx::query(
+        "update chain_command
+         set not_before = clock_timestamp() + $2 * interval '1 millisecond'
+         where id = any($1) and state = 'pending'",
+    )
+    .bind(ids)
+    .bind(delay_ms)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A command was refused for a reason that is not final: it is looked at again after a second, and each time after
+/// twice as long, a minute at most.
+pub async fn trouble_command(conn: &mut PgConnection, id: i64, reason: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "update chain_command
+         set tries = tries + 1, trouble = $2, troubled_at = clock_timestamp(),
+             not_before = clock_timestamp() + least(60, power(2, least(tries, 6))) * interval '1 second'
+         where id = $1 and state = 'pending'",
+    )
+    .bind(id)
+    .bind(reason)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Gives a command up for good and tells the engine. `false`: it was not open any more.
+pub async fn fail_command(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    command: &CommandRow,
+    fact: &ChainFact,
+) -> Result<bool, StoreError> {
+    let failed = sqlx::query(
+        "update chain_command
+         set state = 'failed', done_at = now()
+         where id = $1 and state = 'pending'",
+    )
+    .bind(command.id)
+    .execute(&mut **tx)
+    .await?;
+    if failed.rows_affected() == 0 {
+        return Ok(false);
+    }
+    facts::insert_fact(tx, chain_id, command.entity, fact).await?;
+    Ok(true)
+}
+
+/// Locks commands for a transaction of one's own until the database transaction ends. `false`: one of them is not
+/// waiting any more, or another account is at it.
+pub async fn lock_commands(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<bool, StoreError> {
+    let rows = sqlx::query(
+        "select id from chain_command
+         where id = any($1) and state = 'pending'
+         order by id
+         for update skip locked",
+    )
+    .bind(ids)
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(rows.len() == ids.len())
+}
+
+/// How many commands of a kind wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingRow {
+    pub kind: String,
+    pub waiting: i64,
+    /// Of them, those that were refused for a reason that is not final.
+    pub troubled: i64,
+    pub oldest_seconds: i64,
+}
+
+/// What waits for a transaction on a chain, by kind.
+pub async fn count_waiting(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<WaitingRow>, StoreError> {
+    let rows = sqlx::query(
+        "select kind, count(*) as waiting, count(trouble) as troubled,
+                extract(epoch from now() - min(created_at))::bigint as oldest_seconds
+         from chain_command
+         where chain_id = $1 and state = 'pending'
+         group by kind",
+    )
+    .bind(bigint(chain_id))
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(WaitingRow {
+                kind: row.try_get("kind")?,
+                waiting: row.try_get("waiting")?,
+                troubled: row.try_get("troubled")?,
+                oldest_seconds: row.try_get("oldest_seconds")?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,172 @@
+//! Signed bytes.
+//!
+//! Invariant: the bytes of an attempt are committed before anybody sends them.
+
+use super::super::{bigint, hash, unsigned};
+use crate::StoreError;
+use alloy::primitives::{Address, B256, Bytes};
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+
+/// One signed transaction of a slot.
+#[derive(Debug, Clone)]
+pub struct AttemptRow {
+    pub nonce: u64,
+    pub attempt: u64,
+    pub hash: B256,
+    pub raw: Bytes,
+    /// Wei per gas.
+    pub max_fee: u128,
+    /// Wei per gas.
+    pub priority_fee: u128,
+    /// The chain's newest block when it was signed.
+    pub head_number: u64,
+    /// By the database's clock.
+    pub age_ms: i64,
+    /// `None` before the first broadcast.
+    pub last_broadcast_age_ms: Option<i64>,
+}
+
+/// A signed transaction to keep.
+#[derive(Debug, Clone)]
+pub struct NewAttempt {
+    pub nonce: u64,
+    pub attempt: u64,
+    pub hash: B256,
+    pub raw: Bytes,
+    /// Wei per gas.
+    pub max_fee: u128,
+    /// Wei per gas.
+    pub priority_fee: u128,
+    /// The chain's newest block.
+    pub head_number: u64,
+}
+
+impl From<NewAttempt> for AttemptRow {
+    fn from(new: NewAttempt) -> Self {
+        let NewAttempt { nonce, attempt, hash, raw, max_fee, priority_fee, head_number } = new;
+        Self {
+            nonce,
+            attempt,
+            hash,
+            raw,
+            max_fee,
+            priority_fee,
+            head_number,
+            age_ms: 0,
+            last_broadcast_age_ms: None,
+        }
+    }
+}
+
+/// Keeps signed bytes. Nothing may be sent before this is committed.
+pub async fn insert_attempt(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    attempt: &NewAttempt,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, raw, max_fee, priority_fee, head_number)
+         values ($1, $2, $3, $4, $5, $6, $7::text::numeric, $8::text::numeric, $9)",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(attempt.nonce))
+    .bind(bigint(attempt.attempt))
+    .bind(attempt.hash.as_slice())
+    .bind(attempt.raw.as_ref())
+    .bind(attempt.max_fee.to_string())
+    .bind(attempt.priority_fee.to_string())
+    .bind(bigint(attempt.head_number))
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The attempts of some nonces, by nonce and attempt.
+pub async fn list_attempts(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    nonces: &[i64],
+) -> Result<Vec<AttemptRow>, StoreError> {
+    let rows = sqlx::query(
+        "select nonce, attempt, hash, raw, max_fee::text as max_fee, priority_fee::text as priority_fee, head_number,
+                (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint as age_ms,
+                (extract(epoch from clock_timestamp() - last_broadcast_at) * 1000)::bigint as broadcast_age_ms
+         from tx_attempt
+         where chain_id = $1 and signer = $2 and nonce = any($3)
+         order by nonce, attempt",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(nonces)
+    .fetch_all(conn)
+    .await?;
+    rows.iter().map(attempt_row).collect()
+}
+
+fn attempt_row(row: &PgRow) -> Result<AttemptRow, StoreError> {
+    let table = "tx_attempt";
+    let fee = |column: &str| -> Result<u128, StoreError> {
+        let text: &str = row.try_get(column)?;
+        text.parse().map_err(|error| StoreError::corrupt(table, error))
+    };
+    Ok(AttemptRow {
+        nonce: unsigned(table, row.try_get("nonce")?)?,
+        attempt: unsigned(table, row.try_get("attempt")?)?,
+        hash: hash(table, row.try_get("hash")?)?,
+        raw: Bytes::copy_from_slice(row.try_get("raw")?),
+        max_fee: fee("max_fee")?,
+        priority_fee: fee("priority_fee")?,
+        head_number: unsigned(table, row.try_get("head_number")?)?,
+        age_ms: row.try_get("age_ms")?,
+        last_broadcast_age_ms: row.try_get("broadcast_age_ms")?,
+    })
+}
+
+/// The node took the attempt's bytes.
+pub async fn mark_broadcast(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    attempt: &AttemptRow,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "with sent as (
+             update tx_attempt
+             set last_broadcast_at = clock_timestamp(), last_error = null
+             where chain_id = $1 and signer = $2 and nonce = $3 and attempt = $4)
+         update nonce_slot
+         set state = 'broadcast'
+         where chain_id = $1 and signer = $2 and nonce = $3 and state = 'signed'",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(attempt.nonce))
+    .bind(bigint(attempt.attempt))
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The node refused the attempt's bytes, or was not reached: they may have got there all the same.
+pub async fn note_send_error(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    attempt_hash: B256,
+    error: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update tx_attempt
+         set last_broadcast_at = clock_timestamp(), last_error = $3
+         where chain_id = $1 and hash = $2",
+    )
+    .bind(bigint(chain_id))
+    .bind(attempt_hash.as_slice())
+    .bind(error)
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! The relayer's accounts: their nonces, what they hold, and how they share the commands.
+//!
+//! Invariant: a nonce is given out under its lane's row lock.
+
+use super::super::{address, bigint, unsigned};
+use crate::StoreError;
+use alloy::primitives::Address;
+use sqlx::{PgConnection, PgTransaction, Row};
+
+/// Locks the lane and takes its lowest free nonce: one that was skipped, if any at or above the chain's own count
+/// `mined`, otherwise the next. The lock is held until the transaction ends.
+pub async fn reserve_nonce(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    signer: Address,
+    mined: u64,
+) -> Result<u64, StoreError> {
+    sqlx::query(
+        "insert into signer_lane (chain_id, signer, next_nonce)
+         values ($1, $2, $3)
+         on conflict on constraint signer_lane_pkey do nothing",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(mined))
+    .execute(&mut **tx)
+    .await?;
+    sqlx::query("select from signer_lane where chain_id = $1 and signer = $2 for update")
+        .bind(bigint(chain_id))
+        .bind(signer.as_slice())
+        .execute(&mut **tx)
+        .await?;
+    let row = sqlx::query(
+        "select coalesce(
+             (select min(nonce)
+              from generate_series($3::bigint, lane.next_nonce - 1) as skipped (nonce)
+              where not exists (
+                  select from nonce_slot slot
+                  where slot.chain_id = $1 and slot.signer = $2 and slot.nonce = skipped.nonce)),
+             greatest(lane.next_nonce, $3::bigint)) as nonce
+         from signer_lane lane
+         where lane.chain_id = $1 and lane.signer = $2",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(mined))
+    .fetch_one(&mut **tx)
+    .await?;
+    let nonce = unsigned("signer_lane", row.try_get("nonce")?)?;
+    sqlx::query(
+        "update signer_lane
+         set next_nonce = greatest(next_nonce, $3)
+         where chain_id = $1 and signer = $2",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(nonce + 1))
+    .execute(&mut **tx)
+    .await?;
+    Ok(nonce)
+}
+
+/// Which commands are an account's: those whose number modulo `lanes` is `lane`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    pub lane: i32,
+    pub lanes: i32,
+}
+
+/// Notes that an account can sign, and gives its share among those that could in the last ten seconds. An account that
+/// cannot, or is gone, leaves its share to the others.
+pub async fn find_share(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+) -> Result<Share, StoreError> {
+    sqlx::query(
+        "insert into signer_lane (chain_id, signer, next_nonce, able_at)
+         values ($1, $2, 0, clock_timestamp())
+         on conflict on constraint signer_lane_pkey do update set able_at = excluded.able_at
+         where signer_lane.able_at is null or signer_lane.able_at < clock_timestamp() - interval '2 seconds'",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .execute(&mut *conn)
+    .await?;
+    let (lane, lanes): (i64, i64) = sqlx::query_as(
+        "select count(*) filter (where signer < $2), count(*)
+         from signer_lane
+         where chain_id = $1 and (signer = $2 or able_at > clock_timestamp() - interval '10 seconds')",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .fetch_one(conn)
+    .await?;
+    let small = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
+    Ok(Share { lane: small(lane), lanes: small(lanes).max(1) })
+}
+
+/// Notes what an account holds, in wei. `true`: it has just become low, or stopped being so.
+pub async fn note_balance(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    balance: u128,
+    low: bool,
+) -> Result<bool, StoreError> {
+    let before: Option<bool> = sqlx::query_scalar(
+        "with before as (
+             select balance_low from signer_lane where chain_id = $1 and signer = $2)
+         insert into signer_lane (chain_id, signer, next_nonce, balance_wei, balance_low, balance_at)
+         select $1, $2, 0, $3::text::numeric, $4, clock_timestamp()
+         on conflict on constraint signer_lane_pkey do update
+         set balance_wei = excluded.balance_wei, balance_low = excluded.balance_low,
+             balance_at = excluded.balance_at
+         returning (select balance_low from before)",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(balance.to_string())
+    .bind(low)
+    .fetch_one(conn)
+    .await?;
+    Ok(before.unwrap_or(false) != low)
+}
+
+/// A signer's account as it was last seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneRow {
+    pub chain_id: u64,
+    pub signer: Address,
+    /// Wei; `None` before it was asked for.
+    pub balance: Option<u128>,
+    pub balance_low: bool,
+    /// Nonces signed and not mined.
+    pub waiting: u64,
+}
+
+/// Every lane, by chain and signer.
+pub async fn list_lanes(conn: &mut PgConnection) -> Result<Vec<LaneRow>, StoreError> {
+    let rows = sqlx::query(
+        "select lane.chain_id, lane.signer, lane.balance_wei::text as balance_wei, lane.balance_low,
+                (select count(*) from nonce_slot slot
+                 where slot.chain_id = lane.chain_id and slot.signer = lane.signer
+                   and slot.state in ('signed', 'broadcast')) as waiting
+         from signer_lane lane
+         order by lane.chain_id, lane.signer",
+    )
+    .fetch_all(conn)
+    .await?;
+    let table = "signer_lane";
+    rows.iter()
+        .map(|row| {
+            let balance: Option<&str> = row.try_get("balance_wei")?;
+            let balance = balance.map(|text| text.parse().map_err(|error| StoreError::corrupt(table, error)));
+            Ok(LaneRow {
+                chain_id: unsigned(table, row.try_get("chain_id")?)?,
+                signer: address(table, row.try_get("signer")?)?,
+                balance: balance.transpose()?,
+                balance_low: row.try_get("balance_low")?,
+                waiting: unsigned(table, row.try_get("waiting")?)?,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,164 @@
+//! What operators see of commands, and how they have one tried again.
+
+use super::super::unsigned;
+use crate::StoreError;
+use crate::orders::operations::{NewAction, insert_action};
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use sqlx::{PgConnection, PgTransaction, Row};
+
+/// A command as it stands.
+#[derive(Debug, Clone)]
+pub struct CommandView {
+    pub id: i64,
+    pub chain_id: u64,
+    pub reference: String,
+    pub intent_id: String,
+    pub kind: String,
+    pub state: String,
+    pub tries: i32,
+    /// Why it was refused last, for a reason that is not final.
+    pub trouble: Option<String>,
+    pub troubled_at: Option<DateTime<Utc>>,
+    pub created_at: DateTime<Utc>,
+    /// When it is looked at next, while it waits.
+    pub not_before: DateTime<Utc>,
+    /// The newest transaction that carries it.
+    pub tx_hash: Option<String>,
+}
+
+/// Which commands to show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandFilter {
+    /// Refused for a reason that is not final, and waiting.
+    Troubled,
+    /// Waiting or in a transaction.
+    Open,
+    /// Given up for good.
+    Failed,
+}
+
+/// The oldest commands first; given up ones newest first.
+pub async fn list_commands(
+    conn: &mut PgConnection,
+    filter: CommandFilter,
+    limit: i64,
+) -> Result<Vec<CommandView>, StoreError> {
+    let rows = sqlx::query(
+        "select command.id, chain_id, reference, intent_id, kind, state, tries, trouble, troubled_at, created_at,
+                not_before,
+                (select '0x' || encode(attempt.hash, 'hex')
+                 from slot_command carried
+                 join tx_attempt attempt using (chain_id, signer, nonce)
+                 where carried.command_id = command.id and carried.live
+                 order by attempt.attempt desc limit 1) as tx_hash
+         from chain_command command
+         where case $1 when 'troubled' then state = 'pending' and trouble is not null
+                       when 'open' then state in ('pending', 'sent')
+                       else state = 'failed' end
+         order by case when $1 = 'failed' then -command.id else command.id end
+         limit $2",
+    )
+    .bind(match filter {
+        CommandFilter::Troubled => "troubled",
+        CommandFilter::Open => "open",
+        CommandFilter::Failed => "failed",
+    })
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.iter()
+        .map(|row| {
+            Ok(CommandView {
+                id: row.try_get("id")?,
+                chain_id: unsigned("chain_command", row.try_get("chain_id")?)?,
+                reference: row.try_get("reference")?,
+                intent_id: row.try_get("intent_id")?,
+                kind: row.try_get("kind")?,
+                state: row.try_get("state")?,
+                tries: row.try_get("tries")?,
+                trouble: row.try_get("trouble")?,
+                troubled_at: row.try_get("troubled_at")?,
+                created_at: row.try_get("created_at")?,
+                not_before: row.try_get("not_before")?,
+                tx_hash: row.try_get("tx_hash")?,
+            })
+        })
+        .collect()
+}
+
+/// What came of an operator's wish to have a command tried again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retried {
+    /// It is looked at now.
+    Now,
+    Unknown,
+    /// It is in a transaction already.
+    Sent,
+    /// It has been carried out.
+    Done,
+    /// It was given up, and its order has ended or gone on without it: carrying it out could pay a closed order.
+    OrderGoneOn,
+}
+
+/// Has a waiting command looked at now, or one that was given up while its order still waits for it. Who did so, and
+/// why, is kept for ever.
+pub async fn retry_command(
+    tx: &mut PgTransaction<'_>,
+    id: i64,
+    operator: &str,
+    reason: &str,
+) -> Result<Retried, StoreError> {
+    let row =
+        sqlx::query("select chain_id, reference, kind, state from chain_command where id = $1 for update")
+            .bind(id)
+            .fetch_optional(&mut **tx)
+            .await?;
+    let Some(row) = row else { return Ok(Retried::Unknown) };
+    let (reference, state): (String, String) = (row.try_get("reference")?, row.try_get("state")?);
+    match state.as_str() {
+        "sent" => return Ok(Retried::Sent),
+        "done" => return Ok(Retried::Done),
+        "failed" if has_gone_on(tx, id, &reference).await? => return Ok(Retried::OrderGoneOn),
+        _ => {}
+    }
+    sqlx::query(
+        "update chain_command
+         set state = 'pending', done_at = null, not_before = clock_timestamp(), tries = greatest(tries, 1)
+         where id = $1",
+    )
+    .bind(id)
+    .execute(&mut **tx)
+    .await?;
+    let (chain, kind): (i64, String) = (row.try_get("chain_id")?, row.try_get("kind")?);
+    let evidence = json!({"command": id, "kind": kind, "chainId": chain, "was": state});
+    insert_action(
+        tx,
+        &NewAction {
+            reference: &reference,
+            action: "retry-chain-command",
+            operator,
+            reason,
+            evidence: &evidence,
+            version: 0,
+        },
+    )
+    .await?;
+    super::wake(tx, 1).await?;
+    Ok(Retried::Now)
+}
+
+/// Whether the command's order has ended, or has left a later command for the same thing.
+async fn has_gone_on(tx: &mut PgTransaction<'_>, id: i64, reference: &str) -> Result<bool, StoreError> {
+    let gone_on: bool = sqlx::query_scalar(
+        "select not exists (select from execution where reference = $2 and terminal_at is null)
+             or exists (select from chain_command command
+                        join chain_command later on later.entity = command.entity and later.id > command.id
+                        where command.id = $1)",
+    )
+    .bind(id)
+    .bind(reference)
+    .fetch_one(&mut **tx)
+    .await?;
+    Ok(gone_on)
+}

@@ -1,0 +1,185 @@
+//! How the indexers are doing, for people: written by the holder of a chain's duty, read by anybody.
+//!
+//! Invariant: nothing is decided by these rows. Whether a chain is halted is the cursor's to say.
+
+use super::{bigint, unsigned};
+use crate::StoreError;
+use sqlx::postgres::PgRow;
+use sqlx::{PgConnection, Row};
+
+/// What an indexer is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Reading old blocks in ranges.
+    Backfilling(Backfill),
+    /// At the head, or on the way there block by block.
+    Following,
+    /// It does not go on because something cannot be proven or reached; it tries again by itself.
+    Holding { reason: String },
+    /// It does not go on until an operator has looked.
+    Halted { reason: String },
+}
+
+/// A backfill under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backfill {
+    /// The block it began after.
+    pub from: u64,
+    /// The block it goes to, as far as is known.
+    pub to: u64,
+    /// Events read since it began.
+    pub events: u64,
+}
+
+impl Standing {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Backfilling(_) => "backfilling",
+            Self::Following => "following",
+            Self::Holding { .. } => "holding",
+            Self::Halted { .. } => "halted",
+        }
+    }
+}
+
+/// A chain as it stands, with the cursor's numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusRow {
+    pub chain_id: u64,
+    pub name: String,
+    /// `backfilling`, `following`, `holding` or `halted`.
+    pub state: String,
+    pub reason: Option<String>,
+    /// So long in this state.
+    pub state_seconds: u64,
+    /// So long without a word from the indexer.
+    pub silent_seconds: u64,
+    /// As last reported, and never below what was read since.
+    pub node_head: u64,
+    pub node_final: u64,
+    pub indexed_head: u64,
+    pub indexed_final: u64,
+    pub backfill: Option<Backfill>,
+    /// So long since the backfill began.
+    pub backfill_seconds: Option<u64>,
+    /// Facts that were consumed and whose block is gone.
+    pub retracted_facts: u64,
+    /// Fills at the payout gate.
+    pub fills_waiting: u64,
+}
+
+impl StatusRow {
+    /// Events a second since the backfill began.
+    #[must_use]
+    pub fn events_per_second(&self) -> Option<u64> {
+        let seconds = self.backfill_seconds?.max(1);
+        Some(self.backfill.as_ref()?.events / seconds)
+    }
+
+    /// What is left of the backfill at the pace so far; `None` before there is a pace.
+    #[must_use]
+    pub fn seconds_left(&self) -> Option<u64> {
+        let backfill = self.backfill.as_ref()?;
+        let done = self.indexed_head.saturating_sub(backfill.from);
+        let left = backfill.to.saturating_sub(self.indexed_head);
+        left.saturating_mul(self.backfill_seconds?).checked_div(done)
+    }
+}
+
+/// Says how a chain is doing. A backfill that goes on keeps the time at which it began.
+pub async fn report_status(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    name: &str,
+    standing: &Standing,
+    node: (u64, u64),
+) -> Result<(), StoreError> {
+    let backfill = match standing {
+        Standing::Backfilling(backfill) => Some(backfill),
+        Standing::Following | Standing::Holding { .. } | Standing::Halted { .. } => None,
+    };
+    let reason = match standing {
+        Standing::Holding { reason } | Standing::Halted { reason } => Some(reason.as_str()),
+        Standing::Backfilling(_) | Standing::Following => None,
+    };
+    sqlx::query(
+        "insert into chain_status as old (chain_id, name, state, reason, node_head, node_final, backfill_from,
+                                          backfill_to, backfill_events, backfill_started_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, case when $7::bigint is not null then clock_timestamp() end)
+         on conflict on constraint chain_status_pkey do update
+         set name = excluded.name, state = excluded.state, reason = excluded.reason,
+             node_head = excluded.node_head, node_final = excluded.node_final,
+             since = case when old.state = excluded.state then old.since else clock_timestamp() end,
+             backfill_from = excluded.backfill_from, backfill_to = excluded.backfill_to,
+             backfill_events = excluded.backfill_events,
+             backfill_started_at = case when old.backfill_from = excluded.backfill_from
+                                        then old.backfill_started_at else excluded.backfill_started_at end,
+             updated_at = clock_timestamp()",
+    )
+    .bind(bigint(chain_id))
+    .bind(name)
+    .bind(standing.name())
+    .bind(reason)
+    .bind(bigint(node.0))
+    .bind(bigint(node.1))
+    .bind(backfill.map(|backfill| bigint(backfill.from)))
+    .bind(backfill.map(|backfill| bigint(backfill.to)))
+    .bind(backfill.map(|backfill| bigint(backfill.events)))
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Every chain that was ever followed, by id.
+pub async fn list_statuses(conn: &mut PgConnection) -> Result<Vec<StatusRow>, StoreError> {
+    let rows = sqlx::query(
+        "select status.chain_id, status.name, status.node_head, status.node_final,
+                case when cursor.halted is not null then 'halted' else status.state end as state,
+                coalesce(cursor.halted || ': ' || cursor.halted_detail, status.reason) as reason,
+                extract(epoch from clock_timestamp() - status.since)::bigint as state_seconds,
+                extract(epoch from clock_timestamp() - status.updated_at)::bigint as silent_seconds,
+                extract(epoch from clock_timestamp() - status.backfill_started_at)::bigint as backfill_seconds,
+                status.backfill_from, status.backfill_to, status.backfill_events,
+                cursor.head_number, cursor.final_number,
+                (select count(*) from chain_fact fact
+                 where fact.chain_id = status.chain_id and fact.retracted_at is not null
+                   and fact.consumed_at is not null) as retracted_facts,
+                (select count(*) from chain_fact fact
+                 where fact.chain_id = status.chain_id and fact.gate is not null and fact.retracted_at is null
+                   and fact.consumed_at is null) as fills_waiting
+         from chain_status status
+         join chain_cursor cursor on cursor.chain_id = status.chain_id
+         order by status.chain_id",
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.iter().map(status_row).collect()
+}
+
+fn status_row(row: &PgRow) -> Result<StatusRow, StoreError> {
+    let table = "chain_status";
+    let number = |column: &str| -> Result<u64, StoreError> { unsigned(table, row.try_get(column)?) };
+    let maybe = |column: &str| -> Result<Option<u64>, StoreError> {
+        row.try_get::<Option<i64>, _>(column)?.map(|number| unsigned(table, number)).transpose()
+    };
+    let backfill = match (maybe("backfill_from")?, maybe("backfill_to")?, maybe("backfill_events")?) {
+        (Some(from), Some(to), Some(events)) => Some(Backfill { from, to, events }),
+        _ => None,
+    };
+    Ok(StatusRow {
+        chain_id: number("chain_id")?,
+        name: row.try_get("name")?,
+        state: row.try_get("state")?,
+        reason: row.try_get("reason")?,
+        state_seconds: number("state_seconds")?,
+        silent_seconds: number("silent_seconds")?,
+        node_head: number("node_head")?.max(number("head_number")?),
+        node_final: number("node_final")?.max(number("final_number")?),
+        indexed_head: number("head_number")?,
+        indexed_final: number("final_number")?,
+        backfill,
+        backfill_seconds: maybe("backfill_seconds")?,
+        retracted_facts: number("retracted_facts")?,
+        fills_waiting: number("fills_waiting")?,
+    })
+}

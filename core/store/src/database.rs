@@ -1,0 +1,124 @@
+//! How the database is reached.
+//!
+//! ```text
+//! unix socket   sqlx ────────────────────────────────────────────────> PostgreSQL
+//! TCP           sqlx ──> relay, a task of this process ── TCP, TLS ──> PostgreSQL
+//! ```
+//!
+//! sqlx offers no socket options, no bound on the time of an answer, and adds a configured authority to the system's
+//! instead of trusting it alone. The module `relay` has all three in one place, for every connection of the process: those
+//! of the pools, the listeners' and the writer's. No query of a host that vanished waits longer than its pool allows,
+//! whoever wrote the query.
+//!
+//! Invariant: a connection to a host that is not this machine is encrypted, and host name and certificate are
+//! verified. There is no setting against it.
+
+mod address;
+mod availability;
+pub mod health;
+mod relay;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use sqlx::{Connection as _, PgConnection};
+
+pub use self::address::{AddressError, TlsFiles};
+pub use self::availability::Availability;
+pub(super) use self::availability::watch_over;
+use self::relay::Upstream;
+
+/// How long one use of a connection may take. The server ends what takes longer; when it does not answer any more,
+/// the connection is closed a little later.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// A statement.
+    pub statement: Duration,
+    /// Waiting for a lock.
+    pub lock: Duration,
+    /// Between two statements of a transaction.
+    pub idle_in_transaction: Duration,
+}
+
+/// What an answer may take beyond the server's own limit.
+const ANSWER_MARGIN: Duration = Duration::from_secs(2);
+
+/// A database, and the way to it.
+#[derive(Debug, Clone)]
+pub struct Database {
+    options: PgConnectOptions,
+    /// For every way but a unix socket.
+    upstream: Option<Arc<Upstream>>,
+}
+
+impl Database {
+    /// The database of a URL.
+    ///
+    /// # Errors
+    /// When the URL cannot be read, asks for less protection than its host needs, or a file cannot be used.
+    pub fn at(url: &str, files: &TlsFiles) -> Result<Self, AddressError> {
+        let (options, upstream) = address::read(url, files)?;
+        Ok(Self { options, upstream: upstream.map(Arc::new) })
+    }
+
+    /// A database of this machine by its unix socket.
+    pub const fn by_socket(options: PgConnectOptions) -> Self {
+        Self { options, upstream: None }
+    }
+
+    /// Host and port, for people.
+    pub fn place(&self) -> String {
+        self.upstream.as_ref().map_or_else(|| "a unix socket".to_owned(), |upstream| upstream.place())
+    }
+
+    /// One connection without bounds on the time of a statement, for a command.
+    ///
+    /// # Errors
+    /// When the database does not take the connection.
+    pub async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
+        PgConnection::connect_with(&self.unbounded()?).await
+    }
+
+    /// Options for connections without bounds on the time of a statement, for a command.
+    ///
+    /// # Errors
+    /// When this machine has no socket left.
+    pub fn unbounded(&self) -> Result<PgConnectOptions, sqlx::Error> {
+        self.reached(self.options.clone(), None, &Availability::unwatched())
+    }
+
+    /// Options for connections within these bounds, which are closed when the database is found to be away.
+    pub(super) fn bounded(
+        &self,
+        bounds: &Bounds,
+        availability: &Availability,
+    ) -> Result<PgConnectOptions, sqlx::Error> {
+        let millis = |time: Duration| time.as_millis().to_string();
+        let options = self.options.clone().options([
+            ("statement_timeout", millis(bounds.statement)),
+            ("lock_timeout", millis(bounds.lock)),
+            ("idle_in_transaction_session_timeout", millis(bounds.idle_in_transaction)),
+        ]);
+        self.reached(options, Some(bounds.statement + ANSWER_MARGIN), availability)
+    }
+
+    fn reached(
+        &self,
+        options: PgConnectOptions,
+        answer: Option<Duration>,
+        availability: &Availability,
+    ) -> Result<PgConnectOptions, sqlx::Error> {
+        let Some(upstream) = &self.upstream else { return Ok(options) };
+        let socket = relay::open(Arc::clone(upstream), options.get_port(), answer, availability.clone())?;
+        // So that the server's side of a connection that nobody has any more goes within seconds, with its locks.
+        let options = options.options([
+            ("tcp_keepalives_idle", "5"),
+            ("tcp_keepalives_interval", "2"),
+            ("tcp_keepalives_count", "3"),
+            ("tcp_user_timeout", "10000"),
+        ]);
+        Ok(options.socket(socket).ssl_mode(PgSslMode::Disable))
+    }
+}

@@ -1,0 +1,79 @@
+//! What an operator's check asks of the database.
+
+use sqlx::PgConnection;
+
+use crate::{MIGRATOR, StoreError};
+
+pub async fn server_version(conn: &mut PgConnection) -> Result<String, StoreError> {
+    let row: (String,) = sqlx::query_as("select current_setting('server_version')").fetch_one(conn).await?;
+    Ok(row.0)
+}
+
+/// How a connection is protected, for people.
+pub async fn protection(conn: &mut PgConnection) -> Result<String, StoreError> {
+    let of_this = "select inet_server_addr() is null, s.ssl, s.version, s.cipher, s.client_dn
+        from pg_stat_ssl s
+        where s.pid = pg_backend_pid()";
+    let (by_socket, encrypted, version, cipher, client): (
+        bool,
+        bool,
+        Option<String>,
+        Option<String>,
+        Option<String>,
+    ) = sqlx::query_as(of_this).fetch_one(conn).await?;
+    if by_socket {
+        return Ok("by a unix socket".to_owned());
+    }
+    if !encrypted {
+        return Ok("on this machine, not encrypted".to_owned());
+    }
+    let (version, cipher) = (version.unwrap_or_default(), cipher.unwrap_or_default());
+    let client = client.map_or_else(String::new, |name| format!(", with our certificate for {name}"));
+    Ok(format!("by {version} ({cipher}), host name and certificate verified{client}"))
+}
+
+/// How far the schema is from what this program needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    /// The newest migration that was applied whole. `None`: there is no schema.
+    pub newest: Option<i64>,
+    /// What this program needs and the schema lacks. Migrations are not always written in the order of their numbers,
+    /// so an old one may be missing under a new one.
+    pub missing: Vec<i64>,
+}
+
+impl Schema {
+    /// For people: which migrations are missing, `None` when none is.
+    pub fn complaint(&self) -> Option<String> {
+        let (first, last) = (self.missing.first()?, self.missing.last()?);
+        let newest = self.newest.map_or_else(|| "empty".to_owned(), |newest| format!("at version {newest}"));
+        let missing = self.missing.len();
+        Some(format!(
+            "the schema is {newest} and lacks {missing} migrations ({first} to {last}): run dvp migrate"
+        ))
+    }
+}
+
+pub async fn schema(conn: &mut PgConnection) -> Result<Schema, StoreError> {
+    let (there,): (bool,) =
+        sqlx::query_as("select to_regclass('_sqlx_migrations') is not null").fetch_one(&mut *conn).await?;
+    let applied: Vec<i64> = if there {
+        sqlx::query_scalar("select version from _sqlx_migrations where success order by version")
+            .fetch_all(conn)
+            .await?
+    } else {
+        Vec::new()
+    };
+    let needed = MIGRATOR.iter().map(|migration| migration.version);
+    let missing = needed.filter(|version| applied.binary_search(version).is_err()).collect();
+    Ok(Schema { newest: applied.last().copied(), missing })
+}
+
+/// Some key's id with its sealed secret, to try the master key on.
+pub async fn any_sealed_secret(conn: &mut PgConnection) -> Result<Option<(String, Vec<u8>)>, StoreError> {
+    let row =
+        sqlx::query_as("select id, sealed_secret from api_key where revoked_at is null order by id limit 1")
+            .fetch_optional(conn)
+            .await?;
+    Ok(row)
+}

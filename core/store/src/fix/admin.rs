@@ -1,0 +1,148 @@
+//! FIX sessions as an operator sees and changes them.
+
+use sqlx::PgConnection;
+
+use crate::fix::rows::FixReset;
+use crate::{StoreError, fix};
+
+/// A session as it is listed.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct ListedSession {
+    pub session_id: String,
+    pub partner: String,
+    pub livemode: bool,
+    pub username: String,
+    pub enabled: bool,
+    pub next_in: i64,
+    pub next_out: i64,
+    pub drop_copy: bool,
+    pub cancel_on_disconnect_secs: Option<i32>,
+    pub max_slippage_bps: i32,
+}
+
+/// Sessions by id, those after `after`, disabled ones too.
+pub async fn list(
+    conn: &mut PgConnection,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<ListedSession>, StoreError> {
+    let rows = sqlx::query_as(
+        "select s.session_id, p.name as partner, s.livemode, s.username, s.enabled, s.next_in, s.next_out, \
+                s.drop_copy, s.cancel_on_disconnect_secs, s.max_slippage_bps \
+         from fix_session s join partner p on p.id = s.partner_id \
+         where s.session_id > $1 order by s.session_id limit $2",
+    )
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}
+
+/// Enables or disables a session. Returns whether it is there.
+pub async fn set_enabled(
+    conn: &mut PgConnection,
+    session_id: &str,
+    enabled: bool,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query("update fix_session set enabled = $2 where session_id = $1")
+        .bind(session_id)
+        .bind(enabled)
+        .execute(conn)
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// How far an order without a price may slip, in basis points.
+pub async fn update_max_slippage(
+    conn: &mut PgConnection,
+    session_id: &str,
+    max_slippage_bps: i32,
+) -> Result<(), StoreError> {
+    sqlx::query("update fix_session set max_slippage_bps = $2 where session_id = $1")
+        .bind(session_id)
+        .bind(max_slippage_bps)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Whether a process holds the session right now.
+pub async fn is_held(conn: &mut PgConnection, lease: &str) -> Result<bool, StoreError> {
+    let row: (bool,) = sqlx::query_as(
+        "select exists (select from lease where name = $1 and expires_at > clock_timestamp())",
+    )
+    .bind(lease)
+    .fetch_one(conn)
+    .await?;
+    Ok(row.0)
+}
+
+/// What an operator sets a session's numbers to.
+#[derive(Debug, Clone, Copy)]
+pub struct NewNumbers {
+    pub next_in: u64,
+    pub next_out: u64,
+    /// Stored messages are forgotten, but for those that the peer may not have seen: they get the numbers from
+    /// `next_out` on.
+    pub with_reset: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renumbered {
+    Done {
+        next_out: i64,
+        kept: u64,
+    },
+    /// A number would stand for two messages: `next_out` is this.
+    TooLow {
+        next_out: i64,
+    },
+}
+
+/// Sets the numbers of a session that no process owns. The caller holds its lease.
+pub async fn renumber(
+    tx: &mut PgConnection,
+    session_id: &str,
+    numbers: NewNumbers,
+    stale_types: &[String],
+) -> Result<Renumbered, StoreError> {
+    let (before, seen_out, written_out): (i64, i64, i64) = sqlx::query_as(
+        "select next_out, seen_out, written_out from fix_session where session_id = $1 for update",
+    )
+    .bind(session_id)
+    .fetch_one(&mut *tx)
+    .await?;
+    let bigint = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let mut next_out = bigint(numbers.next_out);
+    let mut kept = 0;
+    if numbers.with_reset {
+        let seen_out = u64::try_from(seen_out.min(before - 1)).unwrap_or(0);
+        kept = fix::count_kept(tx, session_id, seen_out, stale_types).await?;
+        let reset = FixReset {
+            seen_out,
+            written_out: u64::try_from(written_out).unwrap_or(0),
+            first_kept: numbers.next_out,
+            kept,
+            stale_types: stale_types.to_vec(),
+        };
+        fix::move_kept(tx, session_id, &reset).await?;
+        next_out = next_out.saturating_add(bigint(kept));
+    } else if next_out < before {
+        return Ok(Renumbered::TooLow { next_out: before });
+    }
+    sqlx::query(
+        "update fix_session \
+         set next_in = $2, next_out = $3, seen_out = case when $4 then 0 else seen_out end, \
+             written_out = case when $4 then 0 else written_out end \
+         where session_id = $1",
+    )
+    .bind(session_id)
+    .bind(bigint(numbers.next_in))
+    .bind(next_out)
+    .bind(numbers.with_reset)
+    .execute(&mut *tx)
+    .await?;
+    Ok(Renumbered::Done { next_out, kept })
+}

@@ -1,0 +1,220 @@
+//! What operators ask of FIX sessions: rows that the session's owner carries out once and answers, kept as the record.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use crate::StoreError;
+
+/// A command that nobody has taken for so long is not carried out any more.
+pub const GOOD_FOR: Duration = Duration::from_secs(30);
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    Logout,
+    Reset,
+    SetSeq { next_in: u64, next_out: u64, with_reset: bool },
+    Enable,
+    Disable,
+}
+
+impl Action {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Logout => "logout",
+            Self::Reset => "reset",
+            Self::SetSeq { .. } => "set_seq",
+            Self::Enable => "enable",
+            Self::Disable => "disable",
+        }
+    }
+}
+
+/// What an operator asks, and why.
+#[derive(Debug, Clone)]
+pub struct NewCommand {
+    pub session_id: String,
+    pub action: Action,
+    pub operator: String,
+    pub reason: String,
+}
+
+/// A command that waits for the session's owner.
+#[derive(Debug, Clone)]
+pub struct OpenCommand {
+    pub id: i64,
+    pub session_id: String,
+    pub action: Action,
+}
+
+/// What came of a command.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Answer {
+    pub outcome: Option<String>,
+    pub failed: bool,
+    pub is_taken: bool,
+}
+
+/// A command as it is listed.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct ListedCommand {
+    pub id: i64,
+    pub action: String,
+    pub next_in: Option<i64>,
+    pub next_out: Option<i64>,
+    pub with_reset: bool,
+    pub operator: String,
+    pub reason: String,
+    pub asked_at: DateTime<Utc>,
+    pub outcome: Option<String>,
+    pub failed: bool,
+    pub done_at: Option<DateTime<Utc>>,
+}
+
+/// Records a command. With an outcome it is done already.
+pub async fn insert_command(
+    conn: &mut PgConnection,
+    command: &NewCommand,
+    outcome: Option<&str>,
+) -> Result<i64, StoreError> {
+    let (numbers, with_reset) = match command.action {
+        Action::SetSeq { next_in, next_out, with_reset } => (Some((next_in, next_out)), with_reset),
+        Action::Logout | Action::Reset | Action::Enable | Action::Disable => (None, false),
+    };
+    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let row: (i64,) = sqlx::query_as(
+        "insert into fix_session_command (session_id, action, next_in, next_out, with_reset, operator, reason, \
+                                          outcome, done_at) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, case when $8::text is null then null else now() end) returning id",
+    )
+    .bind(&command.session_id)
+    .bind(command.action.name())
+    .bind(numbers.map(|(next_in, _)| number(next_in)))
+    .bind(numbers.map(|(_, next_out)| number(next_out)))
+    .bind(with_reset)
+    .bind(&command.operator)
+    .bind(&command.reason)
+    .bind(outcome)
+    .fetch_one(conn)
+    .await?;
+    Ok(row.0)
+}
+
+#[derive(sqlx::FromRow)]
+struct OpenRow {
+    id: i64,
+    session_id: String,
+    action: String,
+    next_in: Option<i64>,
+    next_out: Option<i64>,
+    with_reset: bool,
+}
+
+impl OpenRow {
+    fn into_open(self) -> Result<OpenCommand, StoreError> {
+        let number = |value: Option<i64>| {
+            value
+                .and_then(|value| u64::try_from(value).ok())
+                .ok_or_else(|| StoreError::corrupt("fix_session_command", "set_seq without numbers"))
+        };
+        let action = match self.action.as_str() {
+            "logout" => Action::Logout,
+            "reset" => Action::Reset,
+            "set_seq" => Action::SetSeq {
+                next_in: number(self.next_in)?,
+                next_out: number(self.next_out)?,
+                with_reset: self.with_reset,
+            },
+            other => return Err(StoreError::corrupt("fix_session_command", format_args!("action {other}"))),
+        };
+        Ok(OpenCommand { id: self.id, session_id: self.session_id, action })
+    }
+}
+
+/// Commands for these sessions that nobody has taken, the oldest first.
+pub async fn list_open(
+    conn: &mut PgConnection,
+    session_ids: &[&str],
+    limit: i64,
+) -> Result<Vec<OpenCommand>, StoreError> {
+    let rows: Vec<OpenRow> = sqlx::query_as(
+        "select id, session_id, action, next_in, next_out, with_reset from fix_session_command \
+         where outcome is null and taken_by is null and session_id = any($1) \
+           and asked_at > now() - make_interval(secs => $3) \
+         order by id limit $2",
+    )
+    .bind(session_ids)
+    .bind(limit)
+    .bind(GOOD_FOR.as_secs_f64())
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(OpenRow::into_open).collect()
+}
+
+/// Takes a command. `false`: it was taken or withdrawn before, or is too old.
+pub async fn take_command(conn: &mut PgConnection, id: i64, owner: Uuid) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update fix_session_command set taken_by = $2, taken_at = now() \
+         where id = $1 and taken_by is null and outcome is null and asked_at > now() - make_interval(secs => $3)",
+    )
+    .bind(id)
+    .bind(owner)
+    .bind(GOOD_FOR.as_secs_f64())
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Records what came of a command.
+pub async fn finish_command(
+    conn: &mut PgConnection,
+    id: i64,
+    outcome: &str,
+    failed: bool,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update fix_session_command set outcome = $2, failed = $3, done_at = now() where id = $1 and outcome is null",
+    )
+    .bind(id)
+    .bind(outcome)
+    .bind(failed)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Withdraws a command that nobody has taken. `false`: somebody has.
+pub async fn withdraw_command(conn: &mut PgConnection, id: i64) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update fix_session_command set outcome = 'withdrawn: no process took it', failed = true, done_at = now() \
+         where id = $1 and taken_by is null and outcome is null",
+    )
+    .bind(id)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// What came of a command so far.
+pub async fn load_answer(conn: &mut PgConnection, id: i64) -> Result<Answer, StoreError> {
+    let row = sqlx::query_as(
+        "select outcome, failed, taken_by is not null as is_taken from fix_session_command where id = $1",
+    );
+    Ok(row.bind(id).fetch_one(conn).await?)
+}
+
+/// A session's commands, the newest first.
+pub async fn list_commands(
+    conn: &mut PgConnection,
+    session_id: &str,
+    limit: i64,
+) -> Result<Vec<ListedCommand>, StoreError> {
+    let rows = sqlx::query_as(
+        "select id, action, next_in, next_out, with_reset, operator, reason, asked_at, outcome, failed, done_at \
+         from fix_session_command where session_id = $1 order by id desc limit $2",
+    );
+    Ok(rows.bind(session_id).bind(limit).fetch_all(conn).await?)
+}

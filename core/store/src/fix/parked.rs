@@ -1,0 +1,88 @@
+//! Orders of FIX sessions that wait for a look-up of their wallet.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::fix::rows::{FixNumbers, FixRows, ParkedOrder, Parking};
+
+/// Writes what the parts of a batch park and take back, in the order given: the last word about a ClOrdID stands.
+pub(super) async fn apply(
+    conn: &mut PgConnection,
+    parts: &[(&FixNumbers, FixRows)],
+) -> Result<(), StoreError> {
+    let changes = parts
+        .iter()
+        .flat_map(|(part, rows)| rows.parking.iter().map(move |parking| (part.session_id.as_str(), parking)));
+    let mut last: HashMap<(&str, &str), &Parking> = HashMap::new();
+    let mut taken = Vec::new();
+    for (session_id, parking) in changes {
+        let (Parking::Park(ParkedOrder { cl_ord_id, .. }) | Parking::Decide { cl_ord_id }) = parking;
+        if matches!(parking, Parking::Park(_)) {
+            taken.push((session_id, cl_ord_id.as_str()));
+        }
+        last.insert((session_id, cl_ord_id), parking);
+    }
+    let decided = last.iter().filter(|(_, parking)| matches!(parking, Parking::Decide { .. }));
+    let decided: Vec<(&str, &str)> = decided.map(|(key, _)| *key).collect();
+    if !decided.is_empty() {
+        delete(conn, &decided).await?;
+    }
+    let parked =
+        taken.iter().filter_map(|(session_id, cl_ord_id)| match last.remove(&(*session_id, *cl_ord_id)) {
+            Some(Parking::Park(order)) => Some((*session_id, order)),
+            Some(Parking::Decide { .. }) | None => None,
+        });
+    let parked: Vec<(&str, &ParkedOrder)> = parked.collect();
+    if parked.is_empty() { Ok(()) } else { insert(conn, &parked).await }
+}
+
+async fn delete(conn: &mut PgConnection, decided: &[(&str, &str)]) -> Result<(), StoreError> {
+    let (sessions, ids): (Vec<&str>, Vec<&str>) = decided.iter().copied().unzip();
+    sqlx::query(
+        "delete from fix_parked p using unnest($1::text[], $2::text[]) as u (session_id, cl_ord_id) \
+         where p.session_id = u.session_id and p.cl_ord_id = u.cl_ord_id",
+    )
+    .bind(sessions)
+    .bind(ids)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A commit that was not acknowledged is written again: the row is there then, and the same.
+async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into fix_parked (session_id, cl_ord_id, message, received_at) \
+         select s, c, m, r from unnest($1::text[], $2::text[], $3::bytea[], $4::timestamptz[]) \
+                                with ordinality as u (s, c, m, r, n) order by n \
+         on conflict on constraint fix_parked_pkey do nothing",
+    )
+    .bind(parked.iter().map(|(session_id, _)| *session_id).collect::<Vec<_>>())
+    .bind(parked.iter().map(|(_, order)| order.cl_ord_id.as_str()).collect::<Vec<_>>())
+    .bind(parked.iter().map(|(_, order)| order.message.as_slice()).collect::<Vec<_>>())
+    .bind(parked.iter().map(|(_, order)| order.received_at).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A session's parked orders, in the order in which they were taken.
+///
+/// A process that had lost the session without knowing may have parked an order that its new owner was sent again and
+/// decided: such a row is left out. Its ClOrdID is used up, so that nothing comes of it.
+pub async fn list(conn: &mut PgConnection, session_id: &str) -> Result<Vec<ParkedOrder>, StoreError> {
+    let rows: Vec<(String, Vec<u8>, DateTime<Utc>)> = sqlx::query_as(
+        "select cl_ord_id, message, received_at from fix_parked p \
+         where session_id = $1 \
+           and not exists (select from fix_order o where o.session_id = p.session_id and o.cl_ord_id = p.cl_ord_id) \
+         order by position",
+    )
+    .bind(session_id)
+    .fetch_all(conn)
+    .await?;
+    let order = |(cl_ord_id, message, received_at)| ParkedOrder { cl_ord_id, message, received_at };
+    Ok(rows.into_iter().map(order).collect())
+}

@@ -1,0 +1,143 @@
+//! What a FIX session demands of whoever logs on, and what it allows.
+
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// Settings of one session. `None` demands nothing, or sets no limit.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct FixSessionSettings {
+    /// Networks (CIDR) the peer may come from.
+    pub allowed_sources: Option<Vec<String>>,
+    /// SHA-256 of certificates (DER), one of which the peer must show.
+    pub client_cert_sha256: Option<Vec<Vec<u8>>>,
+    /// DNS names, one of which the peer's certificate must have.
+    pub client_cert_names: Option<Vec<String>>,
+    /// The secret that Logons are signed with, sealed for the session's id. With it no password is taken.
+    pub logon_secret: Option<Vec<u8>>,
+    /// How far SendingTime(52) of a signed Logon may be from our clock, in seconds.
+    pub logon_window_secs: i32,
+    /// Application messages a second that are acted upon; more are refused one by one.
+    pub soft_messages_per_sec: Option<i32>,
+    /// Application messages a second beyond which the session ends.
+    pub hard_messages_per_sec: Option<i32>,
+    /// Session messages a second beyond which the session ends.
+    pub admin_messages_per_sec: Option<i32>,
+    /// Messages asked for at once in a ResendRequest.
+    pub resend_request_chunk: Option<i64>,
+    pub last_msg_seq_num_processed: bool,
+    pub next_expected_msg_seq_num: bool,
+    /// How far SendingTime(52) may be from our clock, in seconds.
+    pub max_latency_secs: i32,
+    /// How old TransactTime(60) of an order may be, in seconds.
+    pub order_age_secs: Option<i32>,
+    /// How old TransactTime(60) and OrigSendingTime(122) of an order may be that was possibly sent before, in seconds.
+    pub repeated_order_age_secs: Option<i32>,
+    /// When there is a session, in the words of the FIX engine's schedules.
+    pub schedule: Option<String>,
+    /// The session gets copies of the reports of all the partner's orders, and takes none.
+    pub drop_copy: bool,
+    /// Orders that are not locking yet are cancelled so many seconds after the connection ended; `None`: never.
+    pub cancel_on_disconnect_secs: Option<i32>,
+}
+
+impl Default for FixSessionSettings {
+    /// The columns' defaults.
+    fn default() -> Self {
+        Self {
+            allowed_sources: None,
+            client_cert_sha256: None,
+            client_cert_names: None,
+            logon_secret: None,
+            logon_window_secs: 30,
+            soft_messages_per_sec: None,
+            hard_messages_per_sec: None,
+            admin_messages_per_sec: None,
+            resend_request_chunk: None,
+            last_msg_seq_num_processed: false,
+            next_expected_msg_seq_num: false,
+            max_latency_secs: 120,
+            order_age_secs: None,
+            repeated_order_age_secs: Some(120),
+            schedule: None,
+            drop_copy: false,
+            cancel_on_disconnect_secs: None,
+        }
+    }
+}
+
+pub(super) const COLUMNS: &str = "allowed_sources::text[] as allowed_sources, client_cert_sha256, client_cert_names, \
+    logon_secret, logon_window_secs, soft_messages_per_sec, hard_messages_per_sec, admin_messages_per_sec, \
+    resend_request_chunk, last_msg_seq_num_processed, next_expected_msg_seq_num, max_latency_secs, schedule, \
+    drop_copy, cancel_on_disconnect_secs, order_age_secs, repeated_order_age_secs";
+
+/// The settings of a session, `None` when there is no such session.
+pub async fn find_settings(
+    conn: &mut PgConnection,
+    session_id: &str,
+) -> Result<Option<FixSessionSettings>, StoreError> {
+    // The columns are a constant of this module.
+    let statement = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));
+    Ok(sqlx::query_as(statement).bind(session_id).fetch_optional(conn).await?)
+}
+
+/// Replaces the settings of a session. Who may log on holds from its next connection on, the terms of the session as
+/// soon as nobody is connected.
+pub async fn update_settings(
+    conn: &mut PgConnection,
+    session_id: &str,
+    settings: &FixSessionSettings,
+) -> Result<(), StoreError> {
+    let done = sqlx::query(
+        "update fix_session \
+         set allowed_sources = $2::text[]::cidr[], client_cert_sha256 = $3, client_cert_names = $4, \
+             logon_secret = $5, logon_window_secs = $6, soft_messages_per_sec = $7, hard_messages_per_sec = $8, \
+             admin_messages_per_sec = $9, resend_request_chunk = $10, last_msg_seq_num_processed = $11, \
+             next_expected_msg_seq_num = $12, max_latency_secs = $13, schedule = $14, \
+             drop_copy = $15, cancel_on_disconnect_secs = $16, order_age_secs = $17, \
+             repeated_order_age_secs = $18 \
+         where session_id = $1",
+    )
+    .bind(session_id)
+    .bind(settings.allowed_sources.as_deref())
+    .bind(settings.client_cert_sha256.as_deref())
+    .bind(settings.client_cert_names.as_deref())
+    .bind(settings.logon_secret.as_deref())
+    .bind(settings.logon_window_secs)
+    .bind(settings.soft_messages_per_sec)
+    .bind(settings.hard_messages_per_sec)
+    .bind(settings.admin_messages_per_sec)
+    .bind(settings.resend_request_chunk)
+    .bind(settings.last_msg_seq_num_processed)
+    .bind(settings.next_expected_msg_seq_num)
+    .bind(settings.max_latency_secs)
+    .bind(settings.schedule.as_deref())
+    .bind(settings.drop_copy)
+    .bind(settings.cancel_on_disconnect_secs)
+    .bind(settings.order_age_secs)
+    .bind(settings.repeated_order_age_secs)
+    .execute(conn)
+    .await?;
+    if done.rows_affected() == 1 {
+        Ok(())
+    } else {
+        Err(StoreError::corrupt("fix_session", format_args!("no session {session_id}")))
+    }
+}
+
+/// Uses up a signed Logon's SendingTime(52), in Unix nanoseconds. `false`: it, or a later one, was used before, by
+/// whatever process.
+pub async fn use_signed_logon(
+    conn: &mut PgConnection,
+    session_id: &str,
+    signed_at: i64,
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update fix_session set logon_signed_at = $2 where session_id = $1 and logon_signed_at < $2",
+    )
+    .bind(session_id)
+    .bind(signed_at)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}

@@ -1,0 +1,107 @@
+//! Limited balances: what providers and partners have free, and what of it is promised.
+//!
+//! Nothing here changes a balance: the database does, by what is posted to the ledger.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use dvp_domain::ledger::{self, Owner};
+use dvp_domain::money::Minor;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::ledger::{Deposited, NewPosting};
+
+/// Owner and asset.
+pub type BalanceKey = (Owner, String);
+
+/// Free and reserved minor units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Balance {
+    pub available: Minor,
+    pub reserved: Minor,
+}
+
+fn minor(text: &str) -> Result<Minor, StoreError> {
+    Minor::parse(text).map_err(|error| StoreError::corrupt("account_balance", error))
+}
+
+/// The balance of an owner in an asset, as last committed; zero where it has none.
+pub async fn find(conn: &mut PgConnection, owner: &Owner, asset: &str) -> Result<Balance, StoreError> {
+    let row: Option<(String, String)> = sqlx::query_as(
+        "select available::text, reserved::text from account_balance \
+         where owner_kind = $1 and owner = $2 and asset = $3",
+    )
+    .bind(owner.kind())
+    .bind(owner.name())
+    .bind(asset)
+    .fetch_optional(conn)
+    .await?;
+    row.map_or(Ok(Balance::default()), |(available, reserved)| {
+        Ok(Balance { available: minor(&available)?, reserved: minor(&reserved)? })
+    })
+}
+
+/// The free balance of a provider in an asset, as last committed; zero where it has none.
+pub async fn find_available(
+    conn: &mut PgConnection,
+    provider: &str,
+    asset: &str,
+) -> Result<Minor, StoreError> {
+    Ok(find(conn, &Owner::Provider(provider.to_owned()), asset).await?.available)
+}
+
+/// Locks the rows of `keys` in key order, so that two writers never wait for each other. A key without a row has
+/// nothing; its row comes into being with its first entry.
+pub async fn lock(
+    conn: &mut PgConnection,
+    keys: &BTreeSet<BalanceKey>,
+) -> Result<BTreeMap<BalanceKey, Balance>, StoreError> {
+    let kinds: Vec<&str> = keys.iter().map(|(owner, _)| owner.kind()).collect();
+    let names: Vec<String> = keys.iter().map(|(owner, _)| owner.name()).collect();
+    let assets: Vec<&str> = keys.iter().map(|(_, asset)| asset.as_str()).collect();
+    let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
+        "select owner_kind, owner, asset, available::text, reserved::text from account_balance \
+         where (owner_kind, owner, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
+         order by owner_kind, owner, asset for update",
+    )
+    .bind(kinds)
+    .bind(&names)
+    .bind(assets)
+    .fetch_all(conn)
+    .await?;
+    let mut held: BTreeMap<BalanceKey, Balance> =
+        keys.iter().map(|key| (key.clone(), Balance::default())).collect();
+    for (kind, name, asset, available, reserved) in rows {
+        let balance = Balance { available: minor(&available)?, reserved: minor(&reserved)? };
+        let key = held.keys().find(|(owner, a)| owner.kind() == kind && owner.name() == name && *a == asset);
+        if let Some(key) = key.cloned() {
+            held.insert(key, balance);
+        }
+    }
+    Ok(held)
+}
+
+/// Posts money that came in from outside. The same id again changes nothing and says whether it stood for the same.
+pub async fn deposit(
+    conn: &mut PgConnection,
+    deposit_id: &str,
+    owner: &Owner,
+    asset: &str,
+    amount: Minor,
+) -> Result<Deposited, StoreError> {
+    let posting = ledger::deposited(owner.clone(), asset, amount);
+    let new = NewPosting { reference: format!("deposit:{deposit_id}"), step: 1, posting };
+    super::insert_deposit(conn, &new).await
+}
+
+/// Gives a provider an opening balance; one it already has stays as it is.
+pub async fn insert_opening(
+    conn: &mut PgConnection,
+    provider: &str,
+    asset: &str,
+    amount: Minor,
+) -> Result<(), StoreError> {
+    let posting = ledger::deposited(Owner::Provider(provider.to_owned()), asset, amount);
+    let new = NewPosting { reference: format!("opening:{provider}:{asset}"), step: 1, posting };
+    super::insert_deposit(conn, &new).await.map(|_| ())
+}

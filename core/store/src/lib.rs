@@ -1,0 +1,66 @@
+//! All SQL of dvp, one module per subject.
+//!
+//! **Architecture invariant:** of the workspace's crates this one uses the domain alone, so every other crate that
+//! reads or writes the database does it by a function from here.
+//!
+//! One statement takes a connection, several take a transaction, nothing here commits except where it says so. Rows
+//! become domain types here; a row that breaks a rule is [`StoreError::Corrupt`], not a panic.
+
+pub mod chain;
+pub mod database;
+pub mod fault;
+pub mod fix;
+pub mod lease;
+pub mod ledger;
+pub mod orders;
+pub mod partners;
+pub mod pool;
+pub mod pools;
+pub mod reconcile;
+pub mod retention;
+pub mod webhooks;
+
+pub use self::fault::Fault;
+
+use sqlx::migrate::Migrator;
+pub use sqlx::postgres::PgListener;
+pub use sqlx::{Acquire, Error as DatabaseError, PgConnection, PgPool};
+
+/// A connection of a pool, which has it back when this is dropped.
+pub type PoolConnection = sqlx::pool::PoolConnection<sqlx::Postgres>;
+
+/// The schema, embedded in the binary.
+pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
+
+/// The database could not do it, or holds something that breaks a rule.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("database: {0}")]
+    Database(#[from] sqlx::Error),
+    #[error("migration: {0}")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+    #[error("table {table} holds a row that breaks a rule: {reason}")]
+    Corrupt { table: &'static str, reason: String },
+    /// Somebody else changed the row first: load it again.
+    #[error("{what} was changed by somebody else")]
+    Stale { what: &'static str },
+}
+
+impl StoreError {
+    pub fn corrupt(table: &'static str, reason: impl std::fmt::Display) -> Self {
+        Self::Corrupt { table, reason: reason.to_string() }
+    }
+
+    /// Whether a row with the same key is there already.
+    pub fn is_unique_violation(&self) -> bool {
+        matches!(self, Self::Database(sqlx::Error::Database(error)) if error.is_unique_violation())
+    }
+
+    /// The name of the constraint the statement ran into.
+    pub fn constraint(&self) -> Option<&str> {
+        match self {
+            Self::Database(sqlx::Error::Database(error)) => error.constraint(),
+            Self::Database(_) | Self::Migrate(_) | Self::Corrupt { .. } | Self::Stale { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Payments ordered by bank files, and the files that answered.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::money::Minor;
+use dvp_domain::payment::{PaymentStatus, PaymentSubject};
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A payment as it is ordered.
+#[derive(Debug, Clone)]
+pub struct NewBankPayment {
+    pub end_to_end_id: String,
+    pub reference: String,
+    pub execution: String,
+    pub message_id: String,
+    pub block_id: String,
+    pub amount: Minor,
+    pub currency: String,
+    pub exponent: u8,
+    pub staged_file: String,
+    /// By the database's clock: it is not written down later.
+    pub not_after: DateTime<Utc>,
+}
+
+/// A payment as it stands.
+#[derive(Debug, Clone)]
+pub struct BankPayment {
+    pub end_to_end_id: String,
+    pub execution: String,
+    pub amount: Minor,
+    pub currency: String,
+    pub exponent: u8,
+    pub standing: PaymentStatus,
+    pub staged_file: String,
+    pub bank_reference: Option<String>,
+    pub paid_at: Option<DateTime<Utc>>,
+    pub reason: Option<String>,
+    pub reason_text: Option<String>,
+    pub alarm: Option<String>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    end_to_end_id: String,
+    execution: String,
+    amount: String,
+    currency: String,
+    exponent: i32,
+    standing: String,
+    staged_file: String,
+    bank_reference: Option<String>,
+    paid_at: Option<DateTime<Utc>>,
+    reason: Option<String>,
+    reason_text: Option<String>,
+    alarm: Option<String>,
+}
+
+impl Row {
+    fn payment(self) -> Result<BankPayment, StoreError> {
+        let corrupt = |what: &str| StoreError::corrupt("bank_payment", what);
+        Ok(BankPayment {
+            amount: Minor::parse(&self.amount).map_err(|error| StoreError::corrupt("bank_payment", error))?,
+            exponent: u8::try_from(self.exponent).map_err(|_| corrupt("exponent"))?,
+            standing: PaymentStatus::parse(&self.standing).ok_or_else(|| corrupt("standing"))?,
+            end_to_end_id: self.end_to_end_id,
+            execution: self.execution,
+            currency: self.currency,
+            staged_file: self.staged_file,
+            bank_reference: self.bank_reference,
+            paid_at: self.paid_at,
+            reason: self.reason,
+            reason_text: self.reason_text,
+            alarm: self.alarm,
+        })
+    }
+}
+
+/// Writes an order down. `false`: it was ordered before, or it is too late, and nothing changed.
+pub async fn insert_payment(conn: &mut PgConnection, new: &NewBankPayment) -> Result<bool, StoreError> {
+    let inserted = sqlx::query(
+        "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, \
+                                   exponent, standing, staged_file) \
+         select $1, $2, $3, $4, $5, $6::text::numeric, $7, $8, 'staged', $9 where clock_timestamp() <= $10 \
+         on conflict on constraint bank_payment_pkey do nothing",
+    )
+    .bind(&new.end_to_end_id)
+    .bind(&new.reference)
+    .bind(&new.execution)
+    .bind(&new.message_id)
+    .bind(&new.block_id)
+    .bind(new.amount.to_string())
+    .bind(&new.currency)
+    .bind(i32::from(new.exponent))
+    .bind(&new.staged_file)
+    .bind(new.not_after)
+    .execute(conn)
+    .await?;
+    Ok(inserted.rows_affected() > 0)
+}
+
+pub async fn find_payment(
+    conn: &mut PgConnection,
+    end_to_end_id: &str,
+) -> Result<Option<BankPayment>, StoreError> {
+    let row: Option<Row> = sqlx::query_as(
+        "select end_to_end_id, execution, amount::text as amount, currency, exponent, standing, staged_file, \
+                bank_reference, paid_at, reason, reason_text, alarm \
+         from bank_payment where end_to_end_id = $1",
+    )
+    .bind(end_to_end_id)
+    .fetch_optional(conn)
+    .await?;
+    row.map(Row::payment).transpose()
+}
+
+/// The file is where the bank looks.
+pub async fn mark_sent(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "update bank_payment set standing = 'sent', updated_at = now() where end_to_end_id = $1 and standing = 'staged'",
+    )
+    .bind(end_to_end_id)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The payment that is meant, locked until the transaction ends. Our messages and blocks have one payment each.
+pub async fn lock_payment(
+    conn: &mut PgConnection,
+    of: &PaymentSubject,
+) -> Result<Option<BankPayment>, StoreError> {
+    let (sql, id) = match of {
+        PaymentSubject::Payment(id) => (
+            "select end_to_end_id, execution, amount::text as amount, currency, exponent, standing, staged_file, \
+                    bank_reference, paid_at, reason, reason_text, alarm \
+             from bank_payment where end_to_end_id = $1 for update",
+            id,
+        ),
+        PaymentSubject::Block(id) => (
+            "select end_to_end_id, execution, amount::text as amount, currency, exponent, standing, staged_file, \
+                    bank_reference, paid_at, reason, reason_text, alarm \
+             from bank_payment where block_id = $1 for update",
+            id,
+        ),
+        PaymentSubject::Message(id) => (
+            "select end_to_end_id, execution, amount::text as amount, currency, exponent, standing, staged_file, \
+                    bank_reference, paid_at, reason, reason_text, alarm \
+             from bank_payment where message_id = $1 for update",
+            id,
+        ),
+    };
+    let row: Option<Row> = sqlx::query_as(sql).bind(id).fetch_optional(conn).await?;
+    row.map(Row::payment).transpose()
+}
+
+/// Writes how a payment stands now, and has whoever waits for it look at once.
+pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> Result<(), StoreError> {
+    sqlx::query(
+        "update bank_payment set standing = $2, bank_reference = $3, paid_at = $4, reason = $5, reason_text = $6, \
+                alarm = $7, updated_at = now() where end_to_end_id = $1",
+    )
+    .bind(&payment.end_to_end_id)
+    .bind(payment.standing.as_str())
+    .bind(&payment.bank_reference)
+    .bind(payment.paid_at)
+    .bind(&payment.reason)
+    .bind(&payment.reason_text)
+    .bind(&payment.alarm)
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query(
+        "update effect set run_at = least(run_at, now()) where reference = $1 and kind = 'payout' and lease_until is null",
+    )
+    .bind(&payment.execution)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// A file of the bank, by its content.
+#[derive(Debug, Clone)]
+pub struct BankFile<'a> {
+    pub digest: [u8; 32],
+    pub name: &'a str,
+    pub message: Option<&'static str>,
+    pub message_id: Option<&'a str>,
+    pub refusal: Option<String>,
+    pub unknown: i64,
+}
+
+/// Writes a file down. `false`: the same was taken in before.
+pub async fn insert_file(conn: &mut PgConnection, file: &BankFile<'_>) -> Result<bool, StoreError> {
+    let inserted = sqlx::query(
+        "insert into bank_file (digest, name, message, message_id, refusal, unknown) \
+         values ($1, $2, $3, $4, $5, $6) on conflict on constraint bank_file_pkey do nothing",
+    )
+    .bind(file.digest.as_slice())
+    .bind(file.name)
+    .bind(file.message)
+    .bind(file.message_id)
+    .bind(&file.refusal)
+    .bind(file.unknown)
+    .execute(conn)
+    .await?;
+    Ok(inserted.rows_affected() > 0)
+}

@@ -1,0 +1,297 @@
+//! What committed steps still have to do: due work, claimed under a lease with a fence.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::settlement::{LegDone, RailAnswer};
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EffectKind {
+    Lock,
+    Offramp,
+    Payout,
+}
+
+impl EffectKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Lock => "lock",
+            Self::Offramp => "offramp",
+            Self::Payout => "payout",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        match text {
+            "lock" => Ok(Self::Lock),
+            "offramp" => Ok(Self::Offramp),
+            "payout" => Ok(Self::Payout),
+            other => Err(StoreError::corrupt("effect", format_args!("kind {other}"))),
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub struct NewEffect {
+    pub reference: String,
+    pub kind: EffectKind,
+    pub run_at: DateTime<Utc>,
+}
+
+/// What an operator knows, kept with the due work until it is carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verdict", rename_all = "snake_case")]
+pub enum Verdict {
+    Done {
+        provider_reference: String,
+        occurred_at: DateTime<Utc>,
+    },
+    Failed {
+        code: String,
+        message: String,
+    },
+    /// The input of a debt was given back.
+    Returned {
+        provider_reference: String,
+        occurred_at: DateTime<Utc>,
+    },
+    Cancel,
+}
+
+impl Verdict {
+    /// The answer it stands for, of a leg.
+    pub fn answer(&self) -> Option<RailAnswer> {
+        match self {
+            Self::Done { provider_reference, occurred_at } => Some(RailAnswer::Done(LegDone {
+                provider_reference: provider_reference.clone(),
+                occurred_at: (*occurred_at).into(),
+            })),
+            Self::Failed { code, message } => {
+                Some(RailAnswer::Failed { code: code.clone(), message: message.clone(), retryable: false })
+            }
+            Self::Returned { .. } | Self::Cancel => None,
+        }
+    }
+}
+
+/// An effect claimed by this process. `called_before`: an earlier call may have reached the other side.
+#[derive(Debug, Clone)]
+pub struct Claimed {
+    pub id: i64,
+    pub reference: String,
+    pub kind: EffectKind,
+    pub called_before: bool,
+    /// That call is so fresh that it may still be on its way.
+    pub in_flight: bool,
+    pub attempts: i32,
+    /// Attempts in a row whose step could not be written.
+    pub unwritten: u32,
+    pub fence: i64,
+    /// When the rail was first called, or is about to be: by the database's clock.
+    pub called_at: DateTime<Utc>,
+    /// What an operator knows of it.
+    pub verdict: Option<Verdict>,
+    /// Why the row cannot be read; such an effect must not be carried out.
+    pub unreadable: Option<String>,
+}
+
+fn verdict(text: Option<&str>) -> Result<Option<Verdict>, StoreError> {
+    let corrupt = |error| StoreError::corrupt("effect", format_args!("verdict: {error}"));
+    text.map(serde_json::from_str).transpose().map_err(corrupt)
+}
+
+/// How a claim ends.
+#[derive(Debug, Clone)]
+pub enum EffectEnd {
+    Done,
+    /// Look again later. `called` stays set unless it is proven that nothing reached the other side.
+    Again {
+        at: DateTime<Utc>,
+        called: bool,
+        /// What was heard of it, for people.
+        heard: &'static str,
+    },
+}
+
+/// A claim and its end, to be written with the step it led to.
+#[derive(Debug, Clone)]
+pub struct EndedEffect {
+    pub id: i64,
+    pub fence: i64,
+    pub end: EffectEnd,
+}
+
+/// Claims due work. The claim itself is committed before anything is called: rails are marked `called` by it. A call
+/// made less than `in_flight_secs` ago may still be on its way.
+pub async fn claim(
+    conn: &mut PgConnection,
+    lease_secs: i32,
+    in_flight_secs: i32,
+    limit: i64,
+) -> Result<Vec<Claimed>, StoreError> {
+    type Row = (i64, String, String, bool, bool, i32, i32, i64, DateTime<Utc>, Option<String>);
+    let rows: Vec<Row> = sqlx::query_as(
+        "with due as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
+                      from effect \
+                      where run_at <= now() and (lease_until is null or lease_until < now()) \
+                      order by run_at limit $1 for update skip locked) \
+         update effect e set lease_until = now() + make_interval(secs => $2), fence = e.fence + 1, \
+                attempts = e.attempts + 1, called = true, \
+                called_at = case when due.called then e.called_at else now() end \
+         from due where e.id = due.id \
+         returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.unwritten, e.fence, \
+                   coalesce(e.called_at, now()), e.verdict::text",
+    )
+    .bind(limit)
+    .bind(lease_secs)
+    .bind(in_flight_secs)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(id, reference, kind, called_before, fresh, attempts, unwritten, fence, called_at, said)| {
+            // One row that cannot be read must not keep the others from being carried out.
+            let (verdict, unreadable) = match verdict(said.as_deref()) {
+                Ok(verdict) => (verdict, None),
+                Err(error) => (None, Some(error.to_string())),
+            };
+            Ok(Claimed {
+                id,
+                reference,
+                kind: EffectKind::parse(&kind)?,
+                called_before,
+                in_flight: called_before && fresh,
+                attempts,
+                unwritten: u32::try_from(unwritten).unwrap_or(0),
+                fence,
+                called_at,
+                verdict,
+                unreadable,
+            })
+        })
+        .collect()
+}
+
+/// Marks a call that is about to be made again and returns when, by the database's clock. `None`: the claim is
+/// somebody else's by now.
+pub async fn mark_called(
+    conn: &mut PgConnection,
+    id: i64,
+    fence: i64,
+) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let marked: Option<(DateTime<Utc>,)> = sqlx::query_as(
+        "update effect set called_at = now() where id = $1 and fence = $2 returning called_at",
+    )
+    .bind(id)
+    .bind(fence)
+    .fetch_optional(conn)
+    .await?;
+    Ok(marked.map(|row| row.0))
+}
+
+/// Makes a verdict due where nothing is, and wakes the workers.
+pub async fn insert_verdict(
+    conn: &mut PgConnection,
+    reference: &str,
+    kind: EffectKind,
+    verdict: &serde_json::Value,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into effect (reference, kind, run_at, called, verdict) values ($1, $2, now(), true, $3)",
+    )
+    .bind(reference)
+    .bind(kind.as_str())
+    .bind(verdict)
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query("select pg_notify('dvp_feed', '')").execute(conn).await?;
+    Ok(())
+}
+
+/// Ends claims whose fence still holds.
+pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), StoreError> {
+    for EndedEffect { id, fence, end } in ended {
+        match end {
+            EffectEnd::Done => {
+                sqlx::query("delete from effect where id = $1 and fence = $2")
+                    .bind(id)
+                    .bind(fence)
+                    .execute(&mut *conn)
+                    .await?;
+            }
+            EffectEnd::Again { at, called, heard } => {
+                sqlx::query(
+                    "update effect set run_at = $3, called = $4, heard = $5, lease_until = null, unwritten = 0 \
+                     where id = $1 and fence = $2",
+                )
+                .bind(id)
+                .bind(fence)
+                .bind(at)
+                .bind(called)
+                .bind(heard)
+                .execute(&mut *conn)
+                .await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives a claim back whose step could not be written, and says why. It stays called if it was.
+pub async fn put_off(
+    conn: &mut PgConnection,
+    id: i64,
+    fence: i64,
+    wait: Duration,
+    why: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update effect set run_at = now() + make_interval(secs => $3), lease_until = null, \
+                unwritten = unwritten + 1, heard = $4 \
+         where id = $1 and fence = $2",
+    )
+    .bind(id)
+    .bind(fence)
+    .bind(wait.as_secs_f64())
+    .bind(why)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// How many effects and how many facts wait because they could not be written.
+pub async fn count_unwritten(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
+    let counts = sqlx::query_as(
+        "select (select count(*) from effect where unwritten > 0), \
+                (select count(*) from chain_fact \
+                 where unwritten > 0 and consumed_at is null and retracted_at is null)",
+    );
+    Ok(counts.fetch_one(conn).await?)
+}
+
+/// Drops the timers of settlements that left the accepted point.
+pub async fn delete_timers(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
+    sqlx::query("delete from effect where reference = any($1::text[]) and kind = 'lock'")
+        .bind(references)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Frees claims of a process that is known to be gone: the private database's only user has just started.
+pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query("update effect set lease_until = null where lease_until is not null").execute(conn).await?;
+    Ok(())
+}
+
+/// When the next work falls due.
+pub async fn find_next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
+    let row: (Option<DateTime<Utc>>,) =
+        sqlx::query_as("select min(greatest(run_at, coalesce(lease_until, run_at))) from effect")
+            .fetch_one(conn)
+            .await?;
+    Ok(row.0)
+}

@@ -1,0 +1,181 @@
+//! Accepted intents under settlement: terms, state and version.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::settlement::{State, Terms};
+use dvp_domain::status::Recorded;
+use dvp_domain::time::Timestamp;
+use serde_json::Value;
+use sqlx::PgConnection;
+use sqlx::types::Json;
+
+use crate::StoreError;
+use crate::orders::events;
+use crate::orders::intents::Tenant;
+
+/// An execution as stored. `version` guards every change.
+#[derive(Debug, Clone)]
+pub struct Execution {
+    pub terms: Terms,
+    pub state: State,
+    pub version: i64,
+    pub last_sequence: i64,
+    /// When its last event occurred.
+    pub last_occurred_at: Timestamp,
+}
+
+/// How a caller names an execution (contract section 4, rule 1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RefType {
+    ClientReference,
+    ExecutionId,
+}
+
+type Row = (Value, Value, i64, i64, Option<DateTime<Utc>>);
+
+fn execution(row: Row) -> Result<Execution, StoreError> {
+    let corrupt = |error: serde_json::Error| StoreError::corrupt("execution", error);
+    let terms: Terms = serde_json::from_value(row.0).map_err(corrupt)?;
+    Ok(Execution {
+        state: serde_json::from_value(row.1).map_err(corrupt)?,
+        version: row.2,
+        last_sequence: row.3,
+        // Null until the first event after the acceptance.
+        last_occurred_at: row.4.map_or(terms.accepted_at, Timestamp::from),
+        terms,
+    })
+}
+
+pub(crate) fn bytes32(text: &str) -> Result<Vec<u8>, StoreError> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    hex::decode(digits).map_err(|error| StoreError::corrupt("execution", error))
+}
+
+/// A change of an execution from a known version to the next.
+#[derive(Debug, Clone)]
+pub struct StateChange<'a> {
+    pub reference: &'a str,
+    pub version: i64,
+    pub state: &'a State,
+    pub last_sequence: i64,
+    pub last_occurred_at: Timestamp,
+}
+
+/// Moves executions; returns the references whose version still held. The others were changed by somebody else.
+pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Result<Vec<String>, StoreError> {
+    let rows: Vec<(String,)> = sqlx::query_as(
+        "update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
+                last_sequence = c.last_sequence, last_occurred_at = c.last_occurred_at, \
+                terminal_at = coalesce(e.terminal_at, case when c.terminal then now() end) \
+         from unnest($1::text[], $2::int8[], $3::text[], $4::jsonb[], $5::int8[], $6::bool[], $7::timestamptz[]) \
+              as c (reference, version, state_name, state, last_sequence, terminal, last_occurred_at) \
+         where e.reference = c.reference and e.version = c.version \
+         returning e.reference",
+    )
+    .bind(changes.iter().map(|c| c.reference).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| c.version).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| c.state.name()).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| Json(c.state)).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| c.last_sequence).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| c.state.is_terminal()).collect::<Vec<_>>())
+    .bind(changes.iter().map(|c| c.last_occurred_at.to_utc()).collect::<Vec<_>>())
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| row.0).collect())
+}
+
+pub async fn find_by_reference(
+    conn: &mut PgConnection,
+    reference: &str,
+) -> Result<Option<Execution>, StoreError> {
+    let row: Option<Row> = sqlx::query_as(
+        "select terms, state, version, last_sequence, last_occurred_at from execution where reference = $1",
+    )
+    .bind(reference)
+    .fetch_optional(conn)
+    .await?;
+    row.map(execution).transpose()
+}
+
+/// The execution a chain id belongs to, a settlement's or a receipt's content hash: the one that commanded something
+/// about it.
+pub async fn find_by_entity(conn: &mut PgConnection, entity: &[u8]) -> Result<Option<Execution>, StoreError> {
+    let row: Option<Row> = sqlx::query_as(
+        "select terms, state, version, last_sequence, last_occurred_at from execution \
+         where reference = (select reference from chain_command where entity = $1 limit 1)",
+    )
+    .bind(entity)
+    .fetch_optional(conn)
+    .await?;
+    row.map(execution).transpose()
+}
+
+/// The names an execution goes by. The text is put into each statement that looks for one.
+macro_rules! named {
+    ($select:literal, $named:expr) => {
+        match $named {
+            RefType::ClientReference => concat!(
+                $select,
+                " where e.reference = (select reference from intent where partner_id = $1 and livemode = $2 \
+                                         and client_reference = $3 and reference is not null)"
+            ),
+            RefType::ExecutionId => {
+                concat!($select, " where e.partner_id = $1 and e.livemode = $2 and e.reference = $3")
+            }
+        }
+    };
+}
+
+/// A tenant's execution. Another tenant's is as unknown as one that does not exist.
+pub async fn find_for_tenant(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    named: RefType,
+    reference: &str,
+) -> Result<Option<Execution>, StoreError> {
+    let sql = named!(
+        "select e.terms, e.state, e.version, e.last_sequence, e.last_occurred_at from execution e",
+        named
+    );
+    let row: Option<Row> = sqlx::query_as(sql)
+        .bind(&tenant.partner_id)
+        .bind(tenant.livemode)
+        .bind(reference)
+        .fetch_optional(conn)
+        .await?;
+    row.map(execution).transpose()
+}
+
+/// A tenant's execution with all that happened to it, oldest first: one statement, so that the two agree.
+pub async fn find_with_events(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    named: RefType,
+    reference: &str,
+) -> Result<Option<(Execution, Vec<Recorded>)>, StoreError> {
+    type Times = Vec<DateTime<Utc>>;
+    type Whole = (Value, Value, i64, i64, Option<DateTime<Utc>>, Vec<String>, Times, Times);
+    let sql = named!(
+        "select e.terms, e.state, e.version, e.last_sequence, e.last_occurred_at, r.types, r.occurred, r.observed \
+         from execution e cross join lateral \
+              (select coalesce(array_agg(type order by sequence), '{}') as types, \
+                      coalesce(array_agg(occurred_at order by sequence), '{}') as occurred, \
+                      coalesce(array_agg(observed_at order by sequence), '{}') as observed \
+               from event_record where reference = e.reference) r",
+        named
+    );
+    let row: Option<Whole> = sqlx::query_as(sql)
+        .bind(&tenant.partner_id)
+        .bind(tenant.livemode)
+        .bind(reference)
+        .fetch_optional(conn)
+        .await?;
+    let Some((terms, state, version, sequence, last_at, types, occurred, observed)) = row else {
+        return Ok(None);
+    };
+    let recorded = types.iter().zip(occurred).zip(observed).map(|((kind, occurred), observed)| {
+        let kind = events::kind(kind)?;
+        Ok(Recorded { kind, occurred_at: occurred.into(), observed_at: observed.into() })
+    });
+    let recorded = recorded.collect::<Result<Vec<_>, StoreError>>()?;
+    Ok(Some((execution((terms, state, version, sequence, last_at))?, recorded)))
+}

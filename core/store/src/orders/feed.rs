@@ -1,0 +1,168 @@
+//! The feed as the service itself walks it: for deliveries, for replays, and at its old end.
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgTransaction};
+
+use crate::StoreError;
+use crate::orders::events::{RETENTION_DAYS, Row, StoredEvent};
+use crate::orders::intents::Tenant;
+
+/// An event and an endpoint that subscribes to it.
+#[derive(Debug, Clone)]
+pub struct Routed {
+    pub endpoint_id: String,
+    pub api_version: String,
+    pub stored: StoredEvent,
+}
+
+#[derive(sqlx::FromRow)]
+struct RoutedRow {
+    endpoint_id: String,
+    endpoint_version: String,
+    #[sqlx(flatten)]
+    event: Row,
+}
+
+impl RoutedRow {
+    fn into_routed(self) -> Result<Routed, StoreError> {
+        let Self { endpoint_id, endpoint_version, event } = self;
+        Ok(Routed { endpoint_id, api_version: endpoint_version, stored: event.into_event()? })
+    }
+}
+
+/// The last position of the feed. Positions up to it are all visible.
+pub async fn load_last_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
+    let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
+    Ok(row.0)
+}
+
+/// Whose events follow a position, and the newest position among them; `after` when there is none.
+pub async fn list_tenants_after(
+    conn: &mut PgConnection,
+    after: i64,
+) -> Result<(Vec<Tenant>, i64), StoreError> {
+    let rows: Vec<(String, bool, i64)> = sqlx::query_as(
+        "select partner_id, livemode, max(position) from event where position > $1 group by partner_id, livemode",
+    )
+    .bind(after)
+    .fetch_all(conn)
+    .await?;
+    let newest = rows.iter().map(|row| row.2).max().unwrap_or(after);
+    let tenants = rows.into_iter().map(|(partner_id, livemode, _)| Tenant { partner_id, livemode });
+    Ok((tenants.collect(), newest))
+}
+
+/// How far the feed was turned into deliveries. Locks the duty until the transaction ends; `None`: somebody else
+/// holds it.
+pub async fn lock_dispatcher(tx: &mut PgTransaction<'_>) -> Result<Option<i64>, StoreError> {
+    let row: Option<(i64,)> =
+        sqlx::query_as("select position from webhook_dispatcher for update skip locked")
+            .fetch_optional(&mut **tx)
+            .await?;
+    Ok(row.map(|row| row.0))
+}
+
+pub async fn update_dispatcher(conn: &mut PgConnection, position: i64) -> Result<(), StoreError> {
+    sqlx::query("update webhook_dispatcher set position = $1").bind(position).execute(conn).await?;
+    Ok(())
+}
+
+/// Events of positions `after < position <= until`, once for each active endpoint that subscribes to them.
+pub async fn list_routed(conn: &mut PgConnection, after: i64, until: i64) -> Result<Vec<Routed>, StoreError> {
+    let rows: Vec<RoutedRow> = sqlx::query_as(
+        "select w.id as endpoint_id, w.api_version as endpoint_version, e.* \
+         from event e join webhook_endpoint w on w.partner_id = e.partner_id and w.livemode = e.livemode \
+         where e.position > $1 and e.position <= $2 and w.is_active and e.position > w.from_position \
+           and e.type = any(w.subscribed_types) \
+         order by e.position",
+    )
+    .bind(after)
+    .bind(until)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(RoutedRow::into_routed).collect()
+}
+
+/// Events of one endpoint's tenant within positions and times, for a replay.
+pub async fn list_replayed(
+    conn: &mut PgConnection,
+    replay: &crate::webhooks::replays::Replay,
+    until: i64,
+) -> Result<Vec<Routed>, StoreError> {
+    let rows: Vec<RoutedRow> = sqlx::query_as(
+        "select w.id as endpoint_id, w.api_version as endpoint_version, e.* \
+         from webhook_endpoint w join event e on e.partner_id = w.partner_id and e.livemode = w.livemode \
+         where w.id = $1 and e.position > $2 and e.position <= $3 \
+           and e.observed_at >= $4 and e.observed_at < $5 and e.type = any(coalesce($6, w.subscribed_types)) \
+         order by e.position",
+    )
+    .bind(&replay.endpoint_id)
+    .bind(replay.position)
+    .bind(until)
+    .bind(replay.from_time)
+    .bind(replay.to_time)
+    .bind(&replay.types)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(RoutedRow::into_routed).collect()
+}
+
+/// The last position observed before `at`; zero when there is none. Positions are observed in order, but for the
+/// clocks of two processes: give `at` a margin.
+pub async fn find_position_before(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<i64, StoreError> {
+    let (mut low, mut high) = (0_i64, load_last_position(conn).await?);
+    // Every event at or below `low` is before `at`, every one above `high` is not.
+    while low < high {
+        let middle = low.saturating_add(high.saturating_sub(low).saturating_add(1) / 2);
+        let next: Option<(i64, DateTime<Utc>)> = sqlx::query_as(
+            "select position, observed_at from event where position >= $1 and position <= $2 \
+             order by position limit 1",
+        )
+        .bind(middle)
+        .bind(high)
+        .fetch_optional(&mut *conn)
+        .await?;
+        match next {
+            Some((position, observed)) if observed < at => low = position,
+            Some(_) | None => high = middle.saturating_sub(1),
+        }
+    }
+    Ok(low)
+}
+
+/// Takes events that are past their time out of the feed into the history, which statuses and reports read too, at most
+/// `limit`. Readers are not kept waiting: deleted rows stay visible to whoever has begun to read. Returns how
+/// many left.
+pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "with oldest as (select position, observed_at from event order by position limit $1), \
+              gone as (delete from event e using oldest o \
+                       where e.position = o.position and o.observed_at <= now() - make_interval(days => $2) \
+                       returning e.*) \
+         insert into event_history select * from gone",
+    )
+    .bind(limit)
+    .bind(RETENTION_DAYS)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// What a page of the feed needs to know beside its events.
+#[derive(Debug, Clone)]
+pub struct Reader {
+    /// Cursors of another epoch are refused.
+    pub epoch: uuid::Uuid,
+    /// The schema version pinned to the key's endpoint.
+    pub api_version: Option<String>,
+}
+
+pub async fn load_reader(conn: &mut PgConnection, key_id: &str) -> Result<Reader, StoreError> {
+    let (epoch, api_version) = sqlx::query_as(
+        "select c.epoch, w.api_version from feed_counter c left join webhook_endpoint w on w.key_id = $1",
+    )
+    .bind(key_id)
+    .fetch_one(conn)
+    .await?;
+    Ok(Reader { epoch, api_version })
+}

@@ -1,0 +1,85 @@
+//! Decided submissions.
+
+use dvp_domain::intent::IntentRequest;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A tenant: a partner in one environment. Test and live data never meet.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Tenant {
+    pub partner_id: String,
+    pub livemode: bool,
+}
+
+/// A row of `intent`: accepted with a reference, or rejected with a reason.
+#[derive(Debug, Clone)]
+pub struct IntentRow<'a> {
+    pub tenant: &'a Tenant,
+    pub request: &'a IntentRequest,
+    pub reference: Option<&'a str>,
+    pub reason: Option<&'static str>,
+}
+
+pub(super) fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>, Vec<bool>) {
+    of.map(|tenant| (tenant.partner_id.as_str(), tenant.livemode)).unzip()
+}
+
+// `offset 0` keeps the planner from turning a lookup a key into one walk through the whole index.
+
+/// What a submission under an id came to: `None` when there was none, else its reference, or no reference when it was
+/// rejected.
+pub async fn find_submission(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    intent_id: &str,
+) -> Result<Option<Option<String>>, StoreError> {
+    let row: Option<(Option<String>,)> = sqlx::query_as(
+        "select reference from intent where partner_id = $1 and livemode = $2 and intent_id = $3",
+    )
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .bind(intent_id)
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| row.0))
+}
+
+/// Which of the intent ids were used before, accepted or not.
+pub async fn list_used_ids(
+    conn: &mut PgConnection,
+    asked: &[(&Tenant, &str)],
+) -> Result<Vec<(Tenant, String)>, StoreError> {
+    let (partners, modes) = tenants(asked.iter().map(|(tenant, _)| *tenant));
+    let ids: Vec<&str> = asked.iter().map(|(_, id)| *id).collect();
+    let rows: Vec<(String, bool, String)> = sqlx::query_as(
+        "select p, l, i from unnest($1::text[], $2::bool[], $3::text[]) as asked (p, l, i) \
+         where exists (select from intent where partner_id = p and livemode = l and intent_id = i offset 0)",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(ids)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
+}
+
+/// Which of the client references belong to accepted intents.
+pub async fn list_used_client_references(
+    conn: &mut PgConnection,
+    asked: &[(&Tenant, &str)],
+) -> Result<Vec<(Tenant, String)>, StoreError> {
+    let (partners, modes) = tenants(asked.iter().map(|(tenant, _)| *tenant));
+    let references: Vec<&str> = asked.iter().map(|(_, reference)| *reference).collect();
+    let rows: Vec<(String, bool, String)> = sqlx::query_as(
+        "select p, l, c from unnest($1::text[], $2::bool[], $3::text[]) as asked (p, l, c) \
+         where exists (select from intent where partner_id = p and livemode = l and client_reference = c \
+                                            and reference is not null offset 0)",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(references)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
+}

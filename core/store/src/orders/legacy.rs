@@ -1,0 +1,406 @@
+//! Orders of the older surface, and the standing instructions they settle by.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::money::Minor;
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use super::intents::{self, Tenant};
+use crate::StoreError;
+
+/// An order to keep.
+#[derive(Debug, Clone)]
+pub struct NewLegacyIntent {
+    pub tenant: Tenant,
+    pub intent_id: String,
+    /// As it was asked, with its defaults.
+    pub request: Value,
+    pub source: String,
+    pub target: String,
+    pub strategy: &'static str,
+    pub client_ref: Option<String>,
+    /// Where the output goes.
+    pub account: String,
+    /// `pending` or `queued`.
+    pub stage: &'static str,
+    pub created_at: DateTime<Utc>,
+    pub expires_at: DateTime<Utc>,
+    pub run_at: DateTime<Utc>,
+}
+
+/// An order whose turn it is, held by its version for the length of a lease.
+#[derive(Debug, Clone)]
+pub struct ClaimedLegacyIntent {
+    pub tenant: Tenant,
+    pub intent_id: String,
+    pub request: Value,
+    pub source: String,
+    pub target: String,
+    pub strategy: String,
+    pub account: String,
+    pub submitting: bool,
+    pub attempt: i32,
+    pub best_output: Option<Minor>,
+    pub created_at: DateTime<Utc>,
+    pub expires_at: DateTime<Utc>,
+    pub version: i64,
+}
+
+/// A turn that is being executed. It holds until somebody claims the order again or cancels it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HeldTurn {
+    pub tenant: Tenant,
+    pub intent_id: String,
+    pub version: i64,
+}
+
+/// What became of a claimed order.
+#[derive(Debug, Clone)]
+pub enum Turn {
+    /// Again at a time, with the best output seen so far.
+    Wait {
+        stage: &'static str,
+        run_at: DateTime<Utc>,
+        best_output: Option<Minor>,
+    },
+    /// About to be submitted under this attempt.
+    Submitting {
+        attempt: i32,
+    },
+    /// Found executed: by a release that did not end the order in the commit that executed it.
+    Submitted {
+        reference: String,
+    },
+    Rejected {
+        code: &'static str,
+    },
+    Expired,
+}
+
+/// An order as its owner sees it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct LegacyIntentRow {
+    pub intent_id: String,
+    pub request: Value,
+    pub status: String,
+    pub client_ref: Option<String>,
+    pub reference: Option<String>,
+    pub code: Option<String>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Which orders a list holds.
+#[derive(Debug, Clone, Default)]
+pub struct LegacyFilter {
+    pub status: Option<String>,
+    pub strategy: Option<String>,
+    pub from: Option<DateTime<Utc>>,
+    pub until: Option<DateTime<Utc>>,
+}
+
+pub async fn insert(conn: &mut PgConnection, new: &NewLegacyIntent) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into legacy_intent (partner_id, livemode, intent_id, request, source, target, strategy, client_ref, \
+                                    account, stage, created_at, expires_at, run_at) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+    )
+    .bind(&new.tenant.partner_id)
+    .bind(new.tenant.livemode)
+    .bind(&new.intent_id)
+    .bind(&new.request)
+    .bind(&new.source)
+    .bind(&new.target)
+    .bind(new.strategy)
+    .bind(&new.client_ref)
+    .bind(&new.account)
+    .bind(new.stage)
+    .bind(new.created_at)
+    .bind(new.expires_at)
+    .bind(new.run_at)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+#[derive(sqlx::FromRow)]
+struct ClaimedRow {
+    partner_id: String,
+    livemode: bool,
+    intent_id: String,
+    request: Value,
+    source: String,
+    target: String,
+    strategy: String,
+    account: String,
+    stage: String,
+    attempt: i32,
+    best_output: Option<String>,
+    created_at: DateTime<Utc>,
+    expires_at: DateTime<Utc>,
+    version: i64,
+}
+
+/// Takes orders whose turn it is, the instant ones first; nobody else gets them while the lease lasts.
+pub async fn claim(
+    conn: &mut PgConnection,
+    lease_secs: f64,
+    limit: i64,
+) -> Result<Vec<ClaimedLegacyIntent>, StoreError> {
+    let rows: Vec<ClaimedRow> = sqlx::query_as(
+        "update legacy_intent l set version = l.version + 1, \
+                lease_until = clock_timestamp() + make_interval(secs => $1) \
+         from (select partner_id, livemode, intent_id from legacy_intent \
+               where stage in ('pending', 'solving', 'queued', 'submitting') and run_at <= clock_timestamp() \
+                 and (lease_until is null or lease_until < clock_timestamp()) \
+               order by strategy <> 'instant', run_at limit $2 for update skip locked) due \
+         where (l.partner_id, l.livemode, l.intent_id) = (due.partner_id, due.livemode, due.intent_id) \
+         returning l.partner_id, l.livemode, l.intent_id, l.request, l.source, l.target, l.strategy, l.account, \
+                   l.stage, l.attempt, l.best_output::text as best_output, l.created_at, l.expires_at, l.version",
+    )
+    .bind(lease_secs)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let best = row.best_output.map(|text| Minor::parse(&text)).transpose();
+            Ok(ClaimedLegacyIntent {
+                tenant: Tenant { partner_id: row.partner_id, livemode: row.livemode },
+                intent_id: row.intent_id,
+                request: row.request,
+                source: row.source,
+                target: row.target,
+                strategy: row.strategy,
+                account: row.account,
+                submitting: row.stage == "submitting",
+                attempt: row.attempt,
+                best_output: best.map_err(|error| StoreError::corrupt("legacy_intent", error))?,
+                created_at: row.created_at,
+                expires_at: row.expires_at,
+                version: row.version,
+            })
+        })
+        .collect()
+}
+
+/// Ends a turn. `false`: the order was cancelled, or somebody else's turn began.
+pub async fn update(
+    conn: &mut PgConnection,
+    order: &ClaimedLegacyIntent,
+    turn: &Turn,
+) -> Result<bool, StoreError> {
+    let (stage, attempt, run_at, best, reference, code) = match turn {
+        Turn::Wait { stage, run_at, best_output } => {
+            (*stage, order.attempt, Some(*run_at), best_output.map(|best| best.to_string()), None, None)
+        }
+        // The lease goes on: a crash now is found when it ends.
+        Turn::Submitting { attempt } => ("submitting", *attempt, None, None, None, None),
+        Turn::Submitted { reference } => ("submitted", order.attempt, None, None, Some(reference), None),
+        Turn::Rejected { code } => ("rejected", order.attempt, None, None, None, Some(*code)),
+        Turn::Expired => ("expired", order.attempt, None, None, None, None),
+    };
+    let keeps_lease = matches!(turn, Turn::Submitting { .. });
+    let done = sqlx::query(
+        "update legacy_intent set stage = $5, attempt = $6, run_at = coalesce($7, run_at), \
+                best_output = coalesce($8::text::numeric, best_output), reference = $9, code = $10, \
+                lease_until = case when $11 then lease_until end, updated_at = now() \
+         where partner_id = $1 and livemode = $2 and intent_id = $3 and version = $4",
+    )
+    .bind(&order.tenant.partner_id)
+    .bind(order.tenant.livemode)
+    .bind(&order.intent_id)
+    .bind(order.version)
+    .bind(stage)
+    .bind(attempt)
+    .bind(run_at)
+    .bind(best)
+    .bind(reference)
+    .bind(code)
+    .bind(keeps_lease)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Which of the turns still hold. No other turn of their orders begins before the transaction ends.
+pub async fn lock_turns(
+    conn: &mut PgConnection,
+    turns: &[&HeldTurn],
+) -> Result<HashSet<HeldTurn>, StoreError> {
+    let (partners, modes) = intents::tenants(turns.iter().map(|turn| &turn.tenant));
+    let ids: Vec<&str> = turns.iter().map(|turn| turn.intent_id.as_str()).collect();
+    let versions: Vec<i64> = turns.iter().map(|turn| turn.version).collect();
+    let rows: Vec<(String, bool, String, i64)> = sqlx::query_as(
+        "select l.partner_id, l.livemode, l.intent_id, l.version from legacy_intent l \
+         join unnest($1::text[], $2::bool[], $3::text[], $4::int8[]) as turn (p, m, i, v) \
+              on (l.partner_id, l.livemode, l.intent_id, l.version) = (p, m, i, v) \
+         where l.stage = 'submitting' order by 1, 2, 3 for update of l",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(ids)
+    .bind(versions)
+    .fetch_all(conn)
+    .await?;
+    let held = |(partner_id, livemode, intent_id, version)| {
+        let tenant = Tenant { partner_id, livemode };
+        HeldTurn { tenant, intent_id, version }
+    };
+    Ok(rows.into_iter().map(held).collect())
+}
+
+/// Ends turns whose orders were executed. The caller has locked them.
+pub async fn update_submitted(
+    conn: &mut PgConnection,
+    executed: &[(HeldTurn, String)],
+) -> Result<(), StoreError> {
+    let (partners, modes) = intents::tenants(executed.iter().map(|(turn, _)| &turn.tenant));
+    let ids: Vec<&str> = executed.iter().map(|(turn, _)| turn.intent_id.as_str()).collect();
+    let references: Vec<&str> = executed.iter().map(|(_, reference)| reference.as_str()).collect();
+    sqlx::query(
+        "update legacy_intent set stage = 'submitted', reference = r, lease_until = null, updated_at = now() \
+         from unnest($1::text[], $2::bool[], $3::text[], $4::text[]) as executed (p, m, i, r) \
+         where (partner_id, livemode, intent_id) = (p, m, i)",
+    )
+    .bind(partners)
+    .bind(modes)
+    .bind(ids)
+    .bind(references)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Cancels an order that is not being executed. `false`: it is not there, or too late.
+pub async fn cancel(conn: &mut PgConnection, tenant: &Tenant, intent_id: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update legacy_intent set stage = 'cancelled', version = version + 1, updated_at = now() \
+         where partner_id = $1 and livemode = $2 and intent_id = $3 and stage in ('pending', 'solving', 'queued')",
+    )
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .bind(intent_id)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The orders of a tenant with the status their execution gives them.
+const SEEN: &str = "with seen as ( \
+    select l.intent_id, l.request, l.strategy, l.client_ref, l.reference, l.code, l.created_at, \
+           coalesce(e.terminal_at, l.updated_at) as updated_at, \
+           case when l.stage = 'submitting' then 'executing' when l.stage <> 'submitted' then l.stage \
+                when e.state_name = 'completed' then 'settled' \
+                when e.state_name in ('cancelled', 'expired') then e.state_name \
+                when e.terminal_at is not null then 'rejected' else 'executing' end as status \
+    from legacy_intent l left join execution e on e.reference = l.reference \
+    where l.partner_id = $1 and l.livemode = $2) ";
+
+pub async fn find(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    intent_id: &str,
+) -> Result<Option<LegacyIntentRow>, StoreError> {
+    // The text is a constant of this module.
+    let statement = sqlx::AssertSqlSafe(format!(
+        "{SEEN} select intent_id, request, status, client_ref, reference, code, created_at, updated_at \
+         from seen where intent_id = $3"
+    ));
+    let row = sqlx::query_as(statement)
+        .bind(&tenant.partner_id)
+        .bind(tenant.livemode)
+        .bind(intent_id)
+        .fetch_optional(conn)
+        .await?;
+    Ok(row)
+}
+
+const FILTERED: &str = "from seen where ($3::text is null or status = $3) and ($4::text is null or strategy = $4) \
+    and ($5::timestamptz is null or created_at >= $5) and ($6::timestamptz is null or created_at < $6)";
+
+/// A page of orders, newest first.
+pub async fn list(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    filter: &LegacyFilter,
+    offset: i64,
+    limit: i64,
+) -> Result<Vec<LegacyIntentRow>, StoreError> {
+    // The texts are constants of this module.
+    let statement = sqlx::AssertSqlSafe(format!(
+        "{SEEN} select intent_id, request, status, client_ref, reference, code, created_at, updated_at \
+         {FILTERED} order by created_at desc, intent_id desc offset $7 limit $8"
+    ));
+    let rows = sqlx::query_as(statement)
+        .bind(&tenant.partner_id)
+        .bind(tenant.livemode)
+        .bind(filter.status.as_deref())
+        .bind(filter.strategy.as_deref())
+        .bind(filter.from)
+        .bind(filter.until)
+        .bind(offset)
+        .bind(limit)
+        .fetch_all(conn)
+        .await?;
+    Ok(rows)
+}
+
+/// How many orders the filter leaves.
+pub async fn count(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    filter: &LegacyFilter,
+) -> Result<i64, StoreError> {
+    // The texts are constants of this module.
+    let statement = sqlx::AssertSqlSafe(format!("{SEEN} select count(*) {FILTERED}"));
+    let row: (i64,) = sqlx::query_as(statement)
+        .bind(&tenant.partner_id)
+        .bind(tenant.livemode)
+        .bind(filter.status.as_deref())
+        .bind(filter.strategy.as_deref())
+        .bind(filter.from)
+        .bind(filter.until)
+        .fetch_one(conn)
+        .await?;
+    Ok(row.0)
+}
+
+/// Where a partner's outputs of an asset go.
+pub async fn find_instruction(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    asset: &str,
+) -> Result<Option<String>, StoreError> {
+    let row: Option<(String,)> = sqlx::query_as(
+        "select account from settlement_instruction where partner_id = $1 and livemode = $2 and asset = $3",
+    )
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .bind(asset)
+    .fetch_optional(conn)
+    .await?;
+    Ok(row.map(|row| row.0))
+}
+
+/// Says where a partner's outputs of an asset go from now on.
+pub async fn upsert_instruction(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    asset: &str,
+    account: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into settlement_instruction (partner_id, livemode, asset, account) values ($1, $2, $3, $4) \
+         on conflict on constraint settlement_instruction_pkey do update set account = excluded.account",
+    )
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .bind(asset)
+    .bind(account)
+    .execute(conn)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! What operators look at, and the rows by which they decide.
+
+use chrono::{DateTime, Utc};
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// An execution in a list.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Listed {
+    pub reference: String,
+    pub partner: String,
+    pub intent_id: String,
+    pub client_reference: Option<String>,
+    pub state: String,
+    pub accepted_at: DateTime<Utc>,
+    pub terminal_at: Option<DateTime<Utc>>,
+    /// What it waits for: work that is due or under way, or a command on the chain.
+    pub waits_for: Option<String>,
+    pub attempts: Option<i32>,
+    pub heard: Option<String>,
+    /// What the bank's files alarm about, or that its payout takes too long.
+    pub alarm: Option<String>,
+}
+
+/// Which executions to list, oldest first.
+#[derive(Debug, Clone)]
+pub struct Filter<'a> {
+    /// Only those that have not ended and were accepted so long ago, or that there is an alarm about.
+    pub stuck_for_secs: Option<i64>,
+    pub state: Option<&'a str>,
+    /// After this one.
+    pub after: Option<(DateTime<Utc>, &'a str)>,
+    pub limit: i64,
+}
+
+pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Listed>, StoreError> {
+    let rows = sqlx::query_as(
+        "select e.reference, p.name as partner, e.intent_id, e.client_reference, e.state_name as state, \
+                e.accepted_at, e.terminal_at, f.attempts, f.heard, coalesce(b.alarm, late.alarm) as alarm, \
+                coalesce(f.kind, (select string_agg(c.kind || ' on the chain', ', ' order by c.id) \
+                                  from chain_command c where c.reference = e.reference \
+                                    and c.state in ('pending', 'sent'))) as waits_for \
+         from execution e join partner p on p.id = e.partner_id \
+              left join lateral (select kind, attempts, heard from effect \
+                                 where reference = e.reference order by id desc limit 1) f on true \
+              left join lateral (select alarm from bank_payment where execution = e.reference limit 1) b on true \
+              left join lateral (select case \
+                      when e.state_name = 'owing' then 'settled without a final word of the payout: owed' \
+                      when (e.state #>> '{lock,deadlines,overdue_at}')::int8 <= extract(epoch from now()) * 1000 \
+                      then 'the payout has no final word, and its timelock comes near' end as alarm \
+                  where e.terminal_at is null and e.state_name in ('paying', 'owing')) late on true \
+         where ($1::int8 is null or b.alarm is not null or late.alarm is not null \
+                or (e.terminal_at is null and e.accepted_at < now() - make_interval(secs => $1::float8))) \
+           and ($2::text is null or e.state_name = $2) \
+           and ($3::timestamptz is null or (e.accepted_at, e.reference) > ($3, $4)) \
+         order by e.accepted_at, e.reference limit $5",
+    )
+    .bind(filter.stuck_for_secs)
+    .bind(filter.state)
+    .bind(filter.after.map(|after| after.0))
+    .bind(filter.after.map(|after| after.1))
+    .bind(filter.limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}
+
+/// All that is recorded of an execution, as JSON: each part is a list of rows, oldest first.
+pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Value, StoreError> {
+    let row: (Value,) = sqlx::query_as(
+        "select jsonb_build_object( \
+           'events', (select coalesce(jsonb_agg(jsonb_build_object('sequence', sequence, 'type', type, \
+                         'occurredAt', occurred_at, 'observedAt', observed_at) order by sequence), '[]') \
+                      from event_record where reference = $1), \
+           'work', (select coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'runAt', run_at, 'called', called, \
+                         'calledAt', called_at, 'attempts', attempts, 'heard', heard, 'leaseUntil', lease_until, \
+                         'verdict', verdict) order by id), '[]') from effect where reference = $1), \
+           'chain', (select coalesce(jsonb_agg(jsonb_build_object('kind', kind, 'state', state, \
+                         'entity', '0x' || encode(entity, 'hex'), 'createdAt', created_at, 'doneAt', done_at) \
+                         order by id), '[]') from chain_command where reference = $1), \
+           'facts', (select coalesce(jsonb_agg(jsonb_build_object('kind', payload ->> 'kind', \
+                         'block', block_number, 'txHash', '0x' || encode(tx_hash, 'hex'), \
+                         'observedAt', observed_at, 'consumedAt', consumed_at, 'retractedAt', retracted_at, \
+                         'differs', differs, 'waitsFor', gate || coalesce(' ' || gate_number, ''), \
+                         'retryAt', retry_at, 'heard', heard) order by turn), '[]') from chain_fact \
+                     where entity in (select entity from chain_command where reference = $1)), \
+           'ledger', (select coalesce(jsonb_agg(jsonb_build_object('step', step, 'line', line, 'reason', reason, \
+                         'account', owner_kind || ':' || owner || ':' || part, 'asset', asset, \
+                         'amount', amount::text) order by step, line), '[]') \
+                      from ledger_entry where reference = $1), \
+           'bank', (select coalesce(jsonb_agg(jsonb_build_object('endToEndId', end_to_end_id, \
+                         'standing', standing, 'orderedAt', ordered_at, 'bankReference', bank_reference, \
+                         'paidAt', paid_at, 'reason', reason, 'alarm', alarm)), '[]') \
+                    from bank_payment where execution = $1), \
+           'operators', (select coalesce(jsonb_agg(jsonb_build_object('at', at, 'operator', operator, \
+                         'action', action, 'reason', reason, 'evidence', evidence) order by id), '[]') \
+                         from operator_action where reference = $1))",
+    )
+    .bind(reference)
+    .fetch_one(conn)
+    .await?;
+    Ok(row.0)
+}
+
+/// How many payouts of locked tokens have taken too long, and how many outputs are owed.
+pub async fn count_late_payouts(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
+    let counts = sqlx::query_as(
+        "select count(*) filter (where state_name = 'paying' and (state #>> '{lock,deadlines,overdue_at}')::int8 \
+                                                                 <= extract(epoch from now()) * 1000), \
+                count(*) filter (where state_name = 'owing') \
+         from execution where terminal_at is null and state_name in ('paying', 'owing')",
+    );
+    Ok(counts.fetch_one(conn).await?)
+}
+
+/// An operator's decision, to be kept for ever.
+#[derive(Debug, Clone)]
+pub struct NewAction<'a> {
+    pub reference: &'a str,
+    pub action: &'a str,
+    pub operator: &'a str,
+    pub reason: &'a str,
+    pub evidence: &'a Value,
+    pub version: i64,
+}
+
+pub async fn insert_action(conn: &mut PgConnection, action: &NewAction<'_>) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into operator_action (reference, action, operator, reason, evidence, version) \
+         values ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(action.reference)
+    .bind(action.action)
+    .bind(action.operator)
+    .bind(action.reason)
+    .bind(action.evidence)
+    .bind(action.version)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Who else has proposed an action of an execution as it stands, within a day.
+pub async fn find_proposal(
+    conn: &mut PgConnection,
+    reference: &str,
+    proposed: &str,
+    operator: &str,
+    version: i64,
+) -> Result<Option<String>, StoreError> {
+    let found: Option<(String,)> = sqlx::query_as(
+        "select operator from operator_action \
+         where reference = $1 and action = $2 and lower(trim(operator)) <> lower(trim($3)) and version = $4 \
+           and at > now() - interval '1 day' order by id desc limit 1",
+    )
+    .bind(reference)
+    .bind(proposed)
+    .bind(operator)
+    .bind(version)
+    .fetch_optional(conn)
+    .await?;
+    Ok(found.map(|row| row.0))
+}
+
+/// What is to be done with an execution's due work of a kind.
+#[derive(Debug, Clone)]
+pub enum Nudge<'a> {
+    /// It is looked at now.
+    Now,
+    /// It is taken for never called, and looked at now.
+    Uncalled,
+    /// It ends with this answer, and is looked at now.
+    Verdict(&'a Value),
+}
+
+/// Changes due work unless a call may still be on its way, and wakes the workers. `false`: there is none, or there is
+/// such a call.
+pub async fn nudge(
+    conn: &mut PgConnection,
+    reference: &str,
+    kind: Option<&str>,
+    nudge: &Nudge<'_>,
+    in_flight_secs: i32,
+) -> Result<bool, StoreError> {
+    let (uncalled, verdict) = match nudge {
+        Nudge::Now => (false, None),
+        Nudge::Uncalled => (true, None),
+        Nudge::Verdict(verdict) => (false, Some(*verdict)),
+    };
+    let gentle = matches!(nudge, Nudge::Now);
+    let done = sqlx::query(
+        "update effect set run_at = now(), called = called and not $4, verdict = coalesce($5, verdict) \
+         where reference = $1 and ($2::text is null or kind = $2) \
+           and ($6 or not called or (coalesce(called_at, '-infinity') < now() - make_interval(secs => $3) \
+                                     and (lease_until is null or lease_until < now())))",
+    )
+    .bind(reference)
+    .bind(kind)
+    .bind(in_flight_secs)
+    .bind(uncalled)
+    .bind(verdict)
+    .bind(gentle)
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query("select pg_notify('dvp_feed', '')").execute(conn).await?;
+    Ok(done.rows_affected() > 0)
+}

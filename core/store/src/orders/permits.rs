@@ -1,0 +1,114 @@
+//! What live settlements hold of the wallets that pay: permit nonces, and amounts of tokens.
+
+use dvp_domain::settlement::Terms;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A permit nonce that a settlement holds, and what it locks with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PermitHold {
+    /// Lowercase address.
+    pub owner: String,
+    pub nonce: u128,
+    /// The token's contract, `0x` and lowercase hex.
+    pub token: String,
+    /// Token units.
+    pub amount: u128,
+    pub reference: String,
+}
+
+impl PermitHold {
+    /// What an accepted order holds, if its input is pulled with a permit.
+    pub fn of(terms: &Terms) -> Option<Self> {
+        let permit = terms.request.permit.as_ref().filter(|_| terms.locks())?;
+        Some(Self {
+            owner: terms.request.user.to_lowercase(),
+            nonce: permit.nonce.get(),
+            token: permit.token.to_lowercase(),
+            amount: terms.input.amount.get(),
+            reference: terms.reference.to_string(),
+        })
+    }
+}
+
+/// What is held of wallets, each from a nonce on. Costs as much as there are holds: those of one wallet's pending
+/// orders. `offset 0` keeps the planner from walking through everybody's holds.
+pub async fn list_held(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    wallets: &[(&str, u128)],
+) -> Result<Vec<PermitHold>, StoreError> {
+    let (owners, from): (Vec<&str>, Vec<String>) =
+        wallets.iter().map(|(owner, from)| (*owner, from.to_string())).unzip();
+    let rows: Vec<(String, String, String, String, String)> = sqlx::query_as(
+        "select held.owner, held.nonce, held.token, held.amount, held.reference \
+         from unnest($2::text[], $3::text[]) as asked (o, n), lateral \
+              (select owner, nonce::text, token, amount::text, reference from permit_use \
+               where chain_id = $1 and owner = o and nonce >= n::numeric offset 0) as held",
+    )
+    .bind(chain_id)
+    .bind(owners)
+    .bind(from)
+    .fetch_all(conn)
+    .await?;
+    let number = |text: &str| text.parse::<u128>().map_err(|error| StoreError::corrupt("permit_use", error));
+    rows.into_iter()
+        .map(|(owner, nonce, token, amount, reference)| {
+            Ok(PermitHold { owner, nonce: number(&nonce)?, token, amount: number(&amount)?, reference })
+        })
+        .collect()
+}
+
+/// Lets go of what settlements hold that ended without a lock. What another settlement holds by now is left alone.
+pub async fn delete(conn: &mut PgConnection, chain_id: i64, held: &[PermitHold]) -> Result<(), StoreError> {
+    let keys = Keys::of(held);
+    sqlx::query(
+        "delete from permit_use p using unnest($2::text[], $3::text[], $4::text[]) as u (owner, nonce, reference) \
+         where p.chain_id = $1 and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
+    )
+    .bind(chain_id)
+    .bind(keys.owners)
+    .bind(keys.nonces)
+    .bind(keys.references)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Marks the holds of settlements whose lock was seen.
+pub async fn mark_locked(
+    conn: &mut PgConnection,
+    chain_id: i64,
+    held: &[PermitHold],
+) -> Result<(), StoreError> {
+    let keys = Keys::of(held);
+    sqlx::query(
+        "update permit_use p set locked_at = now() \
+         from unnest($2::text[], $3::text[], $4::text[]) as u (owner, nonce, reference) \
+         where p.chain_id = $1 and p.owner = u.owner and p.nonce = u.nonce::numeric and p.reference = u.reference",
+    )
+    .bind(chain_id)
+    .bind(keys.owners)
+    .bind(keys.nonces)
+    .bind(keys.references)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+struct Keys<'a> {
+    owners: Vec<&'a str>,
+    nonces: Vec<String>,
+    references: Vec<&'a str>,
+}
+
+impl<'a> Keys<'a> {
+    fn of(held: &'a [PermitHold]) -> Self {
+        Self {
+            owners: held.iter().map(|hold| hold.owner.as_str()).collect(),
+            nonces: held.iter().map(|hold| hold.nonce.to_string()).collect(),
+            references: held.iter().map(|hold| hold.reference.as_str()).collect(),
+        }
+    }
+}

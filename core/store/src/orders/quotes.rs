@@ -1,0 +1,126 @@
+//! Indicative quote contexts and firm quotes.
+
+use std::collections::HashMap;
+
+use dvp_domain::quote::FirmTerms;
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::orders::intents::Tenant;
+
+/// The context of an indicative quote; a later one with the same requestId takes its place.
+#[derive(Debug, Clone)]
+pub struct QuoteContext {
+    pub tenant: Tenant,
+    pub request_id: String,
+    pub request: Value,
+    pub response: Value,
+}
+
+/// A firm quote to store.
+#[derive(Debug, Clone)]
+pub struct NewFirmQuote {
+    pub tenant: Tenant,
+    pub request_id: String,
+    pub terms: FirmTerms,
+}
+
+/// A firm quote as stored.
+#[derive(Debug, Clone)]
+pub struct FirmQuote {
+    pub tenant: Tenant,
+    pub terms: FirmTerms,
+    pub used: bool,
+}
+
+pub async fn upsert_context(conn: &mut PgConnection, context: &QuoteContext) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into quote_request (partner_id, livemode, request_id, request, response) \
+         values ($1, $2, $3, $4, $5) \
+         on conflict on constraint quote_request_pkey do update \
+         set request = excluded.request, response = excluded.response, created_at = now()",
+    )
+    .bind(&context.tenant.partner_id)
+    .bind(context.tenant.livemode)
+    .bind(&context.request_id)
+    .bind(&context.request)
+    .bind(&context.response)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn insert_firm(conn: &mut PgConnection, quote: &NewFirmQuote) -> Result<(), StoreError> {
+    let terms =
+        serde_json::to_value(&quote.terms).map_err(|error| StoreError::corrupt("firm_quote", error))?;
+    sqlx::query(
+        "insert into firm_quote (quote_id, partner_id, livemode, request_id, terms, valid_until) \
+         values ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(quote.terms.quote_id.as_str())
+    .bind(&quote.tenant.partner_id)
+    .bind(quote.tenant.livemode)
+    .bind(&quote.request_id)
+    .bind(terms)
+    .bind(quote.terms.valid_until.to_utc())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// What a tenant's firm quote has fixed.
+pub async fn find_firm(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    quote_id: &str,
+) -> Result<Option<FirmTerms>, StoreError> {
+    let row: Option<(Value,)> = sqlx::query_as(
+        "select terms from firm_quote where quote_id = $1 and partner_id = $2 and livemode = $3",
+    )
+    .bind(quote_id)
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .fetch_optional(conn)
+    .await?;
+    row.map(|(terms,)| {
+        serde_json::from_value(terms).map_err(|error| StoreError::corrupt("firm_quote", error))
+    })
+    .transpose()
+}
+
+/// Locks firm quotes in id order.
+pub async fn lock_firm(
+    conn: &mut PgConnection,
+    ids: &[&str],
+) -> Result<HashMap<String, FirmQuote>, StoreError> {
+    let rows: Vec<(String, String, bool, Value, bool)> = sqlx::query_as(
+        "select quote_id, partner_id, livemode, terms, used_by is not null from firm_quote \
+         where quote_id = any($1::text[]) order by quote_id for update",
+    )
+    .bind(ids)
+    .fetch_all(conn)
+    .await?;
+    let mut quotes = HashMap::with_capacity(rows.len());
+    for (id, partner_id, livemode, terms, used) in rows {
+        let terms =
+            serde_json::from_value(terms).map_err(|error| StoreError::corrupt("firm_quote", error))?;
+        quotes.insert(id, FirmQuote { tenant: Tenant { partner_id, livemode }, terms, used });
+    }
+    Ok(quotes)
+}
+
+/// Marks quotes as used by executions: `(quote, reference)`.
+pub async fn update_used(conn: &mut PgConnection, used: &[(&str, &str)]) -> Result<(), StoreError> {
+    let (quotes, references): (Vec<&str>, Vec<&str>) = used.iter().copied().unzip();
+    sqlx::query(
+        "update firm_quote q set used_by = u.reference \
+         from unnest($1::text[], $2::text[]) as u (quote_id, reference) \
+         where q.quote_id = u.quote_id and q.used_by is null",
+    )
+    .bind(quotes)
+    .bind(references)
+    .execute(conn)
+    .await?;
+    Ok(())
+}

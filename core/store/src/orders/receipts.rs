@@ -1,0 +1,57 @@
+//! Receipts: immutable, one per execution.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::receipt::Receipt;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::orders::executions::bytes32;
+
+pub async fn insert(
+    conn: &mut PgConnection,
+    reference: &str,
+    receipt: &Receipt,
+    issued_at: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    sqlx::query("insert into receipt (reference, body, content_hash, issued_at) values ($1, $2, $3, $4)")
+        .bind(reference)
+        .bind(receipt.body.to_string())
+        .bind(bytes32(&receipt.content_hash)?)
+        .bind(issued_at)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// The stored body's text.
+pub async fn find_body(conn: &mut PgConnection, reference: &str) -> Result<Option<String>, StoreError> {
+    let row: Option<(String,)> = sqlx::query_as("select body from receipt where reference = $1")
+        .bind(reference)
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.map(|row| row.0))
+}
+
+/// An anchor as the indexer saw it, in a block that stands.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct AnchorRow {
+    pub chain_id: i64,
+    pub contract: Vec<u8>,
+    pub tx_hash: Vec<u8>,
+    pub block_number: i64,
+}
+
+/// The first anchor of a content hash that the indexer knows.
+pub async fn find_anchor(
+    conn: &mut PgConnection,
+    content_hash: &[u8],
+) -> Result<Option<AnchorRow>, StoreError> {
+    let row = sqlx::query_as(
+        "select chain_id, contract, tx_hash, block_number from chain_log \
+         where entity = $1 and event = 'Anchored' and canonical order by block_number, log_index limit 1",
+    )
+    .bind(content_hash)
+    .fetch_optional(conn)
+    .await?;
+    Ok(row)
+}

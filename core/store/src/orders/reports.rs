@@ -1,0 +1,260 @@
+//! What reports and batch lookups read: a tenant's executions in bulk.
+//!
+//! Reports are read at a position of the feed: the status of an execution is that of its last event up to there, so
+//! that pages read one after the other, and the totals beside them, tell the same story. What the chain adds later
+//! (anchors, settlements) is read as it is.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::event::EventType;
+use dvp_domain::settlement::{State, Terms};
+use dvp_domain::status::Recorded;
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::orders::executions::RefType;
+use crate::orders::intents::Tenant;
+
+/// An execution with the name it was asked for by.
+#[derive(Debug, Clone)]
+pub struct Named {
+    pub name: String,
+    pub terms: Terms,
+    pub state: State,
+}
+
+fn corrupt(error: impl std::fmt::Display) -> StoreError {
+    StoreError::corrupt("execution", error)
+}
+
+/// The executions of a tenant that are called by one of `names`.
+pub async fn list_named(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    named: RefType,
+    names: &[&str],
+) -> Result<Vec<Named>, StoreError> {
+    let sql = match named {
+        RefType::ClientReference => {
+            "select i.client_reference, e.terms, e.state from intent i join execution e on e.reference = i.reference \
+             where i.partner_id = $1 and i.livemode = $2 and i.client_reference = any($3::text[]) \
+               and i.reference is not null"
+        }
+        RefType::ExecutionId => {
+            "select reference, terms, state from execution \
+             where partner_id = $1 and livemode = $2 and reference = any($3::text[])"
+        }
+    };
+    let rows: Vec<(String, Value, Value)> = sqlx::query_as(sql)
+        .bind(&tenant.partner_id)
+        .bind(tenant.livemode)
+        .bind(names)
+        .fetch_all(conn)
+        .await?;
+    rows.into_iter()
+        .map(|(name, terms, state)| {
+            Ok(Named {
+                name,
+                terms: serde_json::from_value(terms).map_err(corrupt)?,
+                state: serde_json::from_value(state).map_err(corrupt)?,
+            })
+        })
+        .collect()
+}
+
+/// What happened to several executions, each oldest first.
+pub async fn list_recorded(
+    conn: &mut PgConnection,
+    references: &[&str],
+) -> Result<HashMap<String, Vec<Recorded>>, StoreError> {
+    let rows: Vec<(String, String, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
+        "select reference, type, occurred_at, observed_at from event_record where reference = any($1::text[]) \
+         order by reference, sequence",
+    )
+    .bind(references)
+    .fetch_all(conn)
+    .await?;
+    let mut recorded: HashMap<String, Vec<Recorded>> = HashMap::new();
+    for (reference, kind, occurred, observed) in rows {
+        let kind = event_type(&kind)?;
+        let one = Recorded { kind, occurred_at: occurred.into(), observed_at: observed.into() };
+        recorded.entry(reference).or_default().push(one);
+    }
+    Ok(recorded)
+}
+
+fn event_type(text: &str) -> Result<EventType, StoreError> {
+    EventType::parse(text).ok_or_else(|| StoreError::corrupt("event", format_args!("type {text}")))
+}
+
+/// The feed's newest position.
+pub async fn load_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
+    let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
+    Ok(row.0)
+}
+
+/// The position of a tenant's newest event recorded before `cutoff`; zero when there is none.
+pub async fn load_position_at(
+    conn: &mut PgConnection,
+    tenant: &Tenant,
+    cutoff: DateTime<Utc>,
+) -> Result<i64, StoreError> {
+    let row: (i64,) = sqlx::query_as(
+        "select coalesce(max(position), 0) from event_record \
+         where partner_id = $1 and livemode = $2 and observed_at < $3",
+    )
+    .bind(&tenant.partner_id)
+    .bind(tenant.livemode)
+    .bind(cutoff)
+    .fetch_one(conn)
+    .await?;
+    Ok(row.0)
+}
+
+/// Which executions a report is about: accepted from `from` on and before `until`, as known at `position`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Range {
+    pub tenant: Tenant,
+    pub from: DateTime<Utc>,
+    pub until: DateTime<Utc>,
+    pub position: i64,
+}
+
+/// An execution as a report shows it.
+#[derive(Debug, Clone)]
+pub struct ReportedExecution {
+    pub terms: Terms,
+    /// The state now, which may be past `last`.
+    pub state: State,
+    /// The last event at the report's position.
+    pub last: EventType,
+    pub last_observed_at: DateTime<Utc>,
+    /// The intent's snapshot of that event.
+    pub snapshot: Value,
+    pub receipt_hash: Option<Vec<u8>>,
+    /// Events of the chain that stand now, oldest first.
+    pub chain_events: Vec<String>,
+    /// What the last comparison with the chain found of it.
+    pub breaks: Vec<String>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    terms: Value,
+    state: Value,
+    kind: String,
+    observed_at: DateTime<Utc>,
+    object: Value,
+    content_hash: Option<Vec<u8>>,
+    chain_events: Option<Vec<String>>,
+    breaks: Option<Vec<String>>,
+}
+
+/// A page of a report, by time of acceptance and reference, after `after`.
+pub async fn list_range(
+    conn: &mut PgConnection,
+    range: &Range,
+    after: Option<&(DateTime<Utc>, String)>,
+    limit: i64,
+) -> Result<Vec<ReportedExecution>, StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(
+        "select e.terms, e.state, last.type as kind, last.observed_at, last.object, r.content_hash, \
+                (select array_agg(l.event order by l.block_number, l.log_index) from chain_log l \
+                 where l.entity = e.entity and l.canonical) as chain_events, \
+                (select array_agg(distinct b.kind order by b.kind) from reconciliation_break b \
+                 where b.reference = e.reference \
+                   and b.run_id in (select max(id) from reconciliation_run group by chain_id)) as breaks \
+         from execution e \
+         join lateral (select v.type, v.observed_at, v.object from event_record v \
+                       where v.reference = e.reference and v.position <= $5 \
+                       order by v.sequence desc limit 1) last on true \
+         left join receipt r on r.reference = e.reference \
+         where e.partner_id = $1 and e.livemode = $2 and e.accepted_at >= $3 and e.accepted_at < $4 \
+           and ($6::timestamptz is null or (e.accepted_at, e.reference) > ($6, $7::text)) \
+         order by e.accepted_at, e.reference limit $8",
+    )
+    .bind(&range.tenant.partner_id)
+    .bind(range.tenant.livemode)
+    .bind(range.from)
+    .bind(range.until)
+    .bind(range.position)
+    .bind(after.map(|after| after.0))
+    .bind(after.map(|after| after.1.as_str()))
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            Ok(ReportedExecution {
+                terms: serde_json::from_value(row.terms).map_err(corrupt)?,
+                state: serde_json::from_value(row.state).map_err(corrupt)?,
+                last: event_type(&row.kind)?,
+                last_observed_at: row.observed_at,
+                snapshot: row.object,
+                receipt_hash: row.content_hash,
+                chain_events: row.chain_events.unwrap_or_default(),
+                breaks: row.breaks.unwrap_or_default(),
+            })
+        })
+        .collect()
+}
+
+/// What the executions of a report in one status move of one currency. Amounts are decimal integers.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct CurrencyTotal {
+    pub currency: String,
+    pub exponent: i32,
+    pub status: String,
+    pub inputs: i64,
+    pub input: String,
+    pub outputs: i64,
+    pub output: String,
+    pub deducted: String,
+    pub absorbed: String,
+}
+
+/// The totals of a report, whatever its pages. Fees are those of completed executions.
+pub async fn list_totals(conn: &mut PgConnection, range: &Range) -> Result<Vec<CurrencyTotal>, StoreError> {
+    let rows = sqlx::query_as(
+        "with told as ( \
+             select e.terms, case when last.type = 'payout.completed' then 'completed' \
+                                  when last.type in ('offramp.failed', 'payout.failed', 'intent.cancelled', \
+                                                     'intent.expired', 'intent.failed') then 'failed' \
+                                  else 'in_progress' end as status \
+             from execution e \
+             join lateral (select v.type from event_record v \
+                           where v.reference = e.reference and v.position <= $5 \
+                           order by v.sequence desc limit 1) last on true \
+             where e.partner_id = $1 and e.livemode = $2 and e.accepted_at >= $3 and e.accepted_at < $4), \
+         flow as ( \
+             select status, 'input' as what, terms -> 'input' ->> 'asset' as currency, \
+                    (terms -> 'input' ->> 'exponent')::int as exponent, \
+                    (terms -> 'input' ->> 'amount')::numeric as amount from told \
+             union all \
+             select status, 'output', terms -> 'output' ->> 'asset', (terms -> 'output' ->> 'exponent')::int, \
+                    (terms -> 'output' ->> 'amount')::numeric from told \
+             union all \
+             select status, fee ->> 'collection', fee ->> 'currency', (fee ->> 'exponent')::int, \
+                    (fee ->> 'amountMinor')::numeric \
+             from told, json_array_elements(terms -> 'plan' -> 'priced' -> 'fees') fee \
+             where status = 'completed') \
+         select currency, exponent, status, \
+                count(*) filter (where what = 'input') as inputs, \
+                coalesce(sum(amount) filter (where what = 'input'), 0)::text as input, \
+                count(*) filter (where what = 'output') as outputs, \
+                coalesce(sum(amount) filter (where what = 'output'), 0)::text as output, \
+                coalesce(sum(amount) filter (where what = 'deducted'), 0)::text as deducted, \
+                coalesce(sum(amount) filter (where what = 'absorbed'), 0)::text as absorbed \
+         from flow group by currency, exponent, status order by currency, exponent, status",
+    )
+    .bind(&range.tenant.partner_id)
+    .bind(range.tenant.livemode)
+    .bind(range.from)
+    .bind(range.until)
+    .bind(range.position)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}

@@ -1,0 +1,31 @@
+//! Nonces of signed requests that every process must know, because nothing else in the request is used once.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A nonce of an API key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewNonce {
+    pub key_id: String,
+    pub partner_id: String,
+    pub nonce: String,
+    /// The request's timestamp is refused after this.
+    pub expires_at: DateTime<Utc>,
+}
+
+/// Uses a nonce up. `false`: it was used before.
+pub async fn insert(conn: &mut PgConnection, new: &NewNonce) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "insert into request_nonce (key_id, nonce, partner_id, expires_at) values ($1, $2, $3, $4) \
+         on conflict on constraint request_nonce_pkey do nothing",
+    )
+    .bind(&new.key_id)
+    .bind(&new.nonce)
+    .bind(&new.partner_id)
+    .bind(new.expires_at)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}

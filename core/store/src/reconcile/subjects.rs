@@ -1,0 +1,311 @@
+//! Executions with what the indexer kept of them, page by page, and what no execution accounts for.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::canonical::hex32;
+use dvp_domain::money::Minor;
+use dvp_domain::receipt;
+use dvp_domain::reconcile::{Anchored, Booked, Kept, OnChain, Receipted, Subject};
+use serde::Deserialize;
+use serde_json::Value;
+use sqlx::{PgConnection, PgPool, PgTransaction};
+
+use crate::StoreError;
+use dvp_domain::chain::ChainFact;
+
+/// What a run looks at.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope {
+    pub chain_id: i64,
+    /// Events up to here are told to executions.
+    pub facts_number: i64,
+    /// The final block that the contracts are asked at.
+    pub block_number: i64,
+    /// Executions that ended before, and have nothing open on the chain, are not looked at again.
+    pub ended_since: DateTime<Utc>,
+}
+
+/// A transaction that sees one moment and writes nothing. It stays open while the chain is asked, which may take
+/// minutes; it locks no row.
+pub async fn snapshot(pool: &PgPool) -> Result<PgTransaction<'static>, StoreError> {
+    let mut tx = pool.begin_with("begin isolation level repeatable read read only").await?;
+    sqlx::query("set local idle_in_transaction_session_timeout = '5min'").execute(&mut *tx).await?;
+    Ok(tx)
+}
+
+#[derive(Deserialize)]
+struct Event {
+    event: String,
+    number: i64,
+    amount: Option<String>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    reference: String,
+    entity: Vec<u8>,
+    terms: Value,
+    state: Value,
+    changed_at: DateTime<Utc>,
+    content_hash: Option<Vec<u8>>,
+    body: Option<String>,
+    anchor_tx: Option<Vec<u8>>,
+    anchor_contract: Option<Vec<u8>>,
+    failed_command: Option<String>,
+    differing_fact: Option<String>,
+    events: Value,
+}
+
+/// A page of executions after `after` by reference, with the last reference read. Those of other chains are left out.
+pub async fn list_booked(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    after: &str,
+    limit: i64,
+) -> Result<(Vec<Subject>, Option<String>), StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(
+        "with open as ( \
+             select l.entity from chain_log l \
+             where l.chain_id = $1 and l.canonical and l.event = 'Locked' \
+               and not exists (select from chain_log o where o.chain_id = $1 and o.canonical \
+                               and o.entity = l.entity and o.event in ('Released', 'Refunded'))) \
+         select e.reference, e.entity, e.terms, e.state, r.content_hash, r.body, \
+                greatest(e.accepted_at, \
+                    (select max(v.observed_at) from event_record v where v.reference = e.reference), \
+                    (select max(greatest(c.created_at, c.done_at)) from chain_command c \
+                     where c.reference = e.reference), \
+                    (select max(f.consumed_at) from chain_fact f where f.entity = e.entity)) as changed_at, \
+                a.tx_hash as anchor_tx, a.contract as anchor_contract, \
+                (select c.kind from chain_command c where c.reference = e.reference and c.state = 'failed' \
+                 order by c.id limit 1) as failed_command, \
+                (select f.differs from chain_fact f where f.entity = e.entity and f.differs is not null \
+                   and f.retracted_at is null order by f.id limit 1) as differing_fact, \
+                (select coalesce(jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
+                                                              'amount', l.fact ->> 'amount') \
+                                           order by l.block_number, l.log_index), '[]') \
+                 from chain_log l where l.chain_id = $1 and l.canonical and l.entity = e.entity \
+                   and l.block_number <= greatest($2, $3)) as events \
+         from execution e \
+         left join receipt r on r.reference = e.reference \
+         left join lateral (select l.tx_hash, l.contract from chain_log l \
+                            where l.chain_id = $1 and l.canonical and l.entity = r.content_hash \
+                              and l.event = 'Anchored' and l.fact is not null and l.block_number <= $2 \
+                            order by l.block_number, l.log_index limit 1) a on true \
+         where e.reference > $5 \
+           and (e.terminal_at is null or e.terminal_at >= $4 or e.entity in (select entity from open)) \
+           and not exists (select from chain_command c where c.reference = e.reference and c.chain_id <> $1) \
+         order by e.reference limit $6",
+    )
+    .bind(scope.chain_id)
+    .bind(scope.facts_number)
+    .bind(scope.block_number)
+    .bind(scope.ended_since)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    let last = rows.last().map(|row| row.reference.clone());
+    let subjects = rows.into_iter().map(|row| subject(row, scope)).collect::<Result<_, _>>()?;
+    Ok((subjects, last))
+}
+
+fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
+    let corrupt = |error: serde_json::Error| StoreError::corrupt("execution", error);
+    let hex = |bytes: &[u8]| format!("0x{}", hex::encode(bytes));
+    let receipt = match (&row.content_hash, &row.body) {
+        (Some(hash), Some(body)) => {
+            let body = serde_json::from_str(body).map_err(|error| StoreError::corrupt("receipt", error))?;
+            let anchor = row.anchor_tx.as_ref().zip(row.anchor_contract.as_ref());
+            let anchor = anchor.map(|(tx, contract)| Anchored { tx_hash: hex(tx), contract: hex(contract) });
+            Some(Receipted { content_hash: hex(hash), computed_hash: receipt::hash(&body), anchor })
+        }
+        _ => None,
+    };
+    let booked = Booked {
+        terms: serde_json::from_value(row.terms).map_err(corrupt)?,
+        state: serde_json::from_value(row.state).map_err(corrupt)?,
+        changed_at: row.changed_at.into(),
+        receipt,
+        failed_command: row.failed_command,
+        differing_fact: row.differing_fact,
+    };
+    let kept = kept(row.events, scope)?;
+    Ok(Subject { entity: entity(&row.entity)?, booked: Some(booked), kept, contracts: None })
+}
+
+fn entity(bytes: &[u8]) -> Result<String, StoreError> {
+    let bytes = <&[u8; 32]>::try_from(bytes).map_err(|error| StoreError::corrupt("chain_log", error))?;
+    Ok(hex32(bytes))
+}
+
+fn kept(events: Value, scope: &Scope) -> Result<Kept, StoreError> {
+    let events: Vec<Event> =
+        serde_json::from_value(events).map_err(|error| StoreError::corrupt("chain_log", error))?;
+    let told = |up_to: i64| {
+        let told = events.iter().filter(|event| event.number <= up_to);
+        told.fold(OnChain::default(), |state, event| state.after(&event.event))
+    };
+    let amount = |name: &str| -> Result<Option<Minor>, StoreError> {
+        let told = events.iter().find(|event| event.event == name && event.number <= scope.facts_number);
+        let amount = told.and_then(|event| event.amount.clone());
+        amount
+            .map(|amount| Minor::try_from(amount).map_err(|e| StoreError::corrupt("chain_log", e)))
+            .transpose()
+    };
+    Ok(Kept {
+        now: told(scope.facts_number),
+        at_block: told(scope.block_number),
+        locked: amount("Created")?,
+        paid: amount("Paid")?,
+    })
+}
+
+/// Ids that the chain knows and no execution has, after `after`.
+pub async fn list_lone_entities(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    after: &[u8],
+    limit: i64,
+) -> Result<Vec<Subject>, StoreError> {
+    let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
+        "select l.entity, jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
+                                                       'amount', l.fact ->> 'amount') \
+                                    order by l.block_number, l.log_index) as events \
+         from chain_log l \
+         where l.chain_id = $1 and l.canonical \
+           and l.event in ('Created', 'Locked', 'Filled', 'Settled', 'Cancelled', 'Released', 'Refunded', 'Paid') \
+           and l.block_number <= greatest($2, $3) and l.entity > $4 \
+           and not exists (select from execution e where e.entity = l.entity) \
+         group by l.entity order by l.entity limit $5",
+    )
+    .bind(scope.chain_id)
+    .bind(scope.facts_number)
+    .bind(scope.block_number)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(id, events)| {
+            let kept = kept(events, scope)?;
+            Ok(Subject { entity: entity(&id)?, booked: None, kept, contracts: None })
+        })
+        .collect()
+}
+
+/// Hashes that one of our relayers anchored and no receipt has, `limit` at most.
+pub async fn list_lone_anchors(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    limit: i64,
+) -> Result<Vec<String>, StoreError> {
+    let rows: Vec<(Vec<u8>,)> = sqlx::query_as(
+        "select distinct l.entity from chain_log l \
+         where l.chain_id = $1 and l.canonical and l.event = 'Anchored' and l.fact is not null \
+           and l.block_number <= $2 and not exists (select from receipt r where r.content_hash = l.entity) \
+         order by l.entity limit $3",
+    )
+    .bind(scope.chain_id)
+    .bind(scope.facts_number)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.iter().map(|(id,)| entity(id)).collect()
+}
+
+/// Ids with funds in the escrow at the final block, after `after`, in order.
+pub async fn list_open_entities(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    after: &[u8],
+    limit: i64,
+) -> Result<Vec<Vec<u8>>, StoreError> {
+    let rows: Vec<(Vec<u8>,)> = sqlx::query_as(
+        "select l.entity from chain_log l \
+         where l.chain_id = $1 and l.canonical and l.event = 'Locked' and l.block_number <= $2 and l.entity > $3 \
+           and not exists (select from chain_log o where o.chain_id = $1 and o.canonical and o.entity = l.entity \
+                             and o.event in ('Released', 'Refunded') and o.block_number <= $2) \
+         order by l.entity limit $4",
+    )
+    .bind(scope.chain_id)
+    .bind(scope.block_number)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|row| row.0).collect())
+}
+
+/// What `Created` told of each of these ids up to the final block, by id.
+pub async fn list_lock_facts(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    entities: &[Vec<u8>],
+) -> Result<HashMap<Vec<u8>, ChainFact>, StoreError> {
+    let rows: Vec<(Vec<u8>, Value)> = sqlx::query_as(
+        "select l.entity, l.fact from chain_log l \
+         where l.chain_id = $1 and l.canonical and l.event = 'Created' and l.fact is not null \
+           and l.block_number <= $2 and l.entity = any($3)",
+    )
+    .bind(scope.chain_id)
+    .bind(scope.block_number)
+    .bind(entities)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(id, fact)| {
+            let fact = serde_json::from_value(fact).map_err(|e| StoreError::corrupt("chain_log", e))?;
+            Ok((id, fact))
+        })
+        .collect()
+}
+
+/// A contract's kept events up to the final block.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContractCount {
+    pub contract: Vec<u8>,
+    pub last: u64,
+    pub kept: u64,
+}
+
+pub async fn count_events(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    contracts: &[Vec<u8>],
+) -> Result<Vec<ContractCount>, StoreError> {
+    let rows: Vec<(Vec<u8>, i64, i64)> = sqlx::query_as(
+        "select asked.contract, coalesce(max(l.seq), 0)::int8, count(l.seq)::int8 \
+         from unnest($2::bytea[]) as asked (contract) \
+         left join chain_log l on l.chain_id = $1 and l.canonical and l.contract = asked.contract \
+                              and l.block_number <= $3 \
+         group by asked.contract order by asked.contract",
+    )
+    .bind(scope.chain_id)
+    .bind(contracts)
+    .bind(scope.block_number)
+    .fetch_all(conn)
+    .await?;
+    let count = |number: i64| u64::try_from(number).map_err(|error| StoreError::corrupt("chain_log", error));
+    rows.into_iter()
+        .map(|(contract, last, kept)| Ok(ContractCount { contract, last: count(last)?, kept: count(kept)? }))
+        .collect()
+}
+
+/// The newest canonical blocks up to the final one, newest first.
+pub async fn list_final_blocks(
+    conn: &mut PgConnection,
+    scope: &Scope,
+    limit: i64,
+) -> Result<Vec<(i64, String)>, StoreError> {
+    let rows: Vec<(i64, Vec<u8>)> = sqlx::query_as(
+        "select number, hash from chain_block where chain_id = $1 and canonical and number <= $2 \
+         order by number desc limit $3",
+    )
+    .bind(scope.chain_id)
+    .bind(scope.block_number)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(|(number, hash)| Ok((number, entity(&hash)?))).collect()
+}

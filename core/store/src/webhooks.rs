@@ -1,0 +1,388 @@
+//! Webhook endpoints, one per API key, and the answers kept under the optional Idempotency-Key.
+
+pub mod deliveries;
+pub mod lanes;
+pub mod replays;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::time::Timestamp;
+use dvp_domain::webhook::Health;
+use sqlx::PgConnection;
+
+use super::StoreError;
+use crate::orders::intents::Tenant;
+
+/// How long an answer is kept under an Idempotency-Key, in hours.
+pub const ONCE_HOURS: i32 = 24;
+
+/// An endpoint, active or not.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    pub id: String,
+    pub key_id: String,
+    pub tenant: Tenant,
+    pub url: String,
+    pub subscribed_types: Vec<String>,
+    pub api_version: String,
+    pub is_active: bool,
+    pub secrets: SealedSecrets,
+    pub rotated_at: Option<DateTime<Utc>>,
+    pub health: Health,
+}
+
+/// The signing secrets, sealed for the endpoint's id.
+#[derive(Debug, Clone)]
+pub struct SealedSecrets {
+    pub current: Vec<u8>,
+    /// The secret that follows, and when it does.
+    pub next: Option<(Vec<u8>, DateTime<Utc>)>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    id: String,
+    key_id: String,
+    partner_id: String,
+    livemode: bool,
+    url: String,
+    subscribed_types: Vec<String>,
+    api_version: String,
+    is_active: bool,
+    sealed_secret: Vec<u8>,
+    sealed_next: Option<Vec<u8>>,
+    grace_expires_at: Option<DateTime<Utc>>,
+    rotated_at: Option<DateTime<Utc>>,
+    failing_since: Option<DateTime<Utc>>,
+    noticed_at: Option<DateTime<Utc>>,
+}
+
+impl From<Row> for Endpoint {
+    fn from(row: Row) -> Self {
+        Self {
+            id: row.id,
+            key_id: row.key_id,
+            tenant: Tenant { partner_id: row.partner_id, livemode: row.livemode },
+            url: row.url,
+            subscribed_types: row.subscribed_types,
+            api_version: row.api_version,
+            is_active: row.is_active,
+            secrets: SealedSecrets {
+                current: row.sealed_secret,
+                next: row.sealed_next.zip(row.grace_expires_at),
+            },
+            rotated_at: row.rotated_at,
+            health: Health {
+                failing_since: row.failing_since.map(Timestamp::from),
+                told_at: row.noticed_at.map(Timestamp::from),
+            },
+        }
+    }
+}
+
+/// An endpoint to register.
+#[derive(Debug, Clone)]
+pub struct NewEndpoint {
+    pub id: String,
+    pub key_id: String,
+    pub tenant: Tenant,
+    pub url: String,
+    pub subscribed_types: Vec<String>,
+    pub api_version: &'static str,
+    pub sealed_secret: Vec<u8>,
+}
+
+/// Inserts an endpoint with its lane; it begins at the feed's present end. [`StoreError::constraint`] `webhook_endpoint_key_key`:
+/// the key has one.
+pub async fn insert(conn: &mut PgConnection, new: &NewEndpoint) -> Result<(), StoreError> {
+    sqlx::query(
+        "with new as ( \
+             insert into webhook_endpoint (id, key_id, partner_id, livemode, url, subscribed_types, api_version, \
+                                           sealed_secret, from_position) \
+             select $1, $2, $3, $4, $5, $6, $7, $8, position from feed_counter returning id \
+         ) \
+         insert into webhook_lane (endpoint_id) select id from new",
+    )
+    .bind(&new.id)
+    .bind(&new.key_id)
+    .bind(&new.tenant.partner_id)
+    .bind(new.tenant.livemode)
+    .bind(&new.url)
+    .bind(&new.subscribed_types)
+    .bind(new.api_version)
+    .bind(&new.sealed_secret)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The endpoint of a key.
+pub async fn find_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<Endpoint>, StoreError> {
+    let row: Option<Row> = sqlx::query_as("select * from webhook_endpoint where key_id = $1")
+        .bind(key_id)
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.map(Endpoint::from))
+}
+
+/// The endpoint of a key, locked until the transaction ends.
+pub async fn lock_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option<Endpoint>, StoreError> {
+    let row: Option<Row> = sqlx::query_as("select * from webhook_endpoint where key_id = $1 for update")
+        .bind(key_id)
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.map(Endpoint::from))
+}
+
+/// Endpoints by id.
+pub async fn find_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
+    let rows: Vec<Row> =
+        sqlx::query_as("select * from webhook_endpoint where id = any($1)").bind(ids).fetch_all(conn).await?;
+    Ok(rows.into_iter().map(Endpoint::from).collect())
+}
+
+/// Endpoints by id, locked until the transaction ends.
+pub async fn lock_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
+    let rows: Vec<Row> =
+        sqlx::query_as("select * from webhook_endpoint where id = any($1) order by id for update")
+            .bind(ids)
+            .fetch_all(conn)
+            .await?;
+    Ok(rows.into_iter().map(Endpoint::from).collect())
+}
+
+/// Endpoints by id, those after `after`; of one partner or of all.
+pub async fn list(
+    conn: &mut PgConnection,
+    partner_id: Option<&str>,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<Endpoint>, StoreError> {
+    let rows: Vec<Row> = sqlx::query_as(
+        "select * from webhook_endpoint where id > $1 and ($2::text is null or partner_id = $2) \
+         order by id limit $3",
+    )
+    .bind(after)
+    .bind(partner_id)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(Endpoint::from).collect())
+}
+
+/// Writes what a partner may change. An endpoint that becomes active begins at the feed's present end, with its
+/// failures forgotten.
+pub async fn update(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), StoreError> {
+    sqlx::query(
+        "update webhook_endpoint w \
+         set url = $2, subscribed_types = $3, is_active = $4, \
+             from_position = case when $4 and not w.is_active \
+                                  then (select position from feed_counter) else w.from_position end, \
+             failing_since = case when $4 and not w.is_active then null else w.failing_since end, \
+             noticed_at = case when $4 and not w.is_active then null else w.noticed_at end \
+         where id = $1",
+    )
+    .bind(&endpoint.id)
+    .bind(&endpoint.url)
+    .bind(&endpoint.subscribed_types)
+    .bind(endpoint.is_active)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Writes an endpoint's secrets after a rotation.
+pub async fn update_secrets(conn: &mut PgConnection, endpoint: &Endpoint) -> Result<(), StoreError> {
+    let (next, expires) = endpoint.secrets.next.clone().unzip();
+    sqlx::query(
+        "update webhook_endpoint set sealed_secret = $2, sealed_next = $3, grace_expires_at = $4, rotated_at = $5 \
+         where id = $1",
+    )
+    .bind(&endpoint.id)
+    .bind(&endpoint.secrets.current)
+    .bind(next)
+    .bind(expires)
+    .bind(endpoint.rotated_at)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Writes what an attempt taught about an endpoint.
+pub async fn update_health(
+    conn: &mut PgConnection,
+    id: &str,
+    health: Health,
+    is_active: bool,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update webhook_endpoint set failing_since = $2, noticed_at = $3, is_active = $4 where id = $1",
+    )
+    .bind(id)
+    .bind(health.failing_since.map(Timestamp::to_utc))
+    .bind(health.told_at.map(Timestamp::to_utc))
+    .bind(is_active)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Gives an endpoint to another key of the same partner and environment. Returns whether there was one to give.
+pub async fn move_to_key(conn: &mut PgConnection, from: &str, to: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update webhook_endpoint w set key_id = new.id from api_key old, api_key new \
+         where w.key_id = $1 and old.id = $1 and new.id = $2 \
+           and new.partner_id = old.partner_id and new.env = old.env",
+    )
+    .bind(from)
+    .bind(to)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// What operators are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoticeKind {
+    Failing,
+    DeactivatedFailing,
+    DeactivatedGone,
+}
+
+impl NoticeKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Failing => "failing",
+            Self::DeactivatedFailing => "deactivated_failing",
+            Self::DeactivatedGone => "deactivated_gone",
+        }
+    }
+}
+
+pub async fn insert_notice(conn: &mut PgConnection, id: &str, kind: NoticeKind) -> Result<(), StoreError> {
+    sqlx::query("insert into webhook_notice (endpoint_id, kind) values ($1, $2)")
+        .bind(id)
+        .bind(kind.as_str())
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// A notice as it was given.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Notice {
+    pub id: i64,
+    pub endpoint_id: String,
+    pub partner: String,
+    pub kind: String,
+    pub at: DateTime<Utc>,
+}
+
+/// Notices, latest first, those before `before`.
+pub async fn list_notices(
+    conn: &mut PgConnection,
+    before: i64,
+    limit: i64,
+) -> Result<Vec<Notice>, StoreError> {
+    let rows = sqlx::query_as(
+        "select n.id, n.endpoint_id, p.name as partner, n.kind, n.at \
+         from webhook_notice n join webhook_endpoint w on w.id = n.endpoint_id \
+              join partner p on p.id = w.partner_id \
+         where n.id < $1 order by n.id desc limit $2",
+    )
+    .bind(before)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}
+
+/// Which write an Idempotency-Key belongs to.
+#[derive(Debug, Clone)]
+pub struct OnceId {
+    pub key_id: String,
+    /// Method and path.
+    pub operation: String,
+    pub once_key: String,
+}
+
+/// An answer kept under an Idempotency-Key.
+#[derive(Debug, Clone)]
+pub struct OnceAnswer {
+    pub fingerprint: [u8; 32],
+    pub status: u16,
+    pub sealed_body: Vec<u8>,
+}
+
+/// Claims a key for the transaction's work: `None`. Whoever comes second waits here for the first, and gets its
+/// answer.
+pub async fn claim_once(
+    conn: &mut PgConnection,
+    id: &OnceId,
+    fingerprint: &[u8; 32],
+) -> Result<Option<OnceAnswer>, StoreError> {
+    let claimed = sqlx::query(
+        "insert into webhook_once as o (key_id, operation, once_key, fingerprint, status, sealed_body) \
+         values ($1, $2, $3, $4, 0, '') on conflict on constraint webhook_once_pkey do update \
+         set fingerprint = excluded.fingerprint, status = 0, sealed_body = '', accepted_at = now() \
+         where o.accepted_at <= now() - make_interval(hours => $5)",
+    )
+    .bind(&id.key_id)
+    .bind(&id.operation)
+    .bind(&id.once_key)
+    .bind(fingerprint.as_slice())
+    .bind(ONCE_HOURS)
+    .execute(&mut *conn)
+    .await?;
+    if claimed.rows_affected() == 1 {
+        return Ok(None);
+    }
+    let (fingerprint, status, sealed_body): (Vec<u8>, i32, Vec<u8>) = sqlx::query_as(
+        "select fingerprint, status, sealed_body from webhook_once \
+         where key_id = $1 and operation = $2 and once_key = $3",
+    )
+    .bind(&id.key_id)
+    .bind(&id.operation)
+    .bind(&id.once_key)
+    .fetch_one(conn)
+    .await?;
+    let corrupt = |reason: &str| StoreError::corrupt("webhook_once", reason);
+    Ok(Some(OnceAnswer {
+        fingerprint: fingerprint.try_into().map_err(|_| corrupt("fingerprint"))?,
+        status: u16::try_from(status).map_err(|_| corrupt("status"))?,
+        sealed_body,
+    }))
+}
+
+/// Keeps the answer of a claimed key.
+pub async fn answer_once(
+    conn: &mut PgConnection,
+    id: &OnceId,
+    status: u16,
+    sealed_body: &[u8],
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update webhook_once set status = $4, sealed_body = $5 \
+         where key_id = $1 and operation = $2 and once_key = $3",
+    )
+    .bind(&id.key_id)
+    .bind(&id.operation)
+    .bind(&id.once_key)
+    .bind(i32::from(status))
+    .bind(sealed_body)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Forgets answers past their time, at most `limit`.
+pub async fn delete_old_answers(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "delete from webhook_once where ctid = any(array(select ctid from webhook_once \
+           where accepted_at <= now() - make_interval(hours => $1) order by accepted_at limit $2))",
+    )
+    .bind(ONCE_HOURS)
+    .bind(limit)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,418 @@
+//! Deliveries: queued from the feed, read by whoever holds their endpoint's lane, ended in batches; and the log of
+//! what has ended.
+//!
+//! A delivery in hand is in its holder's memory only: reading writes nothing. The row leaves the queue in the
+//! transaction that writes its log, and that counts only while the fence of the lane stands
+//! ([`webhook_lanes`](super::webhook_lanes)). So whatever its holder forgets, or dies with, is in the queue still.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::envelope::BODY_BYTES_MAX;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::webhooks::lanes::Held;
+
+/// Why a delivery exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Feed,
+    Resend,
+    Replay,
+    Test,
+}
+
+impl Origin {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Feed => "feed",
+            Self::Resend => "resend",
+            Self::Replay => "replay",
+            Self::Test => "test",
+        }
+    }
+}
+
+/// An event to send to an endpoint.
+#[derive(Debug, Clone)]
+pub struct NewDelivery {
+    pub endpoint_id: String,
+    pub partner_id: String,
+    pub event_id: String,
+    pub kind: String,
+    pub origin: Origin,
+    pub body: String,
+}
+
+/// Queues deliveries that are due at once, and wakes the senders. One that is too large has failed before it began.
+pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), StoreError> {
+    let text = |of: fn(&NewDelivery) -> &str| new.iter().map(of).collect::<Vec<_>>();
+    sqlx::query(
+        "with new as ( \
+             select *, octet_length(body) <= $7 as fits \
+             from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[]) \
+                  as u (endpoint, partner, event, type, origin, body) \
+         ), queued as ( \
+             insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body) \
+             select endpoint, partner, event, type, origin, body from new where fits \
+         ) \
+         insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, state, created_at, ended_at) \
+         select nextval('webhook_delivery_number'), endpoint, partner, event, type, origin, 'failed', \
+                clock_timestamp(), clock_timestamp() \
+         from new where not fits",
+    )
+    .bind(text(|d| &d.endpoint_id))
+    .bind(text(|d| &d.partner_id))
+    .bind(text(|d| &d.event_id))
+    .bind(text(|d| &d.kind))
+    .bind(text(|d| d.origin.as_str()))
+    .bind(text(|d| &d.body))
+    .bind(i32::try_from(BODY_BYTES_MAX).unwrap_or(i32::MAX))
+    .execute(&mut *conn)
+    .await?;
+    sqlx::query("select pg_notify('dvp_webhook', '')").execute(conn).await?;
+    Ok(())
+}
+
+/// Where a delivery stands in its lane's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub due_at: DateTime<Utc>,
+    pub id: i64,
+}
+
+/// What is asked of a lane.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    pub endpoint_id: String,
+    /// Only what stands behind this place.
+    pub after: Option<Place>,
+    /// So many at most.
+    pub room: i64,
+}
+
+/// A delivery that is due.
+#[derive(Debug, Clone)]
+pub struct Due {
+    /// Which of the lanes asked about it belongs to.
+    pub lane: usize,
+    pub place: Place,
+    /// It has been due so long that whatever stands before it is visible, but for a transaction that took longer.
+    pub settled: bool,
+    pub event_id: String,
+    /// Attempts already made.
+    pub attempts: u32,
+    pub body: String,
+}
+
+/// Lane counted from one, id, due, settled, event, attempts, body: by position, because names are looked up row by row.
+type DueRow = (i64, i64, DateTime<Utc>, bool, String, i32, String);
+
+fn into_due((n, id, due_at, settled, event_id, attempts, body): DueRow) -> Result<Due, StoreError> {
+    let corrupt = |reason: &str| StoreError::corrupt("webhook_queue", reason);
+    Ok(Due {
+        lane: usize::try_from(n).ok().and_then(|n| n.checked_sub(1)).ok_or_else(|| corrupt("lane"))?,
+        place: Place { due_at, id },
+        settled,
+        event_id,
+        attempts: u32::try_from(attempts).map_err(|_| corrupt("attempts"))?,
+        body,
+    })
+}
+
+/// How long a delivery may have been due before its insert is visible.
+const SETTLES_SECS: i32 = 1;
+
+/// What is due at active endpoints, lane by lane in the order it is due: `limit` in all, none of `in_hand`. Only for
+/// whoever holds the lanes.
+pub async fn list_due(
+    conn: &mut PgConnection,
+    asked: &[Ask],
+    in_hand: &[i64],
+    limit: i64,
+) -> Result<Vec<Due>, StoreError> {
+    let rows: Vec<DueRow> = sqlx::query_as(
+        "select a.n, q.id, q.due_at, q.due_at <= statement_timestamp() - make_interval(secs => $7), \
+                q.event_id, q.attempts, q.body \
+         from unnest($1::text[], $2::timestamptz[], $3::int8[], $4::int8[]) with ordinality \
+                  as a (endpoint_id, after_due, after_id, room, n) \
+              join webhook_endpoint w on w.id = a.endpoint_id and w.is_active \
+              cross join lateral ( \
+                  select id, due_at, event_id, attempts, body from webhook_queue \
+                  where endpoint_id = a.endpoint_id and due_at <= statement_timestamp() \
+                    and (due_at, id) > (coalesce(a.after_due, '-infinity'), coalesce(a.after_id, 0)) \
+                    and id <> all($5::int8[]) \
+                  order by due_at, id limit a.room \
+              ) q \
+         order by a.n, q.due_at, q.id limit $6",
+    )
+    .bind(asked.iter().map(|ask| ask.endpoint_id.as_str()).collect::<Vec<_>>())
+    .bind(asked.iter().map(|ask| ask.after.map(|place| place.due_at)).collect::<Vec<_>>())
+    .bind(asked.iter().map(|ask| ask.after.map(|place| place.id)).collect::<Vec<_>>())
+    .bind(asked.iter().map(|ask| ask.room).collect::<Vec<_>>())
+    .bind(in_hand)
+    .bind(limit)
+    .bind(f64::from(SETTLES_SECS))
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(into_due).collect()
+}
+
+/// What becomes of a delivery after an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    Delivered,
+    /// Due again after so long.
+    Again(Duration),
+    /// No attempts are left.
+    Failed,
+}
+
+/// An attempt that was made, or could not be.
+#[derive(Debug, Clone)]
+pub struct Ended {
+    pub id: i64,
+    /// The fence its lane was taken with.
+    pub fence: i64,
+    pub next: Next,
+    /// `None`: nothing was asked of the endpoint, and no attempt is used up.
+    pub attempt: Option<Attempt>,
+}
+
+/// An attempt as the log keeps it.
+#[derive(Debug, Clone, Default)]
+pub struct Attempt {
+    pub number: u32,
+    pub at: DateTime<Utc>,
+    pub status: Option<u16>,
+    pub latency_ms: i64,
+    pub error: Option<&'static str>,
+    /// How the answer's body begins.
+    pub body_prefix: Option<String>,
+}
+
+/// Lanes that `standing` finds with their fences, locked against being taken until the transaction ends.
+macro_rules! standing {
+    ($rest:literal) => {
+        concat!(
+            "with standing as materialized ( \
+                 select l.endpoint_id, l.fence from webhook_lane l \
+                        join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
+                        on l.endpoint_id = h.endpoint_id and l.fence = h.fence \
+                 order by l.endpoint_id for share of l \
+             ), u as ( \
+                 select * from unnest($3::int8[], $4::int8[], $5::text[], $6::float8[], $7::int4[], \
+                                      $8::timestamptz[], $9::int4[], $10::int8[], $11::text[], $12::text[]) \
+                      as u (id, fence, state, pause, number, at, status, latency_ms, error, body_prefix) \
+             ), ",
+            $rest
+        )
+    };
+}
+
+/// Takes what was delivered or given up out of the queue and into the log. An endpoint that took something is well.
+const CLOSE: &str = standing!(
+    "gone as ( \
+         delete from webhook_queue q using u, standing s \
+         where q.id = u.id and s.endpoint_id = q.endpoint_id and s.fence = u.fence \
+         returning q.id, q.endpoint_id, q.partner_id, q.event_id, q.type, q.origin, q.created_at, \
+                   u.state, u.number, u.at, u.status, u.latency_ms, u.error, u.body_prefix \
+     ), well as ( \
+         update webhook_endpoint set failing_since = null, noticed_at = null \
+         where failing_since is not null and id in (select endpoint_id from gone where state = 'delivered') \
+     ), logged as ( \
+         insert into webhook_delivery (id, endpoint_id, partner_id, event_id, type, origin, created_at, ended_at, \
+                                       state, number, at, status, latency_ms, error, body_prefix) \
+         select id, endpoint_id, partner_id, event_id, type, origin, created_at, clock_timestamp(), \
+                state, number, at, status, latency_ms, error, body_prefix \
+         from gone returning id \
+     ) \
+     select coalesce(array_agg(id), '{}') from logged"
+);
+
+/// Puts off what is to be tried again, and logs the attempt.
+const PUT_OFF: &str = standing!(
+    "kept as ( \
+         update webhook_queue q \
+         set attempts = coalesce(u.number, q.attempts), \
+             due_at = clock_timestamp() + make_interval(secs => u.pause) \
+         from u, standing s where q.id = u.id and s.endpoint_id = q.endpoint_id and s.fence = u.fence \
+         returning q.id \
+     ), made as ( \
+         insert into webhook_attempt (delivery_id, number, at, status, latency_ms, error, body_prefix) \
+         select id, number, at, status, latency_ms, error, body_prefix from u join kept using (id) \
+         where number is not null \
+     ) \
+     select coalesce(array_agg(id), '{}') from kept"
+);
+
+/// Writes outcomes of deliveries of these lanes: one statement for those that are over, one for those that are not.
+/// Returns the ids that counted; of the others, whose lane has been taken, nothing is written.
+pub async fn end(conn: &mut PgConnection, lanes: &[Held], ended: &[Ended]) -> Result<Vec<i64>, StoreError> {
+    let (again, closed): (Vec<&Ended>, Vec<&Ended>) =
+        ended.iter().partition(|end| matches!(end.next, Next::Again(_)));
+    let mut counted = Vec::with_capacity(ended.len());
+    for (statement, ended) in [(CLOSE, closed), (PUT_OFF, again)] {
+        if !ended.is_empty() {
+            counted.extend(write(conn, statement, lanes, &ended).await?);
+        }
+    }
+    Ok(counted)
+}
+
+async fn write(
+    conn: &mut PgConnection,
+    statement: &'static str,
+    lanes: &[Held],
+    ended: &[&Ended],
+) -> Result<Vec<i64>, StoreError> {
+    let state = |end: &&Ended| if end.next == Next::Delivered { "delivered" } else { "failed" };
+    let pause = |end: &&Ended| match end.next {
+        Next::Again(pause) => pause.as_secs_f64(),
+        Next::Delivered | Next::Failed => 0.0,
+    };
+    fn of<'a, T>(ended: &[&'a Ended], of: impl Fn(&'a Attempt) -> T) -> Vec<Option<T>> {
+        ended.iter().map(|end| end.attempt.as_ref().map(&of)).collect()
+    }
+    let (counted,): (Vec<i64>,) = sqlx::query_as(statement)
+        .bind(lanes.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
+        .bind(lanes.iter().map(|lane| lane.fence).collect::<Vec<_>>())
+        .bind(ended.iter().map(|end| end.id).collect::<Vec<_>>())
+        .bind(ended.iter().map(|end| end.fence).collect::<Vec<_>>())
+        .bind(ended.iter().map(state).collect::<Vec<_>>())
+        .bind(ended.iter().map(pause).collect::<Vec<_>>())
+        .bind(of(ended, |made| i32::try_from(made.number).unwrap_or(i32::MAX)))
+        .bind(of(ended, |made| made.at))
+        .bind(ended.iter().map(|end| end.attempt.as_ref()?.status.map(i32::from)).collect::<Vec<_>>())
+        .bind(of(ended, |made| made.latency_ms))
+        .bind(ended.iter().map(|end| end.attempt.as_ref()?.error).collect::<Vec<_>>())
+        .bind(ended.iter().map(|end| end.attempt.as_ref()?.body_prefix.as_deref()).collect::<Vec<_>>())
+        .fetch_one(conn)
+        .await?;
+    Ok(counted)
+}
+
+/// A delivery as the log shows it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct Logged {
+    pub id: i64,
+    pub event_id: String,
+    #[sqlx(rename = "type")]
+    pub kind: String,
+    pub origin: String,
+    pub state: String,
+    /// While it waits.
+    pub due_at: Option<DateTime<Utc>>,
+    pub created_at: DateTime<Utc>,
+    pub ended_at: Option<DateTime<Utc>>,
+}
+
+/// An attempt as the log shows it.
+#[derive(Debug, Clone, sqlx::FromRow)]
+pub struct LoggedAttempt {
+    pub delivery_id: i64,
+    pub number: i32,
+    pub at: DateTime<Utc>,
+    pub status: Option<i32>,
+    pub latency_ms: i64,
+    pub error: Option<String>,
+    pub body_prefix: Option<String>,
+}
+
+/// What the log is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct LogFilter {
+    /// Deliveries older than this one.
+    pub before: Option<i64>,
+    pub event_id: Option<String>,
+    pub state: Option<String>,
+    pub limit: i64,
+}
+
+/// An endpoint's deliveries, latest first.
+pub async fn list_log(
+    conn: &mut PgConnection,
+    endpoint_id: &str,
+    filter: &LogFilter,
+) -> Result<Vec<Logged>, StoreError> {
+    let rows = sqlx::query_as(
+        "select * from ( \
+             (select id, event_id, type, origin, 'pending' as state, due_at, created_at, \
+                     null::timestamptz as ended_at \
+              from webhook_queue \
+              where endpoint_id = $1 and id < coalesce($2, 9223372036854775807) \
+                and ($3::text is null or event_id = $3) and coalesce($4, 'pending') = 'pending' \
+              order by id desc limit $5) \
+             union all \
+             (select id, event_id, type, origin, state, null, created_at, ended_at \
+              from webhook_delivery \
+              where endpoint_id = $1 and id < coalesce($2, 9223372036854775807) \
+                and ($3::text is null or event_id = $3) and ($4::text is null or state = $4) \
+              order by id desc limit $5) \
+         ) as both_ends order by id desc limit $5",
+    )
+    .bind(endpoint_id)
+    .bind(filter.before)
+    .bind(&filter.event_id)
+    .bind(&filter.state)
+    .bind(filter.limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}
+
+/// The attempts of an endpoint's deliveries, in order.
+pub async fn list_attempts(
+    conn: &mut PgConnection,
+    endpoint_id: &str,
+    deliveries: &[i64],
+) -> Result<Vec<LoggedAttempt>, StoreError> {
+    let rows = sqlx::query_as(
+        "select delivery_id, number, at, status, latency_ms, error, body_prefix from webhook_attempt \
+         where delivery_id = any($2) \
+         union all \
+         select id, number, at, status, latency_ms, error, body_prefix from webhook_delivery \
+         where endpoint_id = $1 and id = any($2) and number is not null \
+         order by 1, 2",
+    )
+    .bind(endpoint_id)
+    .bind(deliveries)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows)
+}
+
+/// Forgets deliveries as old as an event gets, with their attempts, about `limit`; those that wait too, whose event has
+/// left the feed. Returns how many went.
+pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "with aged as ( \
+             select now() - make_interval(days => $2) as since \
+         ), waiting as ( \
+             delete from webhook_queue q \
+             using (select id, created_at from webhook_queue order by id limit $1) o, aged \
+             where q.id = o.id and o.created_at <= aged.since returning q.id \
+         ), ended as ( \
+             delete from webhook_delivery d \
+             using (select l.endpoint_id, o.id \
+                    from webhook_lane l cross join aged cross join lateral ( \
+                        select created_at from webhook_delivery \
+                        where endpoint_id = l.endpoint_id order by id limit 1 \
+                    ) first cross join lateral ( \
+                        select id, created_at from webhook_delivery \
+                        where endpoint_id = l.endpoint_id order by id limit $1 \
+                    ) o \
+                    where first.created_at <= aged.since and o.created_at <= aged.since limit $1) old \
+             where d.endpoint_id = old.endpoint_id and d.id = old.id returning d.id \
+         ), old as ( \
+             select id from waiting union all select id from ended \
+         ), attempts as (delete from webhook_attempt a using old where a.delivery_id = old.id) \
+         select id from old",
+    )
+    .bind(limit)
+    .bind(crate::orders::events::RETENTION_DAYS)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}

@@ -1,0 +1,142 @@
+//! Lanes: who sends to which endpoint.
+//!
+//! A lane is one endpoint's queue, leased by one process at a time. Its fence grows whenever it is taken, and what a
+//! process did counts only while the fence it took the lane with stands: whoever writes outcomes locks the lane's row
+//! and compares. A lease that ran out is only an invitation to take the lane; until somebody does, the fence stands.
+
+use std::time::Duration;
+
+use sqlx::{PgConnection, PgTransaction};
+use uuid::Uuid;
+
+use crate::StoreError;
+
+/// A lane as it was taken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Held {
+    pub endpoint_id: String,
+    pub fence: i64,
+}
+
+/// Takes the lanes of active endpoints at which something is due and which nobody holds, as far as this process's share
+/// goes.
+pub async fn take(
+    conn: &mut PgConnection,
+    holder: Uuid,
+    lease: Duration,
+    limit: i64,
+) -> Result<Vec<Held>, StoreError> {
+    let rows: Vec<(String, i64)> = sqlx::query_as(
+        "with due as ( \
+             select l.endpoint_id from webhook_lane l join webhook_endpoint w on w.id = l.endpoint_id \
+             where l.leased_until <= statement_timestamp() and w.is_active \
+               and exists (select from webhook_queue q \
+                           where q.endpoint_id = l.endpoint_id and q.due_at <= statement_timestamp()) \
+         ), share as ( \
+             select ((select count(*) from due) + count(l.endpoint_id) + s.processes - 1) / s.processes \
+                    - count(*) filter (where l.holder = $1) as lanes \
+             from (select greatest(count(*), 1) as processes from webhook_sender \
+                   where leased_until > statement_timestamp()) s \
+                  left join webhook_lane l on l.leased_until > statement_timestamp() \
+             group by s.processes \
+         ), free as ( \
+             select endpoint_id from webhook_lane \
+             where endpoint_id in (select endpoint_id from due) and leased_until <= statement_timestamp() \
+             order by endpoint_id limit (select greatest(least(lanes, $3), 0) from share) for update skip locked \
+         ) \
+         update webhook_lane l \
+         set holder = $1, fence = l.fence + 1, leased_until = clock_timestamp() + make_interval(secs => $2) \
+         from free where l.endpoint_id = free.endpoint_id returning l.endpoint_id, l.fence",
+    )
+    .bind(holder)
+    .bind(lease.as_secs_f64())
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    Ok(rows.into_iter().map(|(endpoint_id, fence)| Held { endpoint_id, fence }).collect())
+}
+
+/// What a renewal found.
+#[derive(Debug, Clone, Default)]
+pub struct Renewed {
+    /// The endpoints whose fence still stands; the others have been taken.
+    pub standing: Vec<String>,
+    /// How many lanes each process may hold, for all of them to hold as many.
+    pub share: i64,
+}
+
+/// Says that this process is there, and prolongs its lanes.
+pub async fn renew(
+    tx: &mut PgTransaction<'_>,
+    holder: Uuid,
+    held: &[Held],
+    lease: Duration,
+) -> Result<Renewed, StoreError> {
+    sqlx::query(
+        "with gone as (delete from webhook_sender where leased_until <= clock_timestamp() and id <> $1) \
+         insert into webhook_sender (id, leased_until) \
+         values ($1, clock_timestamp() + make_interval(secs => $2)) \
+         on conflict on constraint webhook_sender_pkey do update set leased_until = excluded.leased_until",
+    )
+    .bind(holder)
+    .bind(lease.as_secs_f64())
+    .execute(&mut **tx)
+    .await?;
+    // In order, so that two processes that mean the same lanes do not wait for each other.
+    let rows: Vec<(String,)> = sqlx::query_as(
+        "with own as ( \
+             select l.endpoint_id from webhook_lane l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
+                    on l.endpoint_id = h.endpoint_id and l.fence = h.fence \
+             order by l.endpoint_id for update of l \
+         ) \
+         update webhook_lane l set leased_until = clock_timestamp() + make_interval(secs => $3) \
+         from own where l.endpoint_id = own.endpoint_id returning l.endpoint_id",
+    )
+    .bind(held.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
+    .bind(held.iter().map(|lane| lane.fence).collect::<Vec<_>>())
+    .bind(lease.as_secs_f64())
+    .fetch_all(&mut **tx)
+    .await?;
+    let (share,): (i64,) = sqlx::query_as(
+        "select ((select count(*) from webhook_lane where leased_until > statement_timestamp()) \
+                 + greatest(count(*), 1) - 1) / greatest(count(*), 1) \
+         from webhook_sender where leased_until > statement_timestamp()",
+    )
+    .fetch_one(&mut **tx)
+    .await?;
+    Ok(Renewed { standing: rows.into_iter().map(|row| row.0).collect(), share })
+}
+
+/// Gives lanes up, so that others need not wait for the lease to end.
+pub async fn release(conn: &mut PgConnection, held: &[Held]) -> Result<(), StoreError> {
+    sqlx::query(
+        "with own as ( \
+             select l.endpoint_id from webhook_lane l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
+                    on l.endpoint_id = h.endpoint_id and l.fence = h.fence \
+             order by l.endpoint_id for update of l \
+         ) \
+         update webhook_lane l set leased_until = '-infinity' from own where l.endpoint_id = own.endpoint_id",
+    )
+    .bind(held.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
+    .bind(held.iter().map(|lane| lane.fence).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// This process sends no more.
+pub async fn leave(conn: &mut PgConnection, holder: Uuid) -> Result<(), StoreError> {
+    sqlx::query("delete from webhook_sender where id = $1").bind(holder).execute(conn).await?;
+    Ok(())
+}
+
+/// Frees every lane: the private database's only user has just started.
+pub async fn free_all(conn: &mut PgConnection) -> Result<(), StoreError> {
+    sqlx::query(
+        "with gone as (delete from webhook_sender) \
+         update webhook_lane set leased_until = '-infinity' where leased_until > '-infinity'",
+    )
+    .execute(conn)
+    .await?;
+    Ok(())
+}
