@@ -3,6 +3,8 @@
 //! A call may be answered, refused before anything happened, or not answered at all. Only the second is proof that
 //! nothing happened; after the third the rail is asked by reference before anything is repeated.
 
+pub mod http_desk;
+pub mod inventory;
 pub mod iso20022;
 pub mod simulated;
 
@@ -11,8 +13,8 @@ use std::pin::Pin;
 use chrono::{DateTime, Utc};
 use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::money::Minor;
-use dvp_domain::settlement::RailAnswer;
 pub use dvp_domain::settlement::leg::LegKind;
+use dvp_domain::settlement::{AssetAmount, RailAnswer};
 
 /// What a rail is asked to do. The reference is the same at every attempt.
 #[derive(Debug, Clone)]
@@ -26,6 +28,10 @@ pub struct RailRequest {
     pub amount: Minor,
     pub currency: String,
     pub exponent: u8,
+    /// What a conversion gives for the output: the input without the protocol fee. A payout gives nothing.
+    pub sold: Option<AssetAmount>,
+    /// What the rail called this leg when it last answered for it.
+    pub provider_reference: Option<String>,
     /// The execution, for people.
     pub execution: String,
     /// The rail does not act on the call later than this: what is not known of it then never will be.

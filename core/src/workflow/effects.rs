@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::settlement::leg::{Claim, First, Heard, IN_FLIGHT_SECS, Then, back_off_ms};
-use dvp_domain::settlement::{Happened, LegDone, RailAnswer, State, Withheld};
+use dvp_domain::settlement::{AssetAmount, Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, Verdict};
 use dvp_store::orders::executions::{self, Execution};
@@ -207,7 +207,7 @@ impl Call<'_> {
             return take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await;
         }
         let known = Claim { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
-        let mut request = rail_request(&execution, self.leg, self.claim.called_at);
+        let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
         let mut heard = "";
         let then = match execution.state.first(self.leg, known, now()) {
             First::Nothing => return self.end(EffectEnd::Done).await,
@@ -363,13 +363,22 @@ fn in_ms(wait: u64) -> DateTime<Utc> {
 
 /// `called_at` is when the claim was made, whenever this process gets round to it: one that slept over its lease asks
 /// for nothing any more.
-fn rail_request(execution: &Execution, leg: LegKind, called_at: DateTime<Utc>) -> RailRequest {
+fn rail_request(
+    execution: &Execution,
+    leg: LegKind,
+    called_at: DateTime<Utc>,
+) -> Result<RailRequest, Failed> {
     let terms = &execution.terms;
-    let amount = match leg {
-        LegKind::Offramp => terms.plan.priced.gross_output,
-        LegKind::Payout => terms.plan.priced.output,
+    let priced = &terms.plan.priced;
+    let (amount, sold) = match leg {
+        LegKind::Offramp => {
+            let net = priced.input.checked_sub(priced.protocol_fee);
+            let net = net.ok_or_else(|| Failed::Unwritable("the protocol fee exceeds the input".into()))?;
+            (priced.gross_output, Some(AssetAmount { amount: net, ..terms.input.clone() }))
+        }
+        LegKind::Payout => (priced.output, None),
     };
-    RailRequest {
+    Ok(RailRequest {
         leg,
         reference: hex::encode(leg.reference(&terms.reference)),
         account: account(terms),
@@ -377,7 +386,9 @@ fn rail_request(execution: &Execution, leg: LegKind, called_at: DateTime<Utc>) -
         amount,
         currency: terms.output.asset.clone(),
         exponent: terms.output.exponent,
+        sold,
+        provider_reference: execution.state.provider_reference().map(str::to_owned),
         execution: terms.reference.to_string(),
         not_after: called_at + RAIL_TIMEOUT,
-    }
+    })
 }

@@ -98,6 +98,8 @@ fn request(reference: &str, late: bool) -> RailRequest {
         amount: Minor::new(9_935),
         currency: "USD".into(),
         exponent: 2,
+        sold: None,
+        provider_reference: None,
         execution: "exe_x".into(),
         not_after: Utc::now() + TimeDelta::seconds(if late { -1 } else { 10 }),
     }

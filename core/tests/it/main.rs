@@ -6,6 +6,7 @@ mod away;
 mod bank_files;
 mod commitment;
 mod compared;
+mod desk;
 mod fix_parts;
 mod guard;
 mod histories;

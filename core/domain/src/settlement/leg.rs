@@ -6,7 +6,7 @@
 //! claimed ─┤                                               ^  ├─down────> again later, as never called
 //!            called before ──> ask ──known──> taken in     │  └─silence─> again later, as called (unconfirmed)
 //!                              ├─never seen, long ago ─────┘
-//!                              └─never seen just now, down, silence ────> again later, as called
+//!                              └─never seen just now or after an answer, down, silence ─> again later, as called
 //! ```
 //!
 //! Invariants: a leg is called only when it is proven that no earlier call can have reached the rail; a leg that has
@@ -110,6 +110,25 @@ impl State {
         }
     }
 
+    /// What the rail called the leg under way when it last answered for it.
+    pub fn provider_reference(&self) -> Option<&str> {
+        match self {
+            Self::Converting { leg, .. } | Self::Paying { leg, .. } | Self::Owing { leg, .. } => {
+                leg.provider_reference.as_deref()
+            }
+            Self::Accepted
+            | Self::Locking
+            | Self::Committing { .. }
+            | Self::Releasing { .. }
+            | Self::Completed { .. }
+            | Self::ConversionFailed { .. }
+            | Self::PayoutFailed { .. }
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => None,
+        }
+    }
+
     /// Whether the leg under way may begin now.
     fn begins(&self, now: Timestamp) -> Begins {
         let gone = |refunded| if refunded { Withheld::FundsGone } else { Withheld::LockLost };
@@ -169,11 +188,14 @@ impl State {
     pub fn asked(&self, claim: Claim, heard: Heard, now: Timestamp) -> Then {
         match heard {
             Heard::Answer(answer @ (RailAnswer::Done(_) | RailAnswer::Failed { .. })) => Then::Take(answer),
-            Heard::NeverSeen if !claim.in_flight => match self.begins(now) {
-                Begins::Now => Then::Call,
-                Begins::Later => Then::Later { called: false },
-                Begins::Never(why) => Then::Withhold(why),
-            },
+            // A rail that answered for the call before and does not know it now proves nothing by that.
+            Heard::NeverSeen if !claim.in_flight && self.provider_reference().is_none() => {
+                match self.begins(now) {
+                    Begins::Now => Then::Call,
+                    Begins::Later => Then::Later { called: false },
+                    Begins::Never(why) => Then::Withhold(why),
+                }
+            }
             _ if self.must_settle(now) => Then::Settle,
             Heard::Answer(answer @ RailAnswer::InProgress { .. }) => Then::Take(answer),
             Heard::NeverSeen | Heard::Down | Heard::Silence => Then::Later { called: true },

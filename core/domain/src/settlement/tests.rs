@@ -277,6 +277,17 @@ fn progress_of_a_leg_is_told_once() {
 }
 
 #[test]
+fn a_rail_that_forgets_a_call_it_answered_for_is_not_called_again() {
+    let claim = leg::Claim { called_before: true, in_flight: false };
+    let asked = |state: &State| state.asked(claim, leg::Heard::NeverSeen, Timestamp::from_millis(0));
+    assert_eq!(asked(&converting()), leg::Then::Call, "never seen, long after the call");
+    let State::Converting { lock, .. } = converting() else { panic!("not converting") };
+    let answered = Leg { in_progress: true, provider_reference: Some("DESK-1".into()) };
+    let answered = State::Converting { lock, leg: answered };
+    assert_eq!(asked(&answered), leg::Then::Later { called: true });
+}
+
+#[test]
 fn the_terminal_event_is_the_one_that_says_so() {
     for kind in KINDS {
         for state in states_of(kind) {

@@ -59,6 +59,8 @@ fn request(method: PayoutMethod) -> RailRequest {
         amount: Minor::new(9_935),
         currency: currency.into(),
         exponent: 2,
+        sold: None,
+        provider_reference: None,
         execution: "exe_1".into(),
         not_after: at() + TimeDelta::seconds(10),
     }

@@ -1,0 +1,237 @@
+//! Conversions by a desk over HTTP that is slow, down, wrong, forgetful, or changes its answer: each order is converted
+//! once, and only a whole fill counts.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use chrono::{SecondsFormat, Utc};
+use dvp_core::rails::http_desk::{DeskConfig, HttpDesk};
+use dvp_core::rails::simulated::SimulatedRails;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+use crate::house::{House, order};
+
+const TOKEN: &str = "desk-token";
+
+/// How a desk behaves; `n` counts its answers to questions about one order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    Fills,
+    /// Takes the order and answers nothing; then says that it works on it, and fills it.
+    SlowThenFills,
+    Rejects,
+    /// Fills a minor unit less, says so twice, and then corrects itself.
+    WrongAmount,
+    /// Says that it works on the order, then that it does not know it, and fills it.
+    Forgets,
+    /// Says that it works on the order, then answers for another reference of its own, and fills it.
+    ChangesItsReference,
+    /// A proxy's pages for the order and the first two questions.
+    BehindAProxy,
+    /// Fills the order, and says later that it rejected it.
+    FillsThenRejects,
+}
+
+#[derive(Debug, Default)]
+struct Book {
+    /// Orders by reference: the body, and how often it was asked about.
+    orders: HashMap<String, (Value, usize)>,
+    /// Every order that arrived.
+    calls: usize,
+    unauthorized: usize,
+}
+
+#[derive(Debug, Clone)]
+struct Desk {
+    manner: Manner,
+    book: Arc<Mutex<Book>>,
+}
+
+impl Desk {
+    fn new(manner: Manner) -> Self {
+        Self { manner, book: Arc::default() }
+    }
+
+    async fn serve(&self, listener: TcpListener) {
+        let router = Router::new()
+            .route("/v2/orders", post(take_order))
+            .route("/v2/orders/{reference}", get(tell))
+            .with_state(self.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    }
+
+    fn calls(&self) -> usize {
+        self.book.lock().unwrap().calls
+    }
+
+    fn questions(&self) -> usize {
+        self.book.lock().unwrap().orders.values().map(|(_, asked)| asked).sum()
+    }
+
+    fn is_authorized(&self, headers: &HeaderMap) -> bool {
+        let is =
+            headers.get("authorization").is_some_and(|value| value == format!("Bearer {TOKEN}").as_str());
+        self.book.lock().unwrap().unauthorized += usize::from(!is);
+        is
+    }
+}
+
+fn working(order: &Value, desk_reference: &str) -> Value {
+    json!({ "reference": order["reference"], "status": "working", "deskReference": desk_reference })
+}
+
+fn filled(order: &Value) -> Value {
+    json!({
+        "reference": order["reference"], "status": "filled", "deskReference": "D-1",
+        "sell": order["sell"], "buy": order["buy"],
+        "filledAt": Utc::now().to_rfc3339_opts(SecondsFormat::Millis, true),
+    })
+}
+
+fn rejected(order: &Value) -> Value {
+    let reason = json!({ "code": "price_gone", "message": "the price has moved" });
+    json!({ "reference": order["reference"], "status": "rejected", "reason": reason })
+}
+
+async fn take_order(State(desk): State<Desk>, headers: HeaderMap, Json(order): Json<Value>) -> Response {
+    if !desk.is_authorized(&headers) {
+        return (StatusCode::UNAUTHORIZED, Json(json!({ "error": "unauthorized" }))).into_response();
+    }
+    let reference = order["reference"].as_str().unwrap().to_owned();
+    assert_eq!(headers["idempotency-key"], reference.as_str());
+    {
+        let mut book = desk.book.lock().unwrap();
+        book.calls += 1;
+        book.orders.entry(reference).or_insert((order.clone(), 0));
+    }
+    match desk.manner {
+        Manner::Fills | Manner::FillsThenRejects => Json(filled(&order)).into_response(),
+        Manner::SlowThenFills => {
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            StatusCode::OK.into_response()
+        }
+        Manner::Rejects => (StatusCode::UNPROCESSABLE_ENTITY, Json(rejected(&order))).into_response(),
+        Manner::WrongAmount => Json(short(&order)).into_response(),
+        Manner::Forgets | Manner::ChangesItsReference => Json(working(&order, "D-1")).into_response(),
+        Manner::BehindAProxy => (StatusCode::BAD_GATEWAY, Html("<h1>502</h1>")).into_response(),
+    }
+}
+
+fn short(order: &Value) -> Value {
+    let mut answer = filled(order);
+    let bought: u128 = order["buy"]["amountMinor"].as_str().unwrap().parse().unwrap();
+    answer["buy"]["amountMinor"] = json!((bought - 1).to_string());
+    answer
+}
+
+async fn tell(State(desk): State<Desk>, Path(reference): Path<String>, headers: HeaderMap) -> Response {
+    if !desk.is_authorized(&headers) {
+        return (StatusCode::UNAUTHORIZED, Json(json!({ "error": "unauthorized" }))).into_response();
+    }
+    let unknown =
+        (StatusCode::NOT_FOUND, Json(json!({ "error": "unknown_reference", "reference": reference })));
+    let (order, asked) = {
+        let mut book = desk.book.lock().unwrap();
+        let Some((order, asked)) = book.orders.get_mut(&reference) else { return unknown.into_response() };
+        *asked += 1;
+        (order.clone(), *asked)
+    };
+    match (desk.manner, asked) {
+        (Manner::SlowThenFills, 1) => Json(working(&order, "D-1")).into_response(),
+        (Manner::WrongAmount, ..=2) => Json(short(&order)).into_response(),
+        (Manner::Forgets, ..=2) => unknown.into_response(),
+        (Manner::ChangesItsReference, ..=2) => Json(working(&order, "D-2")).into_response(),
+        (Manner::BehindAProxy, ..=2) => (StatusCode::NOT_FOUND, Html("<h1>404</h1>")).into_response(),
+        (Manner::Rejects | Manner::FillsThenRejects, _) => Json(rejected(&order)).into_response(),
+        _ => Json(filled(&order)).into_response(),
+    }
+}
+
+fn rail(port: u16) -> HttpDesk {
+    let url = format!("http://127.0.0.1:{port}/v2/").parse().unwrap();
+    HttpDesk::new(DeskConfig { url, token: TOKEN.into(), authorities: None }).unwrap()
+}
+
+/// One order through a desk, to the state it ends in.
+async fn run(manner: Manner, ends_as: &str) -> (House, Desk, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (house, desk) = (House::new().await, Desk::new(manner));
+    desk.serve(listener).await;
+    house.work_with(Arc::new(rail(port)), Arc::new(SimulatedRails::new(house.pool().clone())));
+    let reference = house.accept(order("000123450000")).await.reference;
+    let last = if ends_as == "completed" { "settle" } else { "create" };
+    house.play_until(&reference, |kind| kind == last).await;
+    house.wait_for_state(&reference, ends_as).await;
+    (house, desk, reference)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_manner_of_a_desk_converts_an_order_once() {
+    let manners = [
+        Manner::Fills,
+        Manner::SlowThenFills,
+        Manner::WrongAmount,
+        Manner::Forgets,
+        Manner::ChangesItsReference,
+        Manner::BehindAProxy,
+        Manner::FillsThenRejects,
+    ];
+    let runs = manners.map(|manner| async move {
+        let (house, desk, _) = run(manner, "completed").await;
+        assert_eq!(desk.calls(), 1, "{manner:?}: ordered once");
+        assert_eq!(desk.book.lock().unwrap().unauthorized, 0, "{manner:?}");
+        if !matches!(manner, Manner::Fills | Manner::FillsThenRejects) {
+            assert!(desk.questions() >= 2, "{manner:?}: was believed at once");
+        }
+        house.check_books().await;
+    });
+    futures_util::future::join_all(runs).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rejected_conversion_fails_the_order_with_the_desks_reason() {
+    let (house, desk, reference) = run(Manner::Rejects, "conversion_failed").await;
+    assert_eq!((desk.calls(), desk.questions()), (1, 0));
+    let (failure,): (Option<String>,) =
+        sqlx::query_as("select state #>> '{failure,code}' from execution where reference = $1")
+            .bind(&reference)
+            .fetch_one(house.pool())
+            .await
+            .unwrap();
+    assert_eq!(failure.as_deref(), Some("price_gone"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_desk_that_is_down_gets_the_order_when_it_is_up() {
+    // Bound and not listening: connections are refused, and the port stays ours.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let (house, desk) = (House::new().await, Desk::new(Manner::Fills));
+    house.work_with(Arc::new(rail(port)), Arc::new(SimulatedRails::new(house.pool().clone())));
+    let reference = house.accept(order("000123450000")).await.reference;
+    house.play_until(&reference, |kind| kind == "create").await;
+    house
+        .wait_for("the desk to be found down", || async {
+            let (heard,): (Option<String>,) =
+                sqlx::query_as("select max(heard) from effect where reference = $1 and kind = 'offramp'")
+                    .bind(&reference)
+                    .fetch_one(house.pool())
+                    .await
+                    .unwrap();
+            heard.filter(|heard| heard == "the rail is down")
+        })
+        .await;
+    desk.serve(socket.listen(16).unwrap()).await;
+    house.play_until(&reference, |kind| kind == "settle").await;
+    house.wait_for_state(&reference, "completed").await;
+    assert_eq!(desk.calls(), 1);
+}
