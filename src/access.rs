@@ -2,14 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use dvp_core::secrets::Vault;
+use dvp_domain::environment::Environment;
 use dvp_store::database::{Database, TlsFiles};
+use dvp_store::deployment::{self, EnvironmentMismatch};
 use dvp_store::pool::pool_options;
 use dvp_store::{PgConnection, PgPool};
 use serde_json::Value;
 
-use crate::cli::PlaceArgs;
+use crate::cli::{EnvArg, PlaceArgs};
 use crate::config::Config;
 use crate::sandbox::files;
 
@@ -17,6 +19,7 @@ use crate::sandbox::files;
 pub(crate) struct Access {
     pub conn: PgConnection,
     pub vault: Vault,
+    pub environment: Environment,
 }
 
 /// Where a service is.
@@ -62,6 +65,17 @@ impl Place {
         }
     }
 
+    /// The environment that the database belongs to, which must be the configured one.
+    pub(crate) async fn environment(&self, conn: &mut PgConnection) -> anyhow::Result<Environment> {
+        let stamped = deployment::find_environment(conn).await?;
+        let stamped = stamped.context("the database has no environment yet: run dvp migrate")?;
+        if let Self::Configured(config) = self {
+            let configured = config.environment;
+            ensure!(stamped == configured, EnvironmentMismatch { stamped, configured });
+        }
+        Ok(stamped)
+    }
+
     pub(crate) async fn connect(&self) -> anyhow::Result<PgConnection> {
         self.database()?.connect().await.context("the database does not answer")
     }
@@ -78,6 +92,17 @@ pub(crate) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a st
 impl Access {
     pub(crate) async fn open(place: &PlaceArgs) -> anyhow::Result<Self> {
         let place = Place::find(place.dir.as_deref(), place.config.as_deref())?;
-        Ok(Self { conn: place.connect().await?, vault: place.vault()? })
+        let mut conn = place.connect().await?;
+        let environment = place.environment(&mut conn).await?;
+        Ok(Self { conn, vault: place.vault()?, environment })
+    }
+
+    /// The deployment's environment, which a command may name to be sure.
+    pub(crate) fn environment(&self, expected: Option<EnvArg>) -> anyhow::Result<Environment> {
+        if let Some(expected) = expected.map(Environment::from) {
+            let (is, named) = (self.environment.as_str(), expected.as_str());
+            ensure!(expected == self.environment, "--env {named}: this is a {is} deployment");
+        }
+        Ok(self.environment)
     }
 }

@@ -29,7 +29,7 @@ pub(crate) use self::fix_options::{Agreed, SessionOptions};
 pub(crate) use self::fix_session::{
     FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionCommand, SessionId, SessionSwitch,
 };
-pub(crate) use self::key::{KeyCommand, KeyId, KeyIssue, KeyList};
+pub(crate) use self::key::{EnvArg, KeyCommand, KeyId, KeyIssue, KeyList};
 pub(crate) use self::partner::{
     DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch,
 };

@@ -14,14 +14,15 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use dvp_domain::environment::Environment;
 use dvp_store::database::Database;
 use serde::Deserialize;
 
 use self::chain::ChainSection;
 use self::database::DatabaseSection;
 use self::doors::{
-    ApiSection, BankSection, FixSection, MetricsSection, RailsSection, RetentionSection, SettlementSection,
-    WebhooksSection,
+    ApiSection, BankSection, DeskSection, FixSection, MetricsSection, OfframpKind, PayoutKind, RailsSection,
+    RetentionSection, SettlementSection, WebhooksSection,
 };
 use self::market::{AssetSection, LiquiditySection, PairSection};
 use self::value::Secret;
@@ -29,6 +30,8 @@ use self::value::Secret;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
+    /// Stamped into the database by the first `dvp migrate`.
+    pub environment: Environment,
     /// What this process does of the service.
     #[serde(default = "every_role")]
     pub roles: Vec<Role>,
@@ -46,6 +49,7 @@ pub(crate) struct Config {
     pub settlement: SettlementSection,
     pub rails: Option<RailsSection>,
     pub bank: Option<BankSection>,
+    pub desk: Option<DeskSection>,
     #[serde(default)]
     pub chains: Vec<ChainSection>,
     #[serde(default)]
@@ -104,11 +108,32 @@ impl Config {
         if let Some(bank) = &config.bank {
             bank.check()?;
         }
+        if let Some(desk) = &config.desk {
+            desk.check()?;
+        }
         config.retention.ages()?;
         if let Some(rails) = &config.rails {
             config.settlement.windows(rails.payout.time())?;
+            ensure!(
+                rails.offramp != OfframpKind::Http || config.desk.is_some(),
+                "rails.offramp = \"http\" needs the section [desk]"
+            );
+        }
+        if config.environment.is_live() {
+            config.check_live()?;
         }
         Ok(config)
+    }
+
+    /// What a live deployment must not have: anything that only looks as if money moved, or that reaches inwards.
+    fn check_live(&self) -> anyhow::Result<()> {
+        if let Some(rails) = &self.rails {
+            let refused = "\"simulated\" moves no money; environment = \"live\" refuses it";
+            ensure!(rails.offramp != OfframpKind::Simulated, "rails.offramp: {refused}");
+            ensure!(rails.payout != PayoutKind::Simulated, "rails.payout: {refused}");
+        }
+        ensure!(!self.webhooks.allow_private, "webhooks.allow_private: environment = \"live\" refuses it");
+        Ok(())
     }
 
     pub(crate) fn database(&self) -> anyhow::Result<Database> {

@@ -24,11 +24,12 @@ use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::rails::{Rail, iso20022};
 use dvp_core::retention::Ages;
 use dvp_core::secrets::Vault;
+use dvp_domain::environment::Environment;
 use dvp_store::database::Database;
 use dvp_store::orders::effects;
 use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::webhooks::lanes as webhook_lanes;
-use dvp_store::{MIGRATOR, lease};
+use dvp_store::{MIGRATOR, deployment, lease};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
 
@@ -146,7 +147,10 @@ async fn start_postgres(dir: &Path) -> anyhow::Result<Postgres> {
 /// Nobody else uses this database, so what a killed run held is free.
 async fn open_pools(postgres: &Postgres) -> anyhow::Result<Pools> {
     let database = Database::by_socket(postgres.connect_options());
-    MIGRATOR.run(&mut database.connect().await?).await.context("migrations")?;
+    let mut migrating = database.connect().await?;
+    MIGRATOR.run(&mut migrating).await.context("migrations")?;
+    deployment::stamp(&mut migrating, Environment::Test).await??;
+    drop(migrating);
     let pools = Pools::open(&database, PoolSizes::of(POOL_CONNECTIONS)).await?;
     lease::release_all(&pools.background).await?;
     let mut conn = pools.background.acquire().await?;

@@ -10,6 +10,7 @@ pub(crate) use self::doors::authorities;
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::secrets::Vault;
 use dvp_store::database::health;
+use dvp_store::deployment::{self, EnvironmentMismatch};
 use dvp_store::pools::{Pools, connections_allowed};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::info;
@@ -82,10 +83,14 @@ async fn open_pools(config: &Config) -> anyhow::Result<Pools> {
         sizes.connections()
     );
     let schema = health::schema(&mut conn).await?;
-    drop(conn);
     if let Some(complaint) = schema.complaint() {
         bail!("{complaint}");
     }
+    let stamped = deployment::find_environment(&mut conn).await?;
+    drop(conn);
+    let stamped = stamped.context("the database has no environment yet: run dvp migrate")?;
+    let configured = config.environment;
+    ensure!(stamped == configured, EnvironmentMismatch { stamped, configured });
     Ok(pools)
 }
 

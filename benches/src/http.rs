@@ -12,8 +12,9 @@ use anyhow::Context as _;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use dvp_api::Api;
 use dvp_core::context::now;
-use dvp_core::keys::{Env, Issued, SCOPES, issue};
+use dvp_core::keys::{Issued, SCOPES, issue};
 use dvp_core::secrets::mac;
+use dvp_domain::environment::Environment;
 use dvp_domain::intent::{Bounds, IntentRequest};
 use futures_util::future::try_join_all;
 use serde_json::json;
@@ -68,7 +69,7 @@ impl Served {
         let vault = &house.engine.context().vault;
         let scopes = SCOPES.map(str::to_owned);
         let Issued { api_key, signing_secret, .. } =
-            issue(&mut conn, vault, &house.tenant.partner_id, Env::Test, &scopes).await?;
+            issue(&mut conn, vault, &house.tenant.partner_id, Environment::Test, &scopes).await?;
         drop(conn);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

@@ -3,6 +3,7 @@
 //! Invariant: the texts returned by [`issue`] exist nowhere else. The database holds a keyed hash of the API key and
 //! the sealed signing secret.
 
+use dvp_domain::environment::Environment;
 use dvp_domain::ids::{KeyId, PartnerId};
 use dvp_store::StoreError;
 use dvp_store::partners::{self, NewKey};
@@ -17,26 +18,6 @@ pub const SCOPES: [&str; 6] =
 
 /// How many characters of an API key may be shown: prefix, environment and four of the drawn digits.
 const SHOWN: usize = 13;
-
-/// Test and live data never meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Env {
-    Test,
-    Live,
-}
-
-impl Env {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Test => "test",
-            Self::Live => "live",
-        }
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        [Self::Test, Self::Live].into_iter().find(|env| env.as_str() == text)
-    }
-}
 
 /// A fresh partner's id.
 pub fn new_partner_id() -> String {
@@ -68,20 +49,20 @@ pub async fn issue(
     conn: &mut PgConnection,
     vault: &Vault,
     partner_id: &str,
-    env: Env,
+    environment: Environment,
     scopes: &[String],
 ) -> Result<Issued, IssueError> {
     let drawn = hex::encode(Vault::random()?);
     let digits: String = drawn.chars().take(48).collect();
     let issued = Issued {
         key_id: KeyId::from_unique(Uuid::now_v7().simple()).into(),
-        api_key: format!("svc_{}_{digits}", env.as_str()),
+        api_key: format!("svc_{}_{digits}", environment.as_str()),
         signing_secret: hex::encode(Vault::random()?),
     };
     let key = NewKey {
         key_id: issued.key_id.clone(),
         partner_id: partner_id.to_owned(),
-        env: env.as_str(),
+        env: environment.as_str(),
         key_hash: vault.api_key_hash(&issued.api_key),
         key_prefix: issued.api_key.chars().take(SHOWN).collect(),
         sealed_secret: vault.seal(&issued.key_id, issued.signing_secret.as_bytes())?,

@@ -73,8 +73,9 @@ pub(crate) struct FixSessionAdd {
     /// The partner's name.
     #[arg(long)]
     pub partner: String,
-    #[arg(long, value_enum, default_value = "test")]
-    pub env: EnvArg,
+    /// The deployment's own when not given; the other one is refused.
+    #[arg(long, value_enum)]
+    pub env: Option<EnvArg>,
     /// Username(553); the partner's name when not given.
     #[arg(long)]
     pub username: Option<String>,

@@ -1,7 +1,8 @@
 //! `dvp key …`
 
 use clap::{Args, Subcommand, ValueEnum};
-use dvp_core::keys::{Env, SCOPES};
+use dvp_core::keys::SCOPES;
+use dvp_domain::environment::Environment;
 
 use super::PlaceArgs;
 
@@ -36,8 +37,9 @@ pub(crate) struct KeyIssue {
     /// The partner's name.
     #[arg(long)]
     pub partner: String,
+    /// The deployment's own when not given; the other one is refused.
     #[arg(long, value_enum)]
-    pub env: EnvArg,
+    pub env: Option<EnvArg>,
     /// What the key may be used for; everything when not given.
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = scope)]
     pub scopes: Vec<String>,
@@ -63,14 +65,14 @@ pub(crate) struct KeyList {
     pub place: PlaceArgs,
 }
 
-/// Test and live data never meet.
+/// The environment that a command expects of the deployment.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum EnvArg {
     Test,
     Live,
 }
 
-impl From<EnvArg> for Env {
+impl From<EnvArg> for Environment {
     fn from(env: EnvArg) -> Self {
         match env {
             EnvArg::Test => Self::Test,

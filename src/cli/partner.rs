@@ -83,8 +83,9 @@ pub(crate) struct PartnerInstruct {
     /// The partner's name.
     #[arg(long)]
     pub name: String,
+    /// The deployment's own when not given; the other one is refused.
     #[arg(long, value_enum)]
-    pub env: EnvArg,
+    pub env: Option<EnvArg>,
     /// The asset's symbol.
     #[arg(long)]
     pub asset: String,
@@ -100,8 +101,9 @@ pub(crate) struct PartnerDeposit {
     /// The partner's name.
     #[arg(long)]
     pub name: String,
+    /// The deployment's own when not given; the other one is refused.
     #[arg(long, value_enum)]
-    pub env: EnvArg,
+    pub env: Option<EnvArg>,
     #[command(flatten)]
     pub deposit: DepositArgs,
 }

@@ -3,7 +3,6 @@
 use std::io::Write as _;
 
 use anyhow::{Context as _, ensure};
-use dvp_core::keys::Env;
 use dvp_core::secrets::Vault;
 use dvp_fix_gateway::{check_agreement, dictionaries};
 use dvp_store::fix::admin::{self as fix_admin, ListedSession};
@@ -48,16 +47,16 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
     );
     let password = args.password.read("--password")?;
     let mut access = Access::open(&args.place).await?;
+    let livemode = access.environment(args.env)?.is_live();
     let partner = named_partner(&mut access.conn, &args.partner).await?;
     let id = fix::session_id(&args.begin_string, &args.target_comp_id, &args.sender_comp_id);
     if let Some(known) = fix::find_session(&mut access.conn, &id).await? {
         ensure!(known.partner_id == partner.id, "{id} is another partner's");
-        ensure!(known.livemode == (Env::from(args.env) == Env::Live), "{id} is in the other environment");
     }
     let username = args.username.unwrap_or_else(|| partner.name.clone());
     let session = NewFixSession {
         partner_id: partner.id,
-        livemode: Env::from(args.env) == Env::Live,
+        livemode,
         begin_string: args.begin_string.clone(),
         client_comp_id: args.sender_comp_id.clone(),
         service_comp_id: args.target_comp_id.clone(),

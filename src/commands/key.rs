@@ -1,7 +1,7 @@
 //! `dvp key …`. Secrets are printed by the command that draws them, once.
 
 use anyhow::{Context as _, bail, ensure};
-use dvp_core::keys::{self, Env, Issued, SCOPES};
+use dvp_core::keys::{self, Issued, SCOPES};
 use dvp_store::partners::{self, ListedKey};
 use serde_json::{Value, json};
 
@@ -25,11 +25,12 @@ pub(crate) async fn run(command: KeyCommand) -> anyhow::Result<()> {
 
 async fn issue(args: KeyIssue) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
+    let environment = access.environment(args.env)?;
     let partner = named_partner(&mut access.conn, &args.partner).await?;
     let mut scopes = if args.scopes.is_empty() { SCOPES.map(str::to_owned).to_vec() } else { args.scopes };
     scopes.sort_unstable();
     scopes.dedup();
-    let issued = keys::issue(&mut access.conn, &access.vault, &partner.id, args.env.into(), &scopes).await?;
+    let issued = keys::issue(&mut access.conn, &access.vault, &partner.id, environment, &scopes).await?;
     tell(args.place.json, &issued, None)
 }
 
@@ -37,8 +38,9 @@ async fn rotate(args: KeyId) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let old = find(&mut access, &args.key_id).await?;
     ensure!(old.revoked_at.is_none(), "{} is revoked; issue a new key", old.key_id);
-    let env = Env::parse(&old.env).with_context(|| format!("{} has an unknown environment", old.key_id))?;
-    let issued = keys::issue(&mut access.conn, &access.vault, &old.partner_id, env, &old.scopes).await?;
+    let issued =
+        keys::issue(&mut access.conn, &access.vault, &old.partner_id, access.environment, &old.scopes)
+            .await?;
     tell(args.place.json, &issued, Some(&old.key_id))
 }
 

@@ -1,7 +1,8 @@
-//! `dvp migrate`: the schema this program needs.
+//! `dvp migrate`: the schema this program needs, and the environment that the database belongs to.
 
 use anyhow::Context as _;
-use dvp_store::MIGRATOR;
+use dvp_domain::environment::Environment;
+use dvp_store::{MIGRATOR, deployment};
 use serde_json::json;
 
 use crate::access::Place;
@@ -12,6 +13,14 @@ pub(crate) async fn run(args: PlaceArgs) -> anyhow::Result<()> {
     let place = Place::find(args.dir.as_deref(), args.config.as_deref())?;
     let mut conn = place.connect().await?;
     MIGRATOR.run(&mut conn).await.context("migrations")?;
+    let environment = match &place {
+        Place::Configured(config) => config.environment,
+        Place::Sandbox { .. } => Environment::Test,
+    };
+    deployment::stamp(&mut conn, environment).await??;
     let version = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);
-    print(args.json, &json!({"version": version}), || vec![format!("the schema is at version {version}")])
+    let name = environment.as_str();
+    print(args.json, &json!({"version": version, "environment": name}), || {
+        vec![format!("the schema is at version {version}; this is a {name} deployment")]
+    })
 }

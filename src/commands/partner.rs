@@ -1,7 +1,7 @@
 //! `dvp partner …`: who may trade, where outputs go, and what was sent ahead.
 
 use anyhow::{bail, ensure};
-use dvp_core::keys::{self, Env};
+use dvp_core::keys;
 use dvp_domain::ledger::Owner;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy;
@@ -44,7 +44,7 @@ async fn create(args: PartnerCreate) -> anyhow::Result<()> {
 async fn instruct(args: PartnerInstruct) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let partner = named_partner(&mut access.conn, &args.name).await?;
-    let tenant = Tenant { partner_id: partner.id, livemode: Env::from(args.env) == Env::Live };
+    let tenant = Tenant { partner_id: partner.id, livemode: access.environment(args.env)?.is_live() };
     legacy::upsert_instruction(&mut access.conn, &tenant, &args.asset, &args.account).await?;
     let value = json!({"partnerId": tenant.partner_id, "asset": args.asset, "account": args.account});
     print(args.place.json, &value, || vec![format!("{} goes to {}", args.asset, args.account)])
@@ -53,7 +53,7 @@ async fn instruct(args: PartnerInstruct) -> anyhow::Result<()> {
 async fn deposit(args: PartnerDeposit) -> anyhow::Result<()> {
     let mut access = Access::open(&args.deposit.place).await?;
     let partner = named_partner(&mut access.conn, &args.name).await?;
-    let owner = Owner::Partner { id: partner.id.clone(), livemode: Env::from(args.env) == Env::Live };
+    let owner = Owner::Partner { id: partner.id.clone(), livemode: access.environment(args.env)?.is_live() };
     deposit::post(&mut access, &args.deposit, &owner, ("partnerId", &partner.id)).await
 }
 

@@ -4,16 +4,18 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use dvp_core::context::{PayoutTime, Windows, WindowsError};
+use dvp_core::rails::http_desk::DeskConfig;
 use dvp_core::rails::iso20022::instruction::Debtor;
 use dvp_core::rails::iso20022::text::is_bic;
 use dvp_core::rails::{iso20022, simulated};
 use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST};
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
+use url::{Host, Url};
 
-use super::value::Span;
+use super::value::{Secret, Span};
 
 /// Locks, conversion and `fill` within an hour.
 const FILL_SECS: u64 = 60 * 60;
@@ -234,6 +236,10 @@ pub(crate) struct RailsSection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum OfframpKind {
+    /// The provider's own inventory, at the rate that was locked.
+    Inventory,
+    /// The desk of the section `[desk]`.
+    Http,
     /// Moves no money: it keeps books of its own in the database and misbehaves on request.
     Simulated,
 }
@@ -253,6 +259,37 @@ impl PayoutKind {
             Self::Simulated => simulated::PAYOUT_TIME,
             Self::BankFiles => iso20022::PAYOUT_TIME,
         }
+    }
+}
+
+/// The desk that converts.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DeskSection {
+    pub url: Url,
+    /// Sent as `Authorization: Bearer`.
+    pub token: Secret,
+    /// PEM file of the authorities to trust; the machine's when not given.
+    pub ca: Option<PathBuf>,
+}
+
+impl DeskSection {
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let is_here = match self.url.host() {
+            Some(Host::Domain(name)) => name == "localhost",
+            Some(Host::Ipv4(address)) => address.is_loopback(),
+            Some(Host::Ipv6(address)) => address.is_loopback(),
+            None => false,
+        };
+        let is_protected = self.url.scheme() == "https" || is_here && self.url.scheme() == "http";
+        ensure!(is_protected, "desk.url: {} is not https", self.url);
+        Ok(())
+    }
+
+    pub(crate) fn config(&self) -> anyhow::Result<DeskConfig> {
+        let authorities = self.ca.as_ref().map(std::fs::read).transpose().context("desk.ca")?;
+        let token = self.token.read().context("desk.token")?;
+        Ok(DeskConfig { url: self.url.clone(), token, authorities })
     }
 }
 

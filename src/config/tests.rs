@@ -4,8 +4,7 @@ use super::*;
 
 const EXAMPLE: &str = include_str!("../../config.example.toml");
 
-const LEAST: &str =
-    "[database]\nurl = \"env:DVP_DATABASE_URL\"\n[secrets]\nmaster_key = \"file:/run/dvp/master\"\n";
+const LEAST: &str = "environment = \"test\"\n[database]\nurl = \"env:DVP_DATABASE_URL\"\n[secrets]\nmaster_key = \"file:/run/dvp/master\"\n";
 
 /// What is said against the example with a piece of it changed.
 fn complaint(piece: &str, by: &str) -> String {
@@ -29,6 +28,8 @@ fn the_example_is_read_whole() {
 fn the_example_names_every_key_there_is() {
     // What it leaves out has a default worth knowing; each is shown all the same.
     for key in [
+        "environment",
+        "token",
         "roles",
         "url",
         "client_certificate",
@@ -227,6 +228,42 @@ fn a_margin_must_leave_room_for_the_rails_slowest_payout() {
 fn a_complaint_never_shows_what_was_given_for_a_secret() {
     let given = "master_key = \"0123456789abcdef\"";
     let complaint = complaint("master_key = \"file:/etc/dvp/master-key\"", given);
-    assert!(complaint.starts_with("line 30, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
+    assert!(complaint.starts_with("line 35, master_key: ") && complaint.contains("env:NAME"), "{complaint}");
     assert!(!complaint.contains("0123456789abcdef"), "{complaint}");
+}
+
+#[test]
+fn a_live_deployment_has_nothing_that_only_looks_like_money() {
+    let live = |pieces: &[(&str, &str)]| {
+        let start = EXAMPLE.replacen("environment = \"test\"", "environment = \"live\"", 1);
+        pieces.iter().fold(start, |text, (piece, by)| {
+            assert!(text.contains(piece), "{piece}");
+            text.replacen(piece, by, 1)
+        })
+    };
+    let offramp = ("offramp = \"simulated\"", "offramp = \"inventory\"");
+    let payout = ("payout = \"simulated\"", "payout = \"bank_files\"");
+    let complaint = |text: &str| format!("{:#}", Config::parse(text).unwrap_err());
+    assert!(complaint(&live(&[])).starts_with("rails.offramp: "), "{}", complaint(&live(&[])));
+    assert!(complaint(&live(&[offramp])).starts_with("rails.payout: "));
+    let private = ("allow_private = false", "allow_private = true");
+    assert!(complaint(&live(&[offramp, payout, private])).starts_with("webhooks.allow_private: "));
+    assert!(Config::parse(&live(&[offramp, payout])).unwrap().environment.is_live());
+}
+
+#[test]
+fn a_desk_is_reached_over_https_or_on_this_machine() {
+    for url in ["http://desk.example.com", "ftp://localhost", "http://10.0.0.1"] {
+        let complaint = complaint("https://desk.example.com/v2", url);
+        assert!(complaint.contains("desk.url") && complaint.contains("https"), "{complaint}");
+    }
+    for url in ["http://localhost:9", "http://127.0.0.1:9/", "http://[::1]:9/v1"] {
+        Config::parse(&EXAMPLE.replacen("https://desk.example.com/v2", url, 1)).unwrap();
+    }
+    let without = EXAMPLE.replacen("offramp = \"simulated\"", "offramp = \"http\"", 1);
+    Config::parse(&without).unwrap();
+    let start = without.find("\n[desk]\n").unwrap() + 1;
+    let end = start + without[start..].find("\n\n").unwrap();
+    let complaint = Config::parse(&format!("{}{}", &without[..start], &without[end..])).unwrap_err();
+    assert!(complaint.to_string().contains("needs the section [desk]"), "{complaint}");
 }

@@ -11,6 +11,8 @@ use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::SystemNames;
 use dvp_api::{Limits, WebhookRules};
 use dvp_core::rails::Rail;
+use dvp_core::rails::http_desk::HttpDesk;
+use dvp_core::rails::inventory::Inventory;
 use dvp_core::rails::iso20022::BankFiles;
 use dvp_core::rails::simulated::SimulatedRails;
 use dvp_fix_gateway::acceptor::{Budget, ClientCertificates, Tls, TlsFiles, TlsVersion};
@@ -109,6 +111,11 @@ pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<Wor
     let rails = config.rails.as_ref().context("the role worker needs the section [rails]")?;
     let simulated = || Arc::new(SimulatedRails::new(pool.clone()));
     let offramp: Arc<dyn Rail> = match rails.offramp {
+        OfframpKind::Inventory => Arc::new(Inventory),
+        OfframpKind::Http => {
+            let desk = config.desk.as_ref().context("rails.offramp = \"http\" needs the section [desk]")?;
+            Arc::new(HttpDesk::new(desk.config()?)?)
+        }
         OfframpKind::Simulated => simulated(),
     };
     let (payout, bank): (Arc<dyn Rail>, _) = match rails.payout {
@@ -196,7 +203,7 @@ mod tests {
         }
     }
 
-    const LEAST: &str = "[database]\nurl = \"env:DVP_DATABASE_URL\"\n[secrets]\nmaster_key = \"file:/run/dvp/master\"\n\
+    const LEAST: &str = "environment = \"test\"\n[database]\nurl = \"env:DVP_DATABASE_URL\"\n[secrets]\nmaster_key = \"file:/run/dvp/master\"\n\
                          [fix]\nlisten = \"127.0.0.1:0\"\n";
 
     fn parts(more: &str) -> FixParts {

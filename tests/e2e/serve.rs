@@ -102,6 +102,7 @@ impl Ground {
         // Two endpoints, which happen to be one node.
         format!(
             r#"
+environment = "test"
 [database]
 url = "env:SERVED_DATABASE"
 max_connections = 20
@@ -395,8 +396,21 @@ async fn what_is_missing_or_wrong_is_told_by_the_name_of_its_key() {
         let complaint = with(piece, by);
         assert!(complaint.contains(said), "{by}: {complaint}");
     }
+    let live = config
+        .replacen("environment = \"test\"", "environment = \"live\"", 1)
+        .replacen("offramp = \"simulated\"", "offramp = \"inventory\"", 1)
+        .replacen("payout = \"simulated\"", "payout = \"bank_files\"", 1);
+    ground.write("dvp.toml", &live);
+    for words in [&["serve"][..], &["migrate"], &["partner", "list"]] {
+        let complaint = ground.refused(words);
+        assert!(complaint.contains("belongs to a test deployment"), "{words:?}: {complaint}");
+    }
     ground.write("dvp.toml", &config);
+    let issue = ["key", "issue", "--partner", "acme", "--env", "live"];
+    assert!(ground.refused(&issue).contains("--env live: this is a test deployment"));
     let mut conn = PgConnection::connect(ground.database.url()).await.unwrap();
+    let stored = conn.execute("update deployment set environment = 'live'").await.unwrap_err();
+    assert!(stored.to_string().contains("never changes"), "{stored}");
     conn.execute("delete from _sqlx_migrations where version = 2").await.unwrap();
     let complaint = ground.refused(&["serve"]);
     assert!(complaint.contains("lacks 1 migrations (2 to 2): run dvp migrate"), "{complaint}");

@@ -15,6 +15,7 @@ pub mod canonical;
 pub mod chain;
 pub mod decision;
 pub mod envelope;
+pub mod environment;
 pub mod event;
 pub mod ids;
 pub mod intent;

@@ -8,6 +8,7 @@
 
 pub mod chain;
 pub mod database;
+pub mod deployment;
 pub mod fault;
 pub mod fix;
 pub mod lease;
