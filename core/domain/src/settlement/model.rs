@@ -111,6 +111,8 @@ struct World {
     db: Database,
     rails: BTreeMap<LegKind, Rail>,
     chain: Chain,
+    /// So many commitments are still taken back after they were told.
+    fill_losses: u8,
     workers: Vec<Worker>,
 }
 
@@ -160,7 +162,8 @@ impl World {
         };
         let rail = |refuses| Rail { refuses, ..Rail::default() };
         let rails = [(LegKind::Offramp, rail(refuses.0)), (LegKind::Payout, rail(refuses.1))].into();
-        let mut world = Self { terms, now, db, rails, chain: Chain::default(), workers: Vec::new() };
+        let mut world =
+            Self { terms, now, db, rails, chain: Chain::default(), fill_losses: 0, workers: Vec::new() };
         world.write(begun);
         world
     }
@@ -448,7 +451,6 @@ impl World {
             22 if pick < 60 => self.take_back(),
             22 if pick < 100 => self.lose_lock(),
             22 if pick < 140 => self.find_lock(),
-            22 if pick < 190 => self.lose_fill(),
             _ => self.stranger(),
         }
     }
@@ -470,6 +472,8 @@ impl World {
     fn work_well(&mut self, round: usize, millis: i64) {
         self.now += millis;
         self.find_lock();
+        self.find_fill();
+        self.lose_fill();
         self.claim(round);
         self.advance(round, 255);
         self.relay(round, false);
@@ -581,9 +585,11 @@ proptest! {
         cuts in prop::collection::vec(any::<u8>(), 0..3),
         refuses in (prop::bool::weighted(0.1), prop::bool::weighted(0.15)),
         takes_days in prop::bool::weighted(0.25),
+        fill_losses in 0..3_u8,
         history in prop::collection::vec(any::<(u8, u8)>(), 0..400),
     ) {
         let mut world = World::new(KINDS[kind], &cuts, refuses);
+        world.fill_losses = fill_losses;
         for choice in history {
             world.one(choice);
         }

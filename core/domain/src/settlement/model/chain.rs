@@ -2,10 +2,15 @@
 
 use super::*;
 
+/// Milliseconds until a commitment that was taken back is sent again.
+const RESENT_AFTER: i64 = 30_000;
+
 #[derive(Default)]
 pub(super) struct Chain {
     pub(super) created: Option<i64>,
     pub(super) filled: bool,
+    /// When the relayer sends a commitment again that was taken back.
+    pub(super) fill_due: Option<i64>,
     pub(super) settled: bool,
     pub(super) gone: bool,
     /// A reorganization took the lock back, and what was built on it.
@@ -108,19 +113,34 @@ impl World {
         }
     }
 
-    /// A reorganization takes back a commitment that was told, before the rail was called; the relayer sends it again.
+    /// A reorganization takes back a commitment that was told, and tells so before the rail is called; the relayer sends
+    /// it again. What is told after the call comes too late for any rule: the payout gate is for that.
     pub(super) fn lose_fill(&mut self) {
+        if self.fill_losses == 0 {
+            return;
+        }
         let told = self.chain.facts.is_empty() && self.db.facts.is_empty();
-        let called = self.rails[&LegKind::Payout].arrived > 0
-            || !self.rails[&LegKind::Payout].calls.is_empty()
-            || self.workers.iter().any(|worker| worker.task == Some(Task::Leg(LegKind::Payout)));
+        let payout = &self.rails[&LegKind::Payout];
+        let called = payout.arrived > 0 || !payout.calls.is_empty();
+        let at_work = self
+            .workers
+            .iter()
+            .any(|worker| worker.fact.is_some() || worker.task == Some(Task::Leg(LegKind::Payout)));
         let chain = &mut self.chain;
-        if told && !called && chain.filled && !chain.gone && !chain.lost && !chain.settled {
-            chain.filled = false;
-            chain.facts.push(Happened::FillLost);
-            if !self.db.commands.contains(&Command::Fill) {
-                self.db.commands.push(Command::Fill);
-            }
+        if !told || called || at_work || !chain.filled || chain.gone || chain.lost || chain.settled {
+            return;
+        }
+        chain.filled = false;
+        self.fill_losses -= 1;
+        chain.fill_due = Some(self.now + RESENT_AFTER);
+        if let Ok(step) = self.db.state.clone().step(&self.terms, Happened::FillLost) {
+            self.write(step);
+        }
+    }
+
+    pub(super) fn find_fill(&mut self) {
+        if self.chain.fill_due.take_if(|due| *due <= self.now).is_some() {
+            self.db.commands.push(Command::Fill);
         }
     }
 
