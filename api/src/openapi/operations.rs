@@ -246,10 +246,8 @@ pub(crate) fn intent_status() -> Operation {
 }
 
 pub(crate) fn executions() -> Operation {
-    let schema = json!({
-        "type": "array", "minItems": 1, "maxItems": 100,
-        "items": {"type": "string", "minLength": 1, "maxLength": 128},
-    });
+    // A text that cannot be a reference is not found, like any other that names nothing.
+    let schema = json!({"type": "array", "minItems": 1, "maxItems": 100, "items": {"type": "string"}});
     let reference = json!({
         "name": "reference", "in": "query", "required": true, "explode": true, "style": "form",
         "description": "Repeated, once for each.", "schema": schema,
