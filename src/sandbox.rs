@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use dvp_api::Limits;
-use dvp_chain_indexer::anvil::Anvil;
-use dvp_core::embedded::{Options, Postgres};
-use dvp_core::rails::simulated::SimulatedRails;
-use dvp_core::rails::{Rail, iso20022};
 use dvp_core::retention::Ages;
 use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
+use dvp_rails::{Rail, iso20022};
+use dvp_sandbox::anvil::Anvil;
+use dvp_sandbox::embedded::{Options, Postgres};
+use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::database::Database;
 use dvp_store::orders::effects;
 use dvp_store::pools::{PoolSizes, Pools};

@@ -18,8 +18,6 @@
 //! [`wallets`], [`prices`], then the means: [`rpc`], [`signing`].
 
 pub mod anchors;
-#[cfg(feature = "anvil")]
-pub mod anvil;
 pub mod config;
 pub mod contracts;
 pub mod deploy;

@@ -7,20 +7,17 @@
 //! Reading order: [`context`] what never changes, [`liquidity`] where prices come from, [`engine`] the door, [`wallets`] what is known of
 //! the wallets that pay, [`writer`] the commit, `statuses` what is
 //! read from memory, [`workflow`] what
-//! happens after acceptance, [`rails`] the world outside. All SQL is in `dvp_store`.
+//! happens after acceptance, The world outside is `dvp_rails`. All SQL is in `dvp_store`.
 
 pub mod backlog;
 pub mod chain;
 pub mod context;
-#[cfg(feature = "embedded")]
-pub mod embedded;
 pub mod engine;
 pub mod keys;
 pub mod legacy;
 pub mod liquidity;
 pub mod operations;
 pub mod permit;
-pub mod rails;
 pub mod reads;
 pub mod retention;
 pub mod secrets;
@@ -33,3 +30,8 @@ pub mod writer;
 // Until every user names the crate itself.
 #[doc(hidden)]
 pub use dvp_store as store;
+#[cfg(feature = "old-paths")]
+#[doc(hidden)]
+pub mod rails {
+    pub use dvp_sandbox::rails as simulated;
+}

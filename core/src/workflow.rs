@@ -14,12 +14,12 @@ mod step;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dvp_rails::Rail;
 use sqlx::postgres::PgListener;
 use tokio::sync::watch;
 use tracing::warn;
 
 use crate::engine::Engine;
-use crate::rails::Rail;
 
 /// How long to wait at most when nothing wakes a worker.
 const POLL: Duration = Duration::from_millis(200);

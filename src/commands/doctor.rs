@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::rpc;
-use dvp_core::embedded::tools::Finder;
+use dvp_sandbox::embedded::tools::Finder;
 use dvp_store::database::health;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, ensure};
 use chrono::Utc;
 use dvp_core::operations::{Action, Decided, Resolution, resolve};
-use dvp_core::rails::LegKind;
+use dvp_rails::LegKind;
 use dvp_store::orders::executions;
 use dvp_store::orders::operations::{self, Filter, Listed};
 use serde_json::{Value, json};

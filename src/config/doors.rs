@@ -6,11 +6,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, ensure};
 use dvp_core::context::{PayoutTime, Windows, WindowsError};
-use dvp_core::rails::http_desk::DeskConfig;
-use dvp_core::rails::iso20022::instruction::Debtor;
-use dvp_core::rails::iso20022::text::is_bic;
-use dvp_core::rails::{iso20022, simulated};
 use dvp_core::retention::{Ages, IDEMPOTENCY_LEAST};
+use dvp_rails::http_desk::DeskConfig;
+use dvp_rails::iso20022;
+use dvp_rails::iso20022::instruction::Debtor;
+use dvp_rails::iso20022::text::is_bic;
+use dvp_sandbox::rails as simulated;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
 use url::{Host, Url};

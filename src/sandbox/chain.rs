@@ -9,11 +9,11 @@ use alloy::primitives::{I256, U256};
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::ChainConfig;
-use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
 use dvp_chain_indexer::deploy::{
     CapSpec, DeployPlan, Deployment, MarketContracts, MarketPlan, TokenGrant, TokenSpec, deploy,
     deploy_market, fund_solvers, fund_wallets,
 };
+use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 
 use super::files::{DEPLOYMENT, Files};
 use crate::service::ChainParts;

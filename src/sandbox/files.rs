@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use dvp_chain_indexer::deploy::Deployment;
-use dvp_core::embedded::random_hex;
+use dvp_sandbox::embedded::random_hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

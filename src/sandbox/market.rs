@@ -11,15 +11,15 @@ use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
     OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
 };
-use dvp_core::rails::iso20022::BankFiles;
-use dvp_core::rails::iso20022::bank::Bank;
-use dvp_core::rails::iso20022::instruction::Debtor;
-use dvp_core::rails::simulated;
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
+use dvp_rails::iso20022::BankFiles;
+use dvp_rails::iso20022::instruction::Debtor;
+use dvp_sandbox::bank::Bank;
+use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
 use dvp_store::orders::levels::NewLevel;
 

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use dvp_chain_indexer::anvil::Anvil;
-use dvp_core::embedded::Postgres;
+use dvp_sandbox::anvil::Anvil;
+use dvp_sandbox::embedded::Postgres;
 use serde_json::{Value, json};
 
 use super::chain::{NAME, SandboxChain};

@@ -11,11 +11,12 @@ use dvp_core::liquidity::{
     HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, PoolConfig,
     ReferenceSource,
 };
-use dvp_core::rails::{iso20022, simulated};
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::pricing::FeeSchedule;
+use dvp_rails::iso20022;
+use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
 
 use crate::config::Config;

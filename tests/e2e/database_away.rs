@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use dvp_core::embedded::black_hole::BlackHole;
+use dvp_sandbox::embedded::black_hole::BlackHole;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use alloy::primitives::U256;
 use alloy::signers::local::PrivateKeySigner;
-use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
 use dvp_chain_indexer::deploy::{DeployPlan, Deployment, TokenGrant, TokenSpec, deploy, fund_wallets};
-use dvp_core::embedded::{TestDatabase, random_hex};
-use dvp_core::rails::iso20022::bank::Bank;
+use dvp_sandbox::anvil::{Anvil, AnvilOptions};
+use dvp_sandbox::bank::Bank;
+use dvp_sandbox::embedded::{TestDatabase, random_hex};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;

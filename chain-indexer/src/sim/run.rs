@@ -8,7 +8,7 @@ use crate::config::ChainConfig;
 use crate::gate::{PayoutGate, Wait};
 use crate::indexer::{IndexError, Indexer, Step};
 use alloy::primitives::B256;
-use dvp_core::embedded::{EmbeddedError, TestDatabase};
+use dvp_sandbox::embedded::{EmbeddedError, TestDatabase};
 use dvp_store::PgPool;
 use dvp_store::StoreError;
 use dvp_store::chain::Cursor;

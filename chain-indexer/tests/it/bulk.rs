@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use alloy::primitives::{Address, B256, keccak256};
-use dvp_core::embedded::TestDatabase;
+use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
 use dvp_store::pool::pool_options;

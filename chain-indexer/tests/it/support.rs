@@ -10,7 +10,6 @@ use alloy::rpc::types::TransactionReceipt;
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::{SolCall, SolConstructor, SolInterface, SolStruct, eip712_domain};
-use dvp_chain_indexer::anvil::{Anvil, AnvilOptions};
 use dvp_chain_indexer::contracts::escrow::{self, Escrow};
 use dvp_chain_indexer::contracts::payouts::Payouts;
 use dvp_chain_indexer::contracts::settler::{IntentSettler, Orders};
@@ -19,6 +18,7 @@ use dvp_chain_indexer::deploy::{self, CapSpec, DeployPlan, Deployment, TokenGran
 use dvp_chain_indexer::rpc;
 use dvp_chain_indexer::signing::{self, Fees, Unsigned};
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, LockTerms, PermitArgs};
+use dvp_sandbox::anvil::{Anvil, AnvilOptions};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};

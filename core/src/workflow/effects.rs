@@ -13,6 +13,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::settlement::leg::{Claim, First, Heard, IN_FLIGHT_SECS, Then, back_off_ms};
 use dvp_domain::settlement::{AssetAmount, Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::time::Timestamp;
+use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, Verdict};
 use dvp_store::orders::executions::{self, Execution};
 use tokio::sync::watch;
@@ -24,7 +25,6 @@ use super::step::{Taken, account, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
-use crate::rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use crate::writer::Consumed;
 
 /// How long a claim is this process's own.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dvp_core::embedded::TestDatabase;
-use dvp_core::embedded::black_hole::BlackHole;
+use dvp_sandbox::embedded::TestDatabase;
+use dvp_sandbox::embedded::black_hole::BlackHole;
 use dvp_store::database::{Database, TlsFiles};
 use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::{PgConnection, PgListener, PgPool};

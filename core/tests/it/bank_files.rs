@@ -4,15 +4,15 @@
 use std::sync::Arc;
 
 use chrono::{TimeDelta, Utc};
-use dvp_core::rails::iso20022::bank::Bank;
-use dvp_core::rails::iso20022::instruction::Debtor;
-use dvp_core::rails::iso20022::{BankFiles, folder::drop_into};
-use dvp_core::rails::simulated::SimulatedRails;
-use dvp_core::rails::{LegKind, Rail as _, RailError, RailRequest, RailStatus};
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
 use dvp_domain::settlement::RailAnswer;
+use dvp_rails::iso20022::instruction::Debtor;
+use dvp_rails::iso20022::{BankFiles, folder::drop_into};
+use dvp_rails::{LegKind, Rail as _, RailError, RailRequest, RailStatus};
+use dvp_sandbox::bank::Bank;
+use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::orders::executions::RefType;
 use tokio::sync::watch;
 

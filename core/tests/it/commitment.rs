@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::Utc;
-use dvp_core::rails::simulated::SimulatedRails;
-use dvp_core::rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
+use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::chain::commands::insert_refunds;
 use dvp_store::orders::operations::{Filter, count_late_payouts, list};
 

@@ -11,8 +11,8 @@ use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use chrono::{SecondsFormat, Utc};
-use dvp_core::rails::http_desk::{DeskConfig, HttpDesk};
-use dvp_core::rails::simulated::SimulatedRails;
+use dvp_rails::http_desk::{DeskConfig, HttpDesk};
+use dvp_sandbox::rails::SimulatedRails;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 

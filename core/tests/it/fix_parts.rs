@@ -1,6 +1,6 @@
 //! What a FIX session's parts of a batch write, resets above all.
 
-use dvp_core::embedded::TestDatabase;
+use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::StoreError;
 use dvp_store::fix::rows::{FixNumbers, FixOutbound, FixReset, FixRows, Renumber};
 use dvp_store::fix::{self, NewFixSession};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::context::now;
-use dvp_core::rails::simulated::SimulatedRails;
-use dvp_core::rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::RailAnswer;
+use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
+use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::orders::effects;
 use dvp_store::orders::executions::RefType;
 use tokio::sync::Mutex;

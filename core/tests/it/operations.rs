@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::Utc;
 use dvp_core::operations::{Action, Decided, Resolution, ResolveError, resolve};
-use dvp_core::rails::simulated::SimulatedRails;
-use dvp_core::rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
+use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::orders::executions::RefType;
 use dvp_store::orders::operations::{Filter, list, load_history};
 

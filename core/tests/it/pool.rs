@@ -4,7 +4,7 @@ use std::future::Future as _;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use dvp_core::embedded::TestDatabase;
+use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::pool::pool_options;
 use sqlx::Acquire as _;
 

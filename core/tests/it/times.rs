@@ -2,9 +2,9 @@
 
 use chrono::{DateTime, Utc};
 use dvp_core::engine::ReceiptLookup;
-use dvp_core::rails::{Rail, RailFuture, RailRequest, RailStatus};
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_domain::time::Timestamp;
+use dvp_rails::{Rail, RailFuture, RailRequest, RailStatus};
 use dvp_store::orders::executions::RefType;
 use serde_json::Value;
 use std::sync::Arc;

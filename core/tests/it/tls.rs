@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use dvp_core::embedded::{Options, Postgres, ServerTls, TestDatabase};
+use dvp_sandbox::embedded::{Options, Postgres, ServerTls, TestDatabase};
 use dvp_store::database::{Database, TlsFiles};
 use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::{PgConnection, PgListener};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dvp_core::embedded::TestDatabase;
+use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::webhooks::deliveries::{self, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin};
 use dvp_store::webhooks::lanes::{self, Held};
 use dvp_store::{PgConnection, PgPool, partners};

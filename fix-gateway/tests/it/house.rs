@@ -16,11 +16,9 @@ use alloy::{
 use dvp_core::{
     chain::{ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading},
     context::{ChainFacts, Context, Windows, now},
-    embedded::TestDatabase,
     engine::{Engine, SubmitCommand},
     liquidity::Liquidity,
     permit::PermitDomain,
-    rails::simulated::{self, SimulatedRails},
     secrets::Vault,
     workflow,
     writer::{Outcome, Writer},
@@ -34,6 +32,10 @@ use dvp_domain::{
     pricing::FeeSchedule,
 };
 use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig, SlowConsumer};
+use dvp_sandbox::{
+    embedded::TestDatabase,
+    rails::{self as simulated, SimulatedRails},
+};
 use dvp_store::{
     fix::{
         NewFixSession,

@@ -9,7 +9,7 @@ use std::{
     sync::LazyLock,
 };
 
-use dvp_core::embedded::TestDatabase;
+use dvp_sandbox::embedded::TestDatabase;
 use tokio::net::TcpStream;
 
 use super::client::Client;

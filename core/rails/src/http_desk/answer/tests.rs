@@ -2,7 +2,7 @@ use dvp_domain::settlement::AssetAmount;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::rails::LegKind;
+use crate::LegKind;
 
 fn request() -> RailRequest {
     RailRequest {

@@ -25,9 +25,9 @@ use tokio::fs;
 use tokio::sync::watch;
 use tracing::warn;
 
-use super::folder::{Folder, drop_into};
-use super::schema::{Message, check};
-use super::xml::{Document, Node};
+use dvp_rails::iso20022::folder::{Folder, drop_into};
+use dvp_rails::iso20022::schema::{Message, check};
+use dvp_rails::iso20022::xml::{Document, Node};
 
 /// The bank.
 #[derive(Debug, Clone)]

@@ -12,10 +12,9 @@
 //!
 //! Reading order: [`text`] and [`xml`] what files are made of, [`schema`] what they may contain, [`instruction`] and
 //! [`pain001`] what we write, [`answers`] what we read, [`standing`] what it means, [`folder`] where it lies. All but
-//! the last and this are pure. [`bank`] stands for a bank that behaves badly.
+//! the last and this are pure.
 
 pub mod answers;
-pub mod bank;
 pub mod folder;
 pub mod instruction;
 pub mod pain001;

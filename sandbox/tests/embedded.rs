@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use dvp_core::embedded::tools::Finder;
-use dvp_core::embedded::{EmbeddedError, Options, Postgres, TestDatabase};
+use dvp_sandbox::embedded::tools::Finder;
+use dvp_sandbox::embedded::{EmbeddedError, Options, Postgres, TestDatabase};
 use sqlx::{Connection, Executor, PgConnection};
 
 const TEST_DATABASE_DIR: &str = "DVP_TEST_DATABASE_DIR";

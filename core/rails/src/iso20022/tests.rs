@@ -12,7 +12,7 @@ use super::pain001::{build, message_id};
 use super::schema::{Message, check};
 use super::standing::{Ordered, hear};
 use super::xml::{Document, Node};
-use crate::rails::{LegKind, RailRequest};
+use crate::{LegKind, RailRequest};
 
 fn at() -> DateTime<Utc> {
     "2026-11-21T12:00:40Z".parse().unwrap()

@@ -6,7 +6,6 @@
 pub mod http_desk;
 pub mod inventory;
 pub mod iso20022;
-pub mod simulated;
 
 use std::pin::Pin;
 

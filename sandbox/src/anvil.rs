@@ -26,13 +26,13 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::embedded::child::{Launch, Supervised};
+use crate::embedded::tools::Finder;
+use crate::embedded::{EmbeddedError, orphan, random_hex};
 use alloy::eips::BlockNumberOrTag;
 use alloy::primitives::{Address, B256};
 use alloy::providers::{Provider, ProviderBuilder};
 use alloy::transports::TransportResult;
-use dvp_core::embedded::child::{Launch, Supervised};
-use dvp_core::embedded::tools::Finder;
-use dvp_core::embedded::{EmbeddedError, orphan, random_hex};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 

@@ -9,7 +9,7 @@ use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_domain::text;
 use serde::Deserialize;
 
-use crate::rails::{RailRequest, RailStatus};
+use crate::{RailRequest, RailStatus};
 
 /// A fill may be dated this far ahead of our clock.
 const CLOCK_SKEW: TimeDelta = TimeDelta::minutes(5);

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use alloy::primitives::address;
 use alloy::providers::{Provider, ProviderBuilder};
-use dvp_chain_indexer::anvil::{Anvil, AnvilOptions, CHAIN_ID};
-use dvp_core::embedded::EmbeddedError;
-use dvp_core::embedded::tools::Finder;
+use dvp_sandbox::anvil::{Anvil, AnvilOptions, CHAIN_ID};
+use dvp_sandbox::embedded::EmbeddedError;
+use dvp_sandbox::embedded::tools::Finder;
 use serde_json::{Value, json};
 
 const HELPER_DIR: &str = "DVP_TEST_ANVIL_DIR";

@@ -18,9 +18,8 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_domain::windows::PayoutTime;
+use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use sqlx::PgPool;
-
-use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
 /// The name on paths and receipts.
 pub const PROVIDER: &str = "simulated-bank";

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::schema::exponent;
 use super::text::{clearing_member, iban, is_bic, plain};
-use crate::rails::RailRequest;
+use crate::RailRequest;
 
 /// The account that payments are made from, as its bank knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
