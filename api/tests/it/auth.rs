@@ -1,4 +1,5 @@
 //! Who may call, and how often.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use dvp_core::keys::SCOPES;
 use dvp_store::partners;

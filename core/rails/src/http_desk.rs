@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Invariants: an order is sent again only after the desk said that it does not know the reference; a desk is believed
-//! only in its own words ([`answer`]); a fill counts when it is the whole order at the agreed amounts.
+//! only in its own words (`answer`); a fill counts when it is the whole order at the agreed amounts.
 //! The wire format is in `docs/rails.md`.
 
 mod answer;

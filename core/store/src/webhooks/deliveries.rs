@@ -3,7 +3,7 @@
 //!
 //! A delivery in hand is in its holder's memory only: reading writes nothing. The row leaves the queue in the
 //! transaction that writes its log, and that counts only while the fence of the lane stands
-//! ([`webhook_lanes`](super::webhook_lanes)). So whatever its holder forgets, or dies with, is in the queue still.
+//! ([`lanes`](super::lanes)). So whatever its holder forgets, or dies with, is in the queue still.
 
 use std::time::Duration;
 
