@@ -6,6 +6,7 @@ mod fix_options;
 mod fix_session;
 mod key;
 mod partner;
+mod pause;
 mod provider;
 mod receipt;
 mod secret;
@@ -33,6 +34,7 @@ pub(crate) use self::key::{EnvArg, KeyCommand, KeyId, KeyIssue, KeyList};
 pub(crate) use self::partner::{
     DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch,
 };
+pub(crate) use self::pause::{PauseChange, PauseCommand};
 pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposit};
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 pub(crate) use self::secret::GivenSecret;
@@ -68,6 +70,9 @@ pub(crate) enum Command {
     /// Partners: who may call.
     #[command(subcommand)]
     Partner(PartnerCommand),
+    /// What operators stop and let go on.
+    #[command(subcommand)]
+    Pause(PauseCommand),
     /// Liquidity providers: what they hold with the service.
     #[command(subcommand)]
     Provider(ProviderCommand),

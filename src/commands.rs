@@ -9,6 +9,7 @@ pub(crate) mod fix_session;
 pub(crate) mod key;
 pub(crate) mod migrate;
 pub(crate) mod partner;
+pub(crate) mod pause;
 pub(crate) mod provider;
 pub(crate) mod receipt;
 pub(crate) mod reconcile;

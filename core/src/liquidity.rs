@@ -26,6 +26,8 @@ use dvp_domain::asset::{Asset, Registry};
 use dvp_domain::intent::ActorType;
 use dvp_domain::liquidity::{Offer, Reference, Snapshot};
 use dvp_domain::money::Minor;
+use dvp_domain::pause::Pauses;
+use dvp_store::{StoreError, pauses};
 use rust_decimal::Decimal;
 use sqlx::PgPool;
 use tokio::sync::watch;
@@ -120,6 +122,8 @@ pub struct Liquidity {
     references: Vec<Arc<dyn ReferenceSource>>,
     snapshot: RwLock<Arc<Snapshot>>,
     balances: KnownBalances,
+    /// What was paused when it was last looked at: quotes of this process offer nothing of it.
+    pauses: RwLock<Pauses>,
 }
 
 impl std::fmt::Debug for Liquidity {
@@ -142,6 +146,7 @@ impl Liquidity {
             references,
             snapshot: RwLock::default(),
             balances: KnownBalances::default(),
+            pauses: RwLock::default(),
         };
         liquidity.publish();
         liquidity
@@ -166,6 +171,34 @@ impl Liquidity {
         &self.balances
     }
 
+    /// What is offered now without what is paused.
+    pub fn snapshot_under(&self, pauses: &Pauses) -> Arc<Snapshot> {
+        let mut snapshot = Snapshot::clone(&self.snapshot());
+        self.apply(pauses, &mut snapshot);
+        Arc::new(snapshot)
+    }
+
+    fn apply(&self, pauses: &Pauses, snapshot: &mut Snapshot) {
+        pauses.apply(snapshot, |symbol| self.registry.find(symbol)?.chain().map(str::to_owned));
+    }
+
+    fn apply_known(&self, snapshot: &mut Snapshot) {
+        self.apply(&self.pauses.read().unwrap_or_else(PoisonError::into_inner), snapshot);
+    }
+
+    /// Looks at the pauses, and puts the offers together anew when they have changed.
+    pub async fn load_pauses(&self, pool: &PgPool) -> Result<(), StoreError> {
+        let loaded = pauses::load(&mut *pool.acquire().await?).await?;
+        let mut known = self.pauses.write().unwrap_or_else(PoisonError::into_inner);
+        let is_new = *known != loaded;
+        *known = loaded;
+        drop(known);
+        if is_new {
+            self.publish();
+        }
+        Ok(())
+    }
+
     /// Puts together what the sources know.
     pub fn publish(&self) {
         let mut snapshot = Snapshot::default();
@@ -179,6 +212,7 @@ impl Liquidity {
             let offers = self.sources.iter().filter_map(|source| source.offer(assets, reference.as_ref()));
             market.offers = offers.collect();
         }
+        self.apply_known(&mut snapshot);
         *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
@@ -198,6 +232,7 @@ impl Liquidity {
             offers.retain(|offer| offer.source != answer.source);
             offers.push(answer);
         }
+        self.apply_known(&mut with_answers);
         Arc::new(with_answers)
     }
 
@@ -244,8 +279,12 @@ impl Liquidity {
             let mut failed = false;
             loop {
                 let loaded = liquidity.balances.load(&pool).await;
+                let loaded = match loaded {
+                    Ok(()) => liquidity.load_pauses(&pool).await,
+                    Err(error) => Err(error),
+                };
                 let loaded = loaded.map_err(|error| SourceError::Unavailable(error.to_string()));
-                report("balances", loaded, &mut failed);
+                report("balances and pauses", loaded, &mut failed);
                 tokio::time::sleep(balances::REFRESH_EVERY).await;
             }
         });

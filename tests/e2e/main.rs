@@ -12,6 +12,7 @@ mod guide;
 mod hostile;
 mod older;
 mod partner;
+mod pauses;
 #[path = "../../benches/src/receiver.rs"]
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
 mod receiver;

@@ -22,6 +22,7 @@ pub mod intent;
 pub mod ledger;
 pub mod liquidity;
 pub mod money;
+pub mod pause;
 pub mod payment;
 pub mod permit;
 pub mod pricing;

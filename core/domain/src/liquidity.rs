@@ -193,6 +193,15 @@ impl Snapshot {
         self.pairs.entry(input.to_owned()).or_default().entry(output.to_owned()).or_default()
     }
 
+    /// Keeps the offers for which `keep` says so, given input, output and offer.
+    pub fn retain_offers(&mut self, keep: impl Fn(&str, &str, &Offer) -> bool) {
+        for (input, outputs) in &mut self.pairs {
+            for (output, market) in outputs {
+                market.offers.retain(|offer| keep(input, output, offer));
+            }
+        }
+    }
+
     /// The providers that may deliver an order of the pair, each at least once.
     pub fn deliverers<'a>(&'a self, input: &str, output: &str) -> impl Iterator<Item = &'a str> {
         self.pair(input, output).into_iter().flat_map(|pair| &pair.offers).flat_map(Offer::deliverers)

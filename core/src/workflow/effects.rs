@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::leg::{Claim, First, Heard, IN_FLIGHT_SECS, Then, back_off_ms};
 use dvp_domain::settlement::{AssetAmount, Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::time::Timestamp;
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, Verdict};
 use dvp_store::orders::executions::{self, Execution};
+use dvp_store::pauses;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{Instrument, error, info, info_span, warn};
@@ -42,6 +44,8 @@ const _: () =
 /// How often a leg under way is asked for: at first, and after long. A rail that hears something says so at once.
 const ASK_AGAIN_MS: u64 = 500;
 const ASK_MAX_MS: u64 = 30_000;
+/// How often a leg that is paused looks whether it still is.
+const PAUSED_MS: u64 = 2_000;
 /// Back-off of a rail that is down: doubled at each attempt up to the longest.
 const RETRY_MS: u64 = 250;
 const RETRY_MAX_MS: u64 = 60_000;
@@ -97,17 +101,18 @@ async fn take_up_due(
             let wait = next.and_then(|at| at.signed_duration_since(Utc::now()).to_std().ok());
             return Ok(wait.unwrap_or(POLL).min(POLL));
         }
+        let pauses = Arc::new(pauses::load(&mut conn).await?);
         drop(conn);
         for claim in claimed {
-            in_hand.spawn(carry_out_logged(engine.clone(), rails.clone(), claim));
+            in_hand.spawn(carry_out_logged(engine.clone(), rails.clone(), Arc::clone(&pauses), claim));
         }
     }
 }
 
 /// A failure of the database leaves the claim to run out; it is taken up again then. What cannot be written is put off.
-async fn carry_out_logged(engine: Engine, rails: Rails, claim: Claimed) {
+async fn carry_out_logged(engine: Engine, rails: Rails, pauses: Arc<Pauses>, claim: Claimed) {
     let (id, kind) = (claim.id, claim.kind);
-    let put_off = match carry_out(&engine, &rails, &claim).await {
+    let put_off = match carry_out(&engine, &rails, &pauses, &claim).await {
         Ok(()) => return,
         Err(Failed::Unwritable(why)) => put_off(&engine, &claim, &why).await,
         Err(Failed::Later(error)) => Err(error),
@@ -126,7 +131,7 @@ async fn put_off(engine: &Engine, claim: &Claimed, why: &str) -> Result<(), Engi
     Ok(effects::put_off(&mut conn, claim.id, claim.fence, wait, why).await?)
 }
 
-async fn carry_out(engine: &Engine, rails: &Rails, claim: &Claimed) -> Result<(), Failed> {
+async fn carry_out(engine: &Engine, rails: &Rails, pauses: &Pauses, claim: &Claimed) -> Result<(), Failed> {
     if let Some(why) = &claim.unreadable {
         return Err(Failed::Unwritable(why.clone()));
     }
@@ -153,7 +158,7 @@ async fn carry_out(engine: &Engine, rails: &Rails, claim: &Claimed) -> Result<()
             EffectKind::Offramp => (rails.offramp.as_ref(), LegKind::Offramp),
             EffectKind::Payout => (rails.payout.as_ref(), LegKind::Payout),
         };
-        let call = Call { engine, rail, leg, claim };
+        let call = Call { engine, rail, leg, claim, is_paused: pauses.stops_leg(leg) };
         if call.carry_out(execution).instrument(span).await? != Taken::Stale {
             return Ok(());
         }
@@ -185,6 +190,8 @@ struct Call<'a> {
     rail: &'a dyn Rail,
     leg: LegKind,
     claim: &'a Claimed,
+    /// It does not begin now; one that was called is followed all the same.
+    is_paused: bool,
 }
 
 impl Call<'_> {
@@ -213,10 +220,14 @@ impl Call<'_> {
             First::Nothing => return self.end(EffectEnd::Done).await,
             First::Wait => Then::Later { called: false },
             First::Withhold(why) => Then::Withhold(why),
+            First::Call if self.is_paused => return self.paused().await,
             First::Call => Then::Call,
             First::Ask => {
                 let answer = self.ask(&request, &mut heard).await;
                 let then = execution.state.asked(known, answer, now());
+                if then == Then::Call && self.is_paused {
+                    return self.paused().await;
+                }
                 if then == Then::Call {
                     info!("the rail has never seen the call; it is made");
                     match self.mark_called().await? {
@@ -272,6 +283,11 @@ impl Call<'_> {
         let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
         info!(attempts, called, heard, wait_ms = wait, "the rail is tried again later");
         self.end(EffectEnd::Again { at: in_ms(wait), called, heard }).await
+    }
+
+    /// The leg was never called, and does not begin while it is paused.
+    async fn paused(&self) -> Result<Taken, Failed> {
+        self.end(EffectEnd::Again { at: in_ms(PAUSED_MS), called: false, heard: "paused" }).await
     }
 
     fn chance(&self) -> u64 {

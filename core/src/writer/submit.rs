@@ -13,6 +13,7 @@ use dvp_domain::intent::Bounds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::{Holdings, Market, Snapshot};
 use dvp_domain::money::Minor;
+use dvp_domain::pause::Pauses;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{AssetAmount, Terms, accept};
 use dvp_domain::time::Timestamp;
@@ -23,7 +24,7 @@ use dvp_store::orders::legacy::{self, HeldTurn};
 use dvp_store::orders::levels;
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::quotes::{self, FirmQuote};
-use dvp_store::partners;
+use dvp_store::pauses;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -42,6 +43,7 @@ pub(super) struct Known {
     used_references: HashSet<(Tenant, String)>,
     /// Partners that are disabled.
     disabled: HashSet<String>,
+    pauses: Pauses,
     /// What is held of the wallets that pay, by owner.
     pending: HashMap<String, Pending>,
     quotes: HashMap<String, FirmQuote>,
@@ -65,6 +67,17 @@ impl Known {
             nonce < wallet.facts.nonce
                 || self.pending.get(&wallet.key.owner).is_some_and(|pending| pending.holds(nonce))
         })
+    }
+
+    /// What is paused is offered by nobody.
+    fn unless_paused(&self, context: &Context, submission: &Submission, decision: Decision) -> Decision {
+        let Decision::Accepted(plan) = &decision else { return decision };
+        let Submission { tenant, request, .. } = submission;
+        let find = |symbol: &str| context.registry.find(symbol);
+        let assets = find(&request.input_asset.symbol).zip(find(&request.output_asset.symbol));
+        let is_stopped = assets
+            .is_none_or(|(input, output)| self.pauses.stops_order(&tenant.partner_id, input, output, plan));
+        if is_stopped { Decision::Rejected(Reason::NoLiquidity) } else { decision }
     }
 
     /// Whether the permit continues what its wallet has pending, and the wallet has `amount` beside it.
@@ -165,7 +178,12 @@ pub(super) async fn load(
         return Ok(known);
     }
     let partners: BTreeSet<&str> = submissions.iter().map(|s| s.tenant.partner_id.as_str()).collect();
-    known.disabled = partners::list_disabled(conn, &Vec::from_iter(partners)).await?.into_iter().collect();
+    let (pauses, disabled) = pauses::load_with_disabled(conn, &Vec::from_iter(partners)).await?;
+    if !pauses.is_empty() {
+        known.snapshot = context.liquidity.snapshot_under(&pauses);
+    }
+    known.disabled = disabled.into_iter().collect();
+    known.pauses = pauses;
     let turns: Vec<&HeldTurn> = submissions.iter().filter_map(|s| s.turn.as_ref()).collect();
     if !turns.is_empty() {
         known.turns = legacy::lock_turns(conn, &turns).await?;
@@ -257,6 +275,7 @@ pub(super) fn decide_one<'a>(
         return Ok((Outcome::InvalidPermit(defect), None));
     }
     let decision = in_time(context, submission, market_decision(context, known, rows, submission, now), now);
+    let decision = known.unless_paused(context, submission, decision);
     let refused = match &decision {
         Decision::PermitTooSmall => Err(PermitDefect::Amount),
         Decision::Accepted(plan) => known.check_wallet(submission, Some(plan.priced.input)),

@@ -15,6 +15,7 @@ pub mod lease;
 pub mod ledger;
 pub mod orders;
 pub mod partners;
+pub mod pauses;
 pub mod pool;
 pub mod pools;
 pub mod reconcile;

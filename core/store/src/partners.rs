@@ -218,12 +218,6 @@ pub async fn list_actions(
     Ok(rows.bind(partner_id).bind(limit).fetch_all(conn).await?)
 }
 
-/// Which of the partners are disabled.
-pub async fn list_disabled(conn: &mut PgConnection, partner_ids: &[&str]) -> Result<Vec<String>, StoreError> {
-    let rows = sqlx::query_scalar("select id from partner where id = any($1) and disabled_at is not null");
-    Ok(rows.bind(partner_ids).fetch_all(conn).await?)
-}
-
 /// Partners by name, those after `after`.
 pub async fn list_partners(
     conn: &mut PgConnection,

@@ -16,6 +16,7 @@ mod ledger;
 mod liquidity;
 mod older;
 mod operations;
+mod pauses;
 mod pool;
 mod pools;
 mod proxy;
