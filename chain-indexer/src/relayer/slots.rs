@@ -324,22 +324,19 @@ impl Relayer {
         let offer = Fees { max_fee: old.max_fee, priority_fee: old.priority_fee };
         // At the cap the same must do: the node takes it unless it still has the old one.
         let fees = market.raised(offer, &self.config.fees).unwrap_or(offer);
-        let Some(filler_gas) = self.filler_gas(head).await? else { return Ok(()) };
+        let gas_limit = slot.gas.min(plan::ceiling(head.gas_limit));
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         let rows = store::list_live_commands(&mut tx, chain_id, signer, nonce).await?;
         let count = rows.len();
         let unsigned = match self.call_for(slot, rows) {
-            Some((to, input)) => {
-                let (to, gas_limit) = (TxKind::Call(to), slot.gas.min(plan::ceiling(head.gas_limit)));
-                Unsigned { chain_id, nonce, to, input, gas_limit, fees }
-            }
-            None => filler(chain_id, signer, nonce, filler_gas, fees),
+            Some((to, input)) => Unsigned { chain_id, nonce, to: TxKind::Call(to), input, gas_limit, fees },
+            // What was enough for a call is enough for nothing.
+            None => filler(chain_id, signer, nonce, gas_limit, fees),
         };
-        let gas = unsigned.gas_limit;
         let signed = signing::sign_by(&self.signer, unsigned).await?;
         let attempt = kept(nonce, old.attempt + 1, signed, fees, head);
-        store::remake_slot(&mut tx, chain_id, signer, nonce, gas).await?;
+        store::remake_slot(&mut tx, chain_id, signer, nonce, gas_limit).await?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
         tracing::warn!(nonce, commands = count, tx = %attempt.hash, "made anew without what it is not to carry");
