@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::cli::{EnvArg, PlaceArgs};
 use crate::config::Config;
-use crate::sandbox::files;
+use crate::sandbox_dir;
 
 /// A service's database and secrets.
 pub(crate) struct Access {
@@ -35,7 +35,9 @@ pub(crate) enum Place {
 impl Place {
     pub(crate) fn find(dir: Option<&Path>, config: Option<&Path>) -> anyhow::Result<Self> {
         match (dir, config) {
-            (Some(dir), None) => Ok(Self::Sandbox { dir: dir.to_owned(), ready: files::read_ready(dir)? }),
+            (Some(dir), None) => {
+                Ok(Self::Sandbox { dir: dir.to_owned(), ready: sandbox_dir::read_ready(dir)? })
+            }
             (None, Some(path)) => Ok(Self::Configured(Box::new(Config::read(path)?))),
             _ => bail!("give --dir or --config"),
         }
@@ -60,7 +62,7 @@ impl Place {
 
     pub(crate) fn vault(&self) -> anyhow::Result<Vault> {
         match self {
-            Self::Sandbox { dir, .. } => Ok(Vault::new(files::read_master_key(dir)?)),
+            Self::Sandbox { dir, .. } => Ok(Vault::new(sandbox_dir::read_master_key(dir)?)),
             Self::Configured(config) => Ok(Vault::new(config.master_key()?)),
         }
     }

@@ -6,7 +6,7 @@ use dvp_chain_indexer::deploy::Deployment;
 
 use crate::access::{Place, text};
 use crate::cli::ChainPlace;
-use crate::sandbox::files;
+use crate::sandbox_dir;
 
 /// The service's chain as the indexer reads it.
 pub(crate) fn find(args: &ChainPlace, place: &Place) -> anyhow::Result<ChainConfig> {
@@ -17,7 +17,7 @@ pub(crate) fn find(args: &ChainPlace, place: &Place) -> anyhow::Result<ChainConf
     }
     match place {
         Place::Sandbox { dir, ready } => {
-            let deployment = files::read_deployment(dir)?;
+            let deployment = sandbox_dir::read_deployment(dir)?;
             let config = ChainConfig::development(text(ready, "/chain/rpcUrl")?, deployment);
             Ok(ChainConfig { name: text(ready, "/chain/name")?.to_owned(), ..config })
         }

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use self::chain::ChainSection;
 use self::database::DatabaseSection;
 use self::doors::{
-    ApiSection, BankSection, DeskSection, FixSection, MetricsSection, OfframpKind, PayoutKind, RailsSection,
+    ApiSection, BankSection, DeskSection, FixSection, MetricsSection, OfframpKind, RailsSection,
     RetentionSection, SettlementSection, WebhooksSection,
 };
 use self::market::{AssetSection, LiquiditySection, PairSection};
@@ -127,10 +127,11 @@ impl Config {
 
     /// What a live deployment must not have: anything that only looks as if money moved, or that reaches inwards.
     fn check_live(&self) -> anyhow::Result<()> {
+        #[cfg(feature = "sandbox")]
         if let Some(rails) = &self.rails {
             let refused = "\"simulated\" moves no money; environment = \"live\" refuses it";
             ensure!(rails.offramp != OfframpKind::Simulated, "rails.offramp: {refused}");
-            ensure!(rails.payout != PayoutKind::Simulated, "rails.payout: {refused}");
+            ensure!(rails.payout != doors::PayoutKind::Simulated, "rails.payout: {refused}");
         }
         ensure!(!self.webhooks.allow_private, "webhooks.allow_private: environment = \"live\" refuses it");
         Ok(())
@@ -156,5 +157,6 @@ fn told(text: &str, error: &toml::de::Error) -> anyhow::Error {
     anyhow::anyhow!("line {number}, {key}: {}", error.message())
 }
 
-#[cfg(test)]
+// The example names the simulated rails.
+#[cfg(all(test, feature = "sandbox"))]
 mod tests;

@@ -9,7 +9,9 @@ mod logging;
 mod metrics;
 mod output;
 mod readiness;
+#[cfg(feature = "sandbox")]
 mod sandbox;
+mod sandbox_dir;
 mod serve;
 mod service;
 mod stop;
@@ -19,6 +21,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use tokio_rustls::rustls;
+
+/// What a server's build answers to `dvp sandbox`.
+#[cfg(not(feature = "sandbox"))]
+const NO_SANDBOX: &str =
+    "this build has no sandbox: it was made without the feature `sandbox` (cargo build has it by default)";
 
 fn main() -> ExitCode {
     // Clients that name no provider of their own (RPC over wss) would panic: the dependencies bring two.
@@ -42,7 +49,10 @@ fn run(command: cli::Command) -> anyhow::Result<ExitCode> {
 async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
     use cli::Command;
     match command {
+        #[cfg(feature = "sandbox")]
         Command::Sandbox(args) => sandbox::run(args).await?,
+        #[cfg(not(feature = "sandbox"))]
+        Command::Sandbox(_) => anyhow::bail!(NO_SANDBOX),
         Command::Serve(args) => serve::run(args).await?,
         Command::Migrate(args) => commands::migrate::run(args).await?,
         Command::Partner(command) => commands::partner::run(command).await?,

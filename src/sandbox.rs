@@ -5,7 +5,7 @@
 
 mod chain;
 mod faults;
-pub(crate) mod files;
+mod files;
 mod hooks;
 mod market;
 mod ready;

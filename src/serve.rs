@@ -5,6 +5,7 @@
 mod doors;
 mod market;
 
+#[cfg(feature = "sandbox")]
 pub(crate) use self::doors::authorities;
 
 use anyhow::{Context as _, bail, ensure};

@@ -17,6 +17,7 @@ use dvp_core::writer::Writer;
 use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig};
 use dvp_rails::Rail;
 use dvp_rails::iso20022::BankFiles;
+#[cfg(feature = "sandbox")]
 use dvp_sandbox::bank::Bank;
 use dvp_store::PgPool;
 use dvp_store::pools::Pools;
@@ -75,7 +76,19 @@ pub(crate) struct WorkerParts {
 /// Takes a bank's files in, and stands for the bank where there is none.
 pub(crate) struct BankParts {
     pub files: BankFiles,
+    #[cfg(feature = "sandbox")]
     pub simulated: Option<Bank>,
+}
+
+impl BankParts {
+    /// A bank of its own at the other end.
+    pub(crate) fn of(files: BankFiles) -> Self {
+        Self {
+            files,
+            #[cfg(feature = "sandbox")]
+            simulated: None,
+        }
+    }
 }
 
 /// Who converts and who pays.
@@ -227,9 +240,10 @@ impl Parts {
 
     fn worker(&mut self, engine: &Engine, worker: WorkerParts) -> anyhow::Result<()> {
         let WorkerParts { rails, bank, delivery, ages } = worker;
-        if let Some(BankParts { files, simulated }) = bank {
-            self.tasks.spawn(named("bank files", files.run(self.workers.subscribe())));
-            if let Some(bank) = simulated {
+        if let Some(bank) = bank {
+            self.tasks.spawn(named("bank files", bank.files.run(self.workers.subscribe())));
+            #[cfg(feature = "sandbox")]
+            if let Some(bank) = bank.simulated {
                 self.tasks.spawn(named("simulated bank", bank.run(self.workers.subscribe())));
             }
         }

@@ -13,7 +13,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("dvp-rails", &["dvp-domain", "dvp-store"]),
     ("dvp-sandbox", &["dvp-domain", "dvp-rails", "dvp-store"]),
     ("dvp-fix", &[]),
-    ("dvp-core", &["dvp-domain", "dvp-rails", "dvp-sandbox", "dvp-store"]),
+    ("dvp-core", &["dvp-domain", "dvp-rails", "dvp-store"]),
     ("dvp-api", &["dvp-core", "dvp-domain", "dvp-store"]),
     ("dvp-fix-gateway", &["dvp-core", "dvp-domain", "dvp-fix", "dvp-store"]),
     ("dvp-chain-indexer", &["dvp-core", "dvp-domain", "dvp-sandbox", "dvp-store"]),
@@ -127,6 +127,15 @@ fn a_pure_crate_is_built_from_the_committed_list_and_nothing_that_does_io() {
         }
         let committed = fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(committed, listed, "{}: UPDATE_EXPECT=1 rewrites it", path.display());
+    }
+}
+
+#[test]
+fn a_servers_build_has_no_sandbox() {
+    let server = cargo(&["tree", "-p", "dvp", "--no-default-features", "-e", "normal", "--prefix", "none"]);
+    assert!(server.lines().any(|line| line.starts_with("dvp-core ")), "{server}");
+    for absent in ["dvp-sandbox ", "rcgen "] {
+        assert!(!server.lines().any(|line| line.starts_with(absent)), "a server is built with {absent}");
     }
 }
 

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use dvp_core::rails::simulated::SimulatedRails;
-use dvp_core::store::fix::{self, NewFixSession};
 use dvp_core::workflow;
 use dvp_fix_gateway::{FixGateway, GatewayConfig};
+use dvp_sandbox::rails::SimulatedRails;
+use dvp_store::fix::{self, NewFixSession};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

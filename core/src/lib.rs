@@ -26,12 +26,3 @@ pub mod wallets;
 pub mod webhooks;
 pub mod workflow;
 pub mod writer;
-
-// Until every user names the crate itself.
-#[doc(hidden)]
-pub use dvp_store as store;
-#[cfg(feature = "old-paths")]
-#[doc(hidden)]
-pub mod rails {
-    pub use dvp_sandbox::rails as simulated;
-}

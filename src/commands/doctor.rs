@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::rpc;
+#[cfg(feature = "sandbox")]
 use dvp_sandbox::embedded::tools::Finder;
 use dvp_store::database::health;
 use serde_json::{Value, json};
@@ -45,6 +46,7 @@ pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What a sandbox needs of this machine. What is missing is fetched when it can be.
+#[cfg(feature = "sandbox")]
 fn machine() -> Vec<Check> {
     let finder = Finder::machine();
     let postgres = finder.postgres(None, None);
@@ -58,6 +60,11 @@ fn machine() -> Vec<Check> {
         },
         Check { name: "anvil", found: anvil.map(|found| found.display().to_string()).map_err(Into::into) },
     ]
+}
+
+#[cfg(not(feature = "sandbox"))]
+fn machine() -> Vec<Check> {
+    vec![Check { name: "sandbox", found: Err(anyhow::anyhow!(crate::NO_SANDBOX)) }]
 }
 
 async fn service(place: &Place) -> Vec<Check> {

@@ -19,7 +19,7 @@ use crate::cli::{
     GivenSecret, PlaceArgs, WebhookCommand, WebhookDeliveries, WebhookMove, WebhookTrigger, WebhookVerify,
 };
 use crate::output::print;
-use crate::sandbox::files::read_ready;
+use crate::sandbox_dir::read_ready;
 
 const PAGE: i64 = 500;
 /// A delivery has at most 64 KiB.

@@ -11,6 +11,7 @@ use dvp_rails::http_desk::DeskConfig;
 use dvp_rails::iso20022;
 use dvp_rails::iso20022::instruction::Debtor;
 use dvp_rails::iso20022::text::is_bic;
+#[cfg(feature = "sandbox")]
 use dvp_sandbox::rails as simulated;
 use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de};
@@ -242,6 +243,7 @@ pub(crate) enum OfframpKind {
     /// The desk of the section `[desk]`.
     Http,
     /// Moves no money: it keeps books of its own in the database and misbehaves on request.
+    #[cfg(feature = "sandbox")]
     Simulated,
 }
 
@@ -249,6 +251,7 @@ pub(crate) enum OfframpKind {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PayoutKind {
     /// As the offramp's.
+    #[cfg(feature = "sandbox")]
     Simulated,
     /// ISO 20022 files in the folder of the section `[bank]`.
     BankFiles,
@@ -257,6 +260,7 @@ pub(crate) enum PayoutKind {
 impl PayoutKind {
     pub(crate) const fn time(self) -> PayoutTime {
         match self {
+            #[cfg(feature = "sandbox")]
             Self::Simulated => simulated::PAYOUT_TIME,
             Self::BankFiles => iso20022::PAYOUT_TIME,
         }

@@ -6,10 +6,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use dvp_chain_indexer::deploy::Deployment;
 use dvp_sandbox::embedded::random_hex;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+pub(super) use crate::sandbox_dir::DEPLOYMENT;
+use crate::sandbox_dir::{self, READY, SECRETS};
 
 /// Paths of a sandbox's directory.
 pub(super) struct Files {
@@ -28,7 +30,7 @@ impl Files {
     }
 
     pub(super) fn ready(&self) -> PathBuf {
-        self.dir.join("sandbox.json")
+        self.dir.join(READY)
     }
 
     pub(super) fn remove_ready(&self) -> anyhow::Result<()> {
@@ -39,17 +41,12 @@ impl Files {
     }
 
     pub(super) fn write_ready(&self, document: &serde_json::Value) -> anyhow::Result<()> {
-        self.write("sandbox.json", document)
+        self.write(READY, document)
     }
 
     /// Reads a JSON file. `None` when it is not there.
     pub(super) fn read<T: DeserializeOwned>(&self, name: &str) -> anyhow::Result<Option<T>> {
-        let path = self.dir.join(name);
-        let text = match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            read => read.with_context(|| path.display().to_string())?,
-        };
-        Ok(Some(serde_json::from_slice(&text).with_context(|| path.display().to_string())?))
+        sandbox_dir::read(&self.dir, name)
     }
 
     /// Writes a JSON file whole: readers see the old one or the new one. Only its owner can read it.
@@ -70,29 +67,6 @@ impl Files {
         Ok(())
     }
 }
-
-/// What a running sandbox says about itself.
-pub(crate) fn read_ready(dir: &Path) -> anyhow::Result<serde_json::Value> {
-    let files = Files { dir: dir.to_owned() };
-    let ready = files.read("sandbox.json")?;
-    ready.with_context(|| format!("no sandbox is running in {}", dir.display()))
-}
-
-/// The master key of the sandbox in a directory.
-pub(crate) fn read_master_key(dir: &Path) -> anyhow::Result<[u8; 32]> {
-    let secrets: Option<Secrets> = Files { dir: dir.to_owned() }.read(SECRETS)?;
-    secrets.with_context(|| format!("{} was never a sandbox's directory", dir.display()))?.master_key()
-}
-
-/// The contracts of the sandbox in a directory.
-pub(crate) fn read_deployment(dir: &Path) -> anyhow::Result<Deployment> {
-    let deployment = Files { dir: dir.to_owned() }.read(DEPLOYMENT)?;
-    deployment.with_context(|| format!("{} has no {DEPLOYMENT}", dir.display()))
-}
-
-/// Where the contracts are.
-pub(super) const DEPLOYMENT: &str = "deployment.json";
-const SECRETS: &str = "secrets.json";
 
 /// A partner's credentials.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -127,8 +101,7 @@ impl Secrets {
     }
 
     pub(super) fn master_key(&self) -> anyhow::Result<[u8; 32]> {
-        let bytes = hex::decode(&self.master_key).context("master key")?;
-        bytes.try_into().map_err(|_| anyhow::anyhow!("the master key is not 32 bytes"))
+        sandbox_dir::master_key(&self.master_key)
     }
 }
 

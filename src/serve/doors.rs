@@ -16,6 +16,7 @@ use dvp_rails::Rail;
 use dvp_rails::http_desk::HttpDesk;
 use dvp_rails::inventory::Inventory;
 use dvp_rails::iso20022::BankFiles;
+#[cfg(feature = "sandbox")]
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::PgPool;
 use tokio_rustls::rustls::pki_types::CertificateDer;
@@ -109,6 +110,7 @@ fn tls_door(section: &FixTlsSection) -> anyhow::Result<DoorConfig> {
 
 pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<WorkerParts> {
     let rails = config.rails.as_ref().context("the role worker needs the section [rails]")?;
+    #[cfg(feature = "sandbox")]
     let simulated = || Arc::new(SimulatedRails::new(pool.clone()));
     let offramp: Arc<dyn Rail> = match rails.offramp {
         OfframpKind::Inventory => Arc::new(Inventory),
@@ -116,16 +118,18 @@ pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<Wor
             let desk = config.desk.as_ref().context("rails.offramp = \"http\" needs the section [desk]")?;
             Arc::new(HttpDesk::new(desk.config()?)?)
         }
+        #[cfg(feature = "sandbox")]
         OfframpKind::Simulated => simulated(),
     };
     let (payout, bank): (Arc<dyn Rail>, _) = match rails.payout {
+        #[cfg(feature = "sandbox")]
         PayoutKind::Simulated => (simulated(), None),
         PayoutKind::BankFiles => {
             let bank =
                 config.bank.as_ref().context("rails.payout = \"bank_files\" needs the section [bank]")?;
             let files = BankFiles::open(pool.clone(), &bank.folder, bank.accounts.clone()).await;
             let files = files.with_context(|| format!("bank.folder {}", bank.folder.display()))?;
-            (Arc::new(files.clone()), Some(BankParts { files, simulated: None }))
+            (Arc::new(files.clone()), Some(BankParts::of(files)))
         }
     };
     let authorities = match &config.webhooks.ca {

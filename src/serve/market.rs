@@ -16,6 +16,7 @@ use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::pricing::FeeSchedule;
 use dvp_rails::iso20022;
+#[cfg(feature = "sandbox")]
 use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
 
@@ -34,6 +35,7 @@ pub(super) fn context(
     let rails = config.rails.as_ref().context("there is no section [rails]")?;
     let registry = registry(config)?;
     let (payout_provider, rest_millis): (_, fn(&str) -> i64) = match rails.payout {
+        #[cfg(feature = "sandbox")]
         PayoutKind::Simulated => (simulated::PROVIDER, simulated::rest_millis),
         PayoutKind::BankFiles => (iso20022::PROVIDER, |_| 0),
     };

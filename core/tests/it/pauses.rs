@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dvp_core::rails::simulated::SimulatedRails;
 use dvp_core::writer::Outcome;
 use dvp_domain::decision::Reason;
 use dvp_domain::pause::Scope;
+use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::pauses::{self, Decided};
 
 use crate::house::{House, order};

@@ -28,7 +28,7 @@ use tokio_rustls::server::TlsStream;
 use crate::access::text;
 use crate::cli::WebhookListen;
 use crate::output::print;
-use crate::sandbox::files::read_ready;
+use crate::sandbox_dir::read_ready;
 
 /// Within what the sender waits.
 const FORWARD_WITHIN: Duration = Duration::from_secs(10);

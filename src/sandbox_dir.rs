@@ -1,0 +1,50 @@
+//! A sandbox's directory as commands read it, whichever build runs the sandbox.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use dvp_chain_indexer::deploy::Deployment;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::access::text;
+
+/// What a running sandbox says about itself.
+pub(crate) const READY: &str = "sandbox.json";
+/// The addresses of the contracts.
+pub(crate) const DEPLOYMENT: &str = "deployment.json";
+pub(crate) const SECRETS: &str = "secrets.json";
+
+/// Reads a JSON file. `None` when it is not there.
+pub(crate) fn read<T: DeserializeOwned>(dir: &Path, name: &str) -> anyhow::Result<Option<T>> {
+    let path = dir.join(name);
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.with_context(|| path.display().to_string())?,
+    };
+    Ok(Some(serde_json::from_slice(&text).with_context(|| path.display().to_string())?))
+}
+
+/// What a running sandbox says about itself.
+pub(crate) fn read_ready(dir: &Path) -> anyhow::Result<Value> {
+    read(dir, READY)?.with_context(|| format!("no sandbox is running in {}", dir.display()))
+}
+
+/// The master key of the sandbox in a directory.
+pub(crate) fn read_master_key(dir: &Path) -> anyhow::Result<[u8; 32]> {
+    let secrets: Option<Value> = read(dir, SECRETS)?;
+    let secrets = secrets.with_context(|| format!("{} was never a sandbox's directory", dir.display()))?;
+    master_key(text(&secrets, "/master_key")?)
+}
+
+/// A master key as a sandbox writes it: 32 bytes in hex.
+pub(crate) fn master_key(hex: &str) -> anyhow::Result<[u8; 32]> {
+    let bytes = hex::decode(hex).context("master key")?;
+    bytes.try_into().map_err(|_| anyhow::anyhow!("the master key is not 32 bytes"))
+}
+
+/// The contracts of the sandbox in a directory.
+pub(crate) fn read_deployment(dir: &Path) -> anyhow::Result<Deployment> {
+    read(dir, DEPLOYMENT)?.with_context(|| format!("{} has no {DEPLOYMENT}", dir.display()))
+}
