@@ -107,6 +107,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     if bank.is_some() {
         context.payout_provider = iso20022::PROVIDER.into();
         context.windows.payout = iso20022::PAYOUT_TIME;
+        context.check_payout = iso20022::instruction::check_payout;
     }
     let mut parts = chain.parts(&rpc_url);
     if faults.is_some() {

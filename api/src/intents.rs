@@ -78,6 +78,7 @@ fn render(outcome: &Outcome) -> StoredResponse {
             body: text(&RejectedView { intent_id, status: "rejected", reason: reason.as_str() }),
         },
         Outcome::InvalidPermit(defect) => ApiError::InvalidPermit(*defect).stored(),
+        Outcome::Unpayable(why) => ApiError::InvalidParameter(format!("beneficiary: {why}")).stored(),
         Outcome::DuplicateIntent => ApiError::AlreadyExists("intentId").stored(),
         Outcome::DuplicateClientReference => ApiError::AlreadyExists("clientReference").stored(),
         Outcome::Replayed(stored) => stored.clone(),

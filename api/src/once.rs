@@ -166,6 +166,7 @@ pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
         | Outcome::DuplicateIntent
         | Outcome::DuplicateClientReference
         | Outcome::InvalidPermit(_)
+        | Outcome::Unpayable(_)
         | Outcome::Written => {
             done.response.map(given).ok_or_else(|| ApiError::Internal("a write without an answer".into()))
         }

@@ -159,6 +159,7 @@ impl House {
             windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
             vault: Vault::new([7; 32]),
             rest_millis: simulated::rest_millis,
+            check_payout: simulated::check_payout,
         });
         let (writer, writing) = Writer::start(pool.clone(), Arc::clone(&context));
         let engine = Engine::new(pool.clone(), writer, context, Arc::new(NewWallets));

@@ -7,6 +7,7 @@ use dvp_domain::asset::Registry;
 use dvp_domain::ids::Reference;
 use dvp_domain::time::Timestamp;
 pub use dvp_domain::windows::{PayoutTime, Windows, WindowsError};
+use dvp_rails::CheckPayout;
 
 use crate::backlog::Backlog;
 use crate::liquidity::Liquidity;
@@ -50,6 +51,8 @@ pub struct Context {
     pub vault: Vault,
     /// How long the lock of an order waits, by its beneficiary's account: zero but for a simulated rail.
     pub rest_millis: fn(account: &str) -> i64,
+    /// What the payout rail cannot pay is not accepted.
+    pub check_payout: CheckPayout,
 }
 
 impl Context {

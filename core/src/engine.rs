@@ -553,6 +553,9 @@ fn log_outcome(outcome: &Outcome) {
         Outcome::Accepted(accepted) => info!(reference = %accepted.reference, "intent accepted"),
         Outcome::Rejected { reason, .. } => info!(reason = reason.as_str(), "intent rejected"),
         Outcome::InvalidPermit(defect) => info!(%defect, "permit refused"),
+        Outcome::Unpayable(why) => {
+            info!(%why, "the payout's rail could not pay the beneficiary; the intent is refused")
+        }
         Outcome::DuplicateIntent | Outcome::DuplicateClientReference => info!("intent seen before"),
         Outcome::Replayed(StoredResponse { status, .. }) => info!(status, "answer given again"),
         Outcome::PartnerDisabled => info!("the partner is disabled; the intent is not taken"),

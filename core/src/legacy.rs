@@ -286,6 +286,7 @@ async fn submit(
         Outcome::PartnerDisabled => Turn::Rejected { code: API_KEY_DISABLED },
         Outcome::DuplicateClientReference
         | Outcome::InvalidPermit(_)
+        | Outcome::Unpayable(_)
         | Outcome::Written
         | Outcome::Replayed(_)
         | Outcome::KeyConflict

@@ -93,6 +93,7 @@ pub(super) fn context(
         windows: WINDOWS,
         vault,
         rest_millis: simulated::rest_millis,
+        check_payout: simulated::check_payout,
     })
 }
 

@@ -15,7 +15,8 @@ use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::pricing::FeeSchedule;
-use dvp_rails::iso20022;
+use dvp_rails::iso20022::instruction::check_payout as check_bank_payout;
+use dvp_rails::{CheckPayout, iso20022};
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
@@ -34,10 +35,10 @@ pub(super) fn context(
 ) -> anyhow::Result<Context> {
     let rails = config.rails.as_ref().context("there is no section [rails]")?;
     let registry = registry(config)?;
-    let (payout_provider, rest_millis): (_, fn(&str) -> i64) = match rails.payout {
+    let (payout_provider, rest_millis, check_payout): (_, fn(&str) -> i64, CheckPayout) = match rails.payout {
         #[cfg(feature = "sandbox")]
-        PayoutKind::Simulated => (simulated::PROVIDER, simulated::rest_millis),
-        PayoutKind::BankFiles => (iso20022::PROVIDER, |_| 0),
+        PayoutKind::Simulated => (simulated::PROVIDER, simulated::rest_millis, simulated::check_payout),
+        PayoutKind::BankFiles => (iso20022::PROVIDER, |_| 0, check_bank_payout),
     };
     Ok(Context {
         liquidity: Arc::new(liquidity(config, &registry, chains, pool)?),
@@ -47,6 +48,7 @@ pub(super) fn context(
         windows: config.settlement.windows(rails.payout.time())?,
         vault,
         rest_millis,
+        check_payout,
     })
 }
 

@@ -13,6 +13,7 @@ mod hostile;
 mod older;
 mod partner;
 mod pauses;
+mod payable;
 #[path = "../../benches/src/receiver.rs"]
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
 mod receiver;

@@ -239,6 +239,7 @@ fn context() -> Context {
         windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
         vault: Vault::new([7; 32]),
         rest_millis: simulated::rest_millis,
+        check_payout: simulated::check_payout,
     }
 }
 

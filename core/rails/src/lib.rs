@@ -15,6 +15,26 @@ use dvp_domain::money::Minor;
 pub use dvp_domain::settlement::leg::LegKind;
 use dvp_domain::settlement::{AssetAmount, RailAnswer};
 
+/// A payout as its rail can judge it before the order is accepted.
+#[derive(Debug, Clone, Copy)]
+pub struct PayoutOrder<'a> {
+    pub beneficiary: Option<&'a Beneficiary>,
+    pub amount: Minor,
+    pub currency: &'a str,
+    pub exponent: u8,
+}
+
+/// The payment cannot be ordered on its rail, now or later: the stable code of the failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({code})")]
+pub struct Unpayable {
+    pub code: &'static str,
+    pub message: &'static str,
+}
+
+/// Whether a rail could carry out a payout, from the order alone.
+pub type CheckPayout = fn(&PayoutOrder<'_>) -> Result<(), Unpayable>;
+
 /// What a rail is asked to do. The reference is the same at every attempt.
 #[derive(Debug, Clone)]
 pub struct RailRequest {

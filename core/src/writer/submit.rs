@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use dvp_domain::asset::{Asset, AssetType};
+use dvp_domain::asset::{Asset, AssetKind, AssetType};
 use dvp_domain::canonical::hex32;
 use dvp_domain::decision::{Decision, Plan, QuoteLookup, Reason, decide};
 use dvp_domain::ids::{PartnerId, Reference};
-use dvp_domain::intent::Bounds;
+use dvp_domain::intent::{Bounds, IntentRequest};
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::{Holdings, Market, Snapshot};
 use dvp_domain::money::Minor;
@@ -17,6 +17,7 @@ use dvp_domain::pause::Pauses;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{AssetAmount, Terms, accept};
 use dvp_domain::time::Timestamp;
+use dvp_rails::{PayoutOrder, Unpayable};
 use dvp_store::StoreError;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::intents::{self, IntentRow, Tenant};
@@ -276,6 +277,11 @@ pub(super) fn decide_one<'a>(
     }
     let decision = in_time(context, submission, market_decision(context, known, rows, submission, now), now);
     let decision = known.unless_paused(context, submission, decision);
+    if let Decision::Accepted(plan) = &decision
+        && let Err(why) = check_payout(context, request, plan)
+    {
+        return Ok((Outcome::Unpayable(why), None));
+    }
     let refused = match &decision {
         Decision::PermitTooSmall => Err(PermitDefect::Amount),
         Decision::Accepted(plan) => known.check_wallet(submission, Some(plan.priced.input)),
@@ -294,6 +300,21 @@ pub(super) fn decide_one<'a>(
     let accepted = gather_accepted(context, known, rows, submission, *plan, now)?;
     let reference = Some(accepted.reference.clone());
     Ok((Outcome::Accepted(Box::new(accepted)), Some(Decided { submission, reference, reason: None })))
+}
+
+/// Asks the payout's rail, from the order alone; a token is paid out by the chain.
+fn check_payout(context: &Context, request: &IntentRequest, plan: &Plan) -> Result<(), Unpayable> {
+    match context.registry.find(&request.output_asset.symbol) {
+        Some(Asset { kind: AssetKind::Fiat { .. }, symbol, exponent, .. }) => {
+            (context.check_payout)(&PayoutOrder {
+                beneficiary: request.beneficiary.as_ref(),
+                amount: plan.priced.output,
+                currency: symbol,
+                exponent: *exponent,
+            })
+        }
+        Some(Asset { kind: AssetKind::Erc20 { .. }, .. }) | None => Ok(()),
+    }
 }
 
 /// An order whose input cannot be locked before its lock-by is not accepted.

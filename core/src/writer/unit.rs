@@ -7,6 +7,7 @@ use dvp_domain::intent::IntentRequest;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{Step, Terms};
 use dvp_domain::time::Timestamp;
+use dvp_rails::Unpayable;
 use dvp_store::fix::rows::FixOutbound;
 use dvp_store::orders::effects::EndedEffect;
 use dvp_store::orders::idempotency::{RecordId, StoredResponse};
@@ -151,6 +152,8 @@ pub enum Outcome {
     DuplicateClientReference,
     /// The permit cannot authorize the intent.
     InvalidPermit(PermitDefect),
+    /// The payout's rail could not pay the beneficiary.
+    Unpayable(Unpayable),
     /// The partner is disabled: nothing was decided.
     PartnerDisabled,
     /// Quotes, steps and session changes.

@@ -122,6 +122,7 @@ fn context(liquidity: Liquidity) -> Context {
         windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
         vault: Vault::new([7; 32]),
         rest_millis: simulated::rest_millis,
+        check_payout: simulated::check_payout,
     }
 }
 

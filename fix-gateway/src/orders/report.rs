@@ -136,6 +136,7 @@ impl Told {
             Outcome::Rejected { reason, .. } => Self::Rejected(rejection(*reason, version)),
             Outcome::DuplicateIntent | Outcome::DuplicateClientReference => Self::duplicate(),
             Outcome::InvalidPermit(defect) => other(permit_text(*defect)),
+            Outcome::Unpayable(why) => other(format!("beneficiary: {why}")),
             Outcome::PartnerDisabled => other("partner disabled".to_owned()),
             Outcome::Written | Outcome::Replayed(_) | Outcome::KeyConflict | Outcome::KeyProcessing => {
                 other("not accepted".to_owned())

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::schema::exponent;
 use super::text::{clearing_member, iban, is_bic, plain};
-use crate::RailRequest;
+use crate::{PayoutOrder, RailRequest, Unpayable};
 
 /// The account that payments are made from, as its bank knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -68,16 +68,16 @@ pub struct Instruction {
     pub remittance: String,
 }
 
-/// The payment cannot be ordered on its rail, now or later: the stable code of the failure.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Refusal {
-    pub code: &'static str,
-    pub message: &'static str,
+const fn refuse<T>(code: &'static str, message: &'static str) -> Result<T, Unpayable> {
+    Err(Unpayable { code, message })
 }
 
-const fn refuse<T>(code: &'static str, message: &'static str) -> Result<T, Refusal> {
-    Err(Refusal { code, message })
+/// Whether a bank could be ordered to pay, from the order alone.
+///
+/// # Errors
+/// What the payment's rail lacks or cannot carry.
+pub fn check_payout(order: &PayoutOrder<'_>) -> Result<(), Unpayable> {
+    Instruction::new(order, String::new(), String::new()).map(drop)
 }
 
 /// The end-to-end id of a payment: half of the reference's 64 hex digits, which is the length that fits.
@@ -87,10 +87,20 @@ pub fn end_to_end_id(reference: &str) -> String {
 
 impl Instruction {
     /// Reads the order of a payout.
-    pub fn of(request: &RailRequest) -> Result<Self, Refusal> {
+    pub fn of(request: &RailRequest) -> Result<Self, Unpayable> {
+        let order = PayoutOrder {
+            beneficiary: request.beneficiary.as_ref(),
+            amount: request.amount,
+            currency: &request.currency,
+            exponent: request.exponent,
+        };
+        Self::new(&order, end_to_end_id(&request.reference), plain(&request.execution, 140))
+    }
+
+    fn new(order: &PayoutOrder<'_>, end_to_end_id: String, remittance: String) -> Result<Self, Unpayable> {
         let details =
             || refuse("beneficiary_details_missing", "the bank needs the beneficiary's name and account");
-        let Some(beneficiary) = &request.beneficiary else { return details() };
+        let Some(beneficiary) = order.beneficiary else { return details() };
         if beneficiary.is_reference() {
             return refuse(
                 "beneficiary_details_missing",
@@ -105,23 +115,23 @@ impl Instruction {
         let account = account_of(account)?;
         let agent = agent_of(beneficiary)?;
         let instruction = Self {
-            end_to_end_id: end_to_end_id(&request.reference),
+            end_to_end_id,
             method,
-            amount: request.amount,
-            currency: request.currency.clone(),
-            exponent: request.exponent,
+            amount: order.amount,
+            currency: order.currency.to_owned(),
+            exponent: order.exponent,
             name: plain(name, 140),
             account,
             agent,
             address: address_of(beneficiary),
-            remittance: plain(&request.execution, 140),
+            remittance,
         };
         instruction.check()?;
         Ok(instruction)
     }
 
     /// What each rail needs beyond the schema.
-    fn check(&self) -> Result<(), Refusal> {
+    fn check(&self) -> Result<(), Unpayable> {
         if self.name.is_empty() {
             return refuse("beneficiary_name_unwritable", "the name has no character that banks take");
         }
@@ -194,7 +204,7 @@ impl Instruction {
 }
 
 /// An IBAN when its check digits hold; what looks like one and does not is refused rather than sent.
-fn account_of(text: &str) -> Result<Account, Refusal> {
+fn account_of(text: &str) -> Result<Account, Unpayable> {
     if let Some(iban) = iban(text) {
         return Ok(Account::Iban(iban));
     }
@@ -211,7 +221,7 @@ fn account_of(text: &str) -> Result<Account, Refusal> {
 
 /// A BIC goes before a clearing number; both are in fields of their own, a clearing number with its system's code in
 /// that of the bank.
-fn agent_of(beneficiary: &Beneficiary) -> Result<Option<Agent>, Refusal> {
+fn agent_of(beneficiary: &Beneficiary) -> Result<Option<Agent>, Unpayable> {
     let given = |text: &Option<String>| {
         text.as_deref().map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned)
     };

@@ -7,12 +7,12 @@ use dvp_domain::payment::{PaymentStatus, PaymentSubject};
 use expect_test::{expect, expect_file};
 
 use super::answers::{Said, Word, read};
-use super::instruction::{Debtor, Instruction, Refusal};
+use super::instruction::{Debtor, Instruction};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
 use super::standing::{Ordered, hear};
 use super::xml::{Document, Node};
-use crate::{LegKind, RailRequest};
+use crate::{LegKind, RailRequest, Unpayable};
 
 fn at() -> DateTime<Utc> {
     "2026-11-21T12:00:40Z".parse().unwrap()
@@ -78,7 +78,7 @@ fn order(method: PayoutMethod) -> Document {
 fn refusal(change: impl Fn(&mut RailRequest), method: PayoutMethod) -> &'static str {
     let mut request = request(method);
     change(&mut request);
-    Instruction::of(&request).map_or_else(|Refusal { code, .. }| code, |_| "taken")
+    Instruction::of(&request).map_or_else(|Unpayable { code, .. }| code, |_| "taken")
 }
 
 #[test]
