@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::cli::{EnvArg, PlaceArgs};
 use crate::config::Config;
-use crate::sandbox_dir;
+use crate::sandbox_dir::{self, text};
 
 /// A service's database and secrets.
 pub(crate) struct Access {
@@ -81,14 +81,6 @@ impl Place {
     pub(crate) async fn connect(&self) -> anyhow::Result<PgConnection> {
         self.database()?.connect().await.context("the database does not answer")
     }
-}
-
-/// A text of the ready file, by JSON pointer.
-pub(crate) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
-    ready
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .with_context(|| format!("sandbox.json has no text at {pointer}"))
 }
 
 impl Access {

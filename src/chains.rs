@@ -4,9 +4,10 @@ use anyhow::{Context as _, bail};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::deploy::Deployment;
 
-use crate::access::{Place, text};
+use crate::access::Place;
 use crate::cli::ChainPlace;
 use crate::sandbox_dir;
+use crate::sandbox_dir::text;
 
 /// The service's chain as the indexer reads it.
 pub(crate) fn find(args: &ChainPlace, place: &Place) -> anyhow::Result<ChainConfig> {

@@ -8,8 +8,6 @@ use dvp_chain_indexer::deploy::Deployment;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::access::text;
-
 /// What a running sandbox says about itself.
 pub(crate) const READY: &str = "sandbox.json";
 /// The addresses of the contracts.
@@ -47,4 +45,12 @@ pub(crate) fn master_key(hex: &str) -> anyhow::Result<[u8; 32]> {
 /// The contracts of the sandbox in a directory.
 pub(crate) fn read_deployment(dir: &Path) -> anyhow::Result<Deployment> {
     read(dir, DEPLOYMENT)?.with_context(|| format!("{} has no {DEPLOYMENT}", dir.display()))
+}
+
+/// A text of the ready file, by JSON pointer.
+pub(crate) fn text<'a>(ready: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
+    ready
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .with_context(|| format!("sandbox.json has no text at {pointer}"))
 }

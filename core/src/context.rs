@@ -5,11 +5,11 @@ use std::sync::Arc;
 use alloy::primitives::Address;
 use dvp_domain::asset::Registry;
 use dvp_domain::ids::Reference;
-use dvp_domain::time::Timestamp;
 pub use dvp_domain::windows::{PayoutTime, Windows, WindowsError};
 use dvp_rails::CheckPayout;
 
 use crate::backlog::Backlog;
+pub use crate::clock::now;
 use crate::liquidity::Liquidity;
 use crate::permit::PermitDomain;
 use crate::secrets::Vault;
@@ -60,9 +60,4 @@ impl Context {
     pub fn entity(reference: &Reference) -> [u8; 32] {
         dvp_domain::canonical::sha256(reference.as_str())
     }
-}
-
-/// The service's clock.
-pub fn now() -> Timestamp {
-    chrono::Utc::now().into()
 }

@@ -11,6 +11,7 @@
 
 pub mod backlog;
 pub mod chain;
+mod clock;
 pub mod context;
 pub mod engine;
 pub mod keys;

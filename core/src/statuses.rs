@@ -24,10 +24,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use dvp_store::database::session;
 use dvp_store::orders::executions::RefType;
 use dvp_store::orders::intents::Tenant;
 use sqlx::postgres::PgListener;
-use sqlx::{Connection as _, PgConnection, PgPool, query};
+use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::warn;
@@ -160,7 +161,7 @@ async fn ask(mut asker: PgConnection, own: &str, began: Instant) -> Result<(), D
     loop {
         beat.tick().await;
         let asked = began.elapsed().as_micros().to_string();
-        let question = query("select pg_notify($1, $2)").bind(own).bind(asked).execute(&mut asker);
+        let question = session::notify(&mut asker, own, &asked);
         timeout(BEAT_LIMIT, question).await.map_err(|_| Deaf::Silent)??;
     }
 }

@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::access::{Place, text};
+use crate::access::Place;
 use crate::cli::DoctorArgs;
 use crate::config::chain::ChainSection;
 use crate::output::print;
+use crate::sandbox_dir::text;
 
 const PATIENCE: Duration = Duration::from_secs(5);
 

@@ -11,9 +11,10 @@ use dvp_domain::receipt;
 use dvp_store::orders::receipts;
 use serde_json::{Value, json};
 
-use crate::access::{Place, text};
+use crate::access::Place;
 use crate::cli::{ReceiptCommand, ReceiptVerify};
 use crate::output::print;
+use crate::sandbox_dir::text;
 
 /// A receipt has a few hundred bytes.
 const RECEIPT_BYTES_MAX: u64 = 1 << 20;

@@ -14,12 +14,13 @@ use dvp_store::webhooks;
 use dvp_store::webhooks::deliveries::{self, LogFilter};
 use serde_json::{Value, json};
 
-use crate::access::{Access, text};
+use crate::access::Access;
 use crate::cli::{
     GivenSecret, PlaceArgs, WebhookCommand, WebhookDeliveries, WebhookMove, WebhookTrigger, WebhookVerify,
 };
 use crate::output::print;
 use crate::sandbox_dir::read_ready;
+use crate::sandbox_dir::text;
 
 const PAGE: i64 = 500;
 /// A delivery has at most 64 KiB.

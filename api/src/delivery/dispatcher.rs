@@ -65,7 +65,7 @@ async fn turn_replay(pool: &PgPool) -> Result<bool, StoreError> {
     let mut tx = pool.begin().await?;
     let Some(replay) = webhook_replays::lock_oldest(&mut tx).await? else { return Ok(false) };
     let until = replay.until.min(replay.position.saturating_add(STRIDE));
-    let routed = feed::list_replayed(&mut tx, &replay, until).await?;
+    let routed = webhook_replays::list_routed(&mut tx, &replay, until).await?;
     insert(&mut tx, &routed, Origin::Replay).await?;
     if until >= replay.until {
         webhook_replays::delete(&mut tx, replay.id).await?;

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use sqlx::PgPool;
 
 use super::{Boxed, LiquiditySource, PairAssets, SourceError};
-use crate::context::now;
+use crate::clock::now;
 
 /// How the book is kept in mind.
 #[derive(Debug, Clone)]

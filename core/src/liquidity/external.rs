@@ -22,7 +22,7 @@ use tracing::debug;
 use super::breaker::Breaker;
 use super::http::HttpClient;
 use super::{Boxed, LiquiditySource, PairAssets, PriceRequest, SourceError};
-use crate::context::now;
+use crate::clock::now;
 
 /// How an external provider is reached and who delivers for it.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use serde_json::Map;
 
 use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::chain::{PoolReader, PoolReserves};
-use crate::context::now;
+use crate::clock::now;
 
 /// A pool and who fills at its price.
 #[derive(Debug, Clone)]

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::http::HttpClient;
 use super::{Boxed, ReferenceSource, SourceError};
 use crate::chain::{FeedReader, FeedRound};
-use crate::context::now;
+use crate::clock::now;
 
 /// How far another clock may be ahead of ours.
 const CLOCK_SKEW_MS: i64 = 60_000;

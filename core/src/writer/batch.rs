@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
+use dvp_store::database::session;
 use dvp_store::fix::rows::{FixNumbers, FixRows};
 use dvp_store::ledger::balances::{self, BalanceKey};
 use dvp_store::orders::executions::StateChange;
@@ -164,12 +165,7 @@ async fn write<'u>(
 
 async fn limit(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
     let Patience { lock, statement } = patience;
-    sqlx::query("select set_config('lock_timeout', $1, true), set_config('statement_timeout', $2, true)")
-        .bind(format!("{}ms", lock.as_millis()))
-        .bind(format!("{}ms", statement.as_millis()))
-        .execute(conn)
-        .await?;
-    Ok(())
+    Ok(session::limit_transaction(conn, lock, statement).await?)
 }
 
 /// The numbers that the FIX parts have to follow.

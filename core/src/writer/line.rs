@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use dvp_store::database::session;
 use dvp_store::{Fault, StoreError};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{Connection as _, PgConnection};
@@ -142,8 +143,7 @@ impl Line {
             Some(conn) => conn,
             None => connect(place).await.map_err(|failure| failure.error)?,
         };
-        let question = sqlx::query_scalar("select current_setting('transaction_read_only')::bool");
-        let is_read_only: bool = timeout(place.limits.connect, question.fetch_one(&mut conn))
+        let is_read_only = timeout(place.limits.connect, session::is_read_only(&mut conn))
             .await
             .map_err(|_| Failure::timed_out("a question").error)?
             .map_err(StoreError::from)?;

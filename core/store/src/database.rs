@@ -17,6 +17,7 @@ mod address;
 mod availability;
 pub mod health;
 mod relay;
+pub mod session;
 mod tls;
 
 use std::sync::Arc;

@@ -25,10 +25,10 @@ use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 
-use crate::access::text;
 use crate::cli::WebhookListen;
 use crate::output::print;
 use crate::sandbox_dir::read_ready;
+use crate::sandbox_dir::text;
 
 /// Within what the sender waits.
 const FORWARD_WITHIN: Duration = Duration::from_secs(10);

@@ -16,7 +16,7 @@ pub struct Routed {
 }
 
 #[derive(sqlx::FromRow)]
-struct RoutedRow {
+pub(crate) struct RoutedRow {
     endpoint_id: String,
     endpoint_version: String,
     #[sqlx(flatten)]
@@ -24,7 +24,7 @@ struct RoutedRow {
 }
 
 impl RoutedRow {
-    fn into_routed(self) -> Result<Routed, StoreError> {
+    pub(crate) fn into_routed(self) -> Result<Routed, StoreError> {
         let Self { endpoint_id, endpoint_version, event } = self;
         Ok(Routed { endpoint_id, api_version: endpoint_version, stored: event.into_event()? })
     }
@@ -78,30 +78,6 @@ pub async fn list_routed(conn: &mut PgConnection, after: i64, until: i64) -> Res
     )
     .bind(after)
     .bind(until)
-    .fetch_all(conn)
-    .await?;
-    rows.into_iter().map(RoutedRow::into_routed).collect()
-}
-
-/// Events of one endpoint's tenant within positions and times, for a replay.
-pub async fn list_replayed(
-    conn: &mut PgConnection,
-    replay: &crate::webhooks::replays::Replay,
-    until: i64,
-) -> Result<Vec<Routed>, StoreError> {
-    let rows: Vec<RoutedRow> = sqlx::query_as(
-        "select w.id as endpoint_id, w.api_version as endpoint_version, e.* \
-         from webhook_endpoint w join event e on e.partner_id = w.partner_id and e.livemode = w.livemode \
-         where w.id = $1 and e.position > $2 and e.position <= $3 \
-           and e.observed_at >= $4 and e.observed_at < $5 and e.type = any(coalesce($6, w.subscribed_types)) \
-         order by e.position",
-    )
-    .bind(&replay.endpoint_id)
-    .bind(replay.position)
-    .bind(until)
-    .bind(replay.from_time)
-    .bind(replay.to_time)
-    .bind(&replay.types)
     .fetch_all(conn)
     .await?;
     rows.into_iter().map(RoutedRow::into_routed).collect()

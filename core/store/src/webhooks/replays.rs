@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
 
 use crate::StoreError;
+use crate::orders::feed::{Routed, RoutedRow};
 
 /// A stretch under way: events after `position` up to `until`, observed within the times.
 #[derive(Debug, Clone, sqlx::FromRow)]
@@ -58,4 +59,28 @@ pub async fn update_position(conn: &mut PgConnection, id: i64, position: i64) ->
 pub async fn delete(conn: &mut PgConnection, id: i64) -> Result<(), StoreError> {
     sqlx::query("delete from webhook_replay where id = $1").bind(id).execute(conn).await?;
     Ok(())
+}
+
+/// Events of one endpoint's tenant within positions and times, for a replay.
+pub async fn list_routed(
+    conn: &mut PgConnection,
+    replay: &Replay,
+    until: i64,
+) -> Result<Vec<Routed>, StoreError> {
+    let rows: Vec<RoutedRow> = sqlx::query_as(
+        "select w.id as endpoint_id, w.api_version as endpoint_version, e.* \
+         from webhook_endpoint w join event e on e.partner_id = w.partner_id and e.livemode = w.livemode \
+         where w.id = $1 and e.position > $2 and e.position <= $3 \
+           and e.observed_at >= $4 and e.observed_at < $5 and e.type = any(coalesce($6, w.subscribed_types)) \
+         order by e.position",
+    )
+    .bind(&replay.endpoint_id)
+    .bind(replay.position)
+    .bind(until)
+    .bind(replay.from_time)
+    .bind(replay.to_time)
+    .bind(&replay.types)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(RoutedRow::into_routed).collect()
 }
