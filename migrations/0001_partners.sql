@@ -52,6 +52,8 @@ create table api_key (
     env            text not null,
     -- Keyed hash of the key, which is not kept.
     key_hash       bytea not null,
+    -- Id of the master key of the hash.
+    hash_key       text not null,
     key_prefix     text not null,
     -- The signing secret, sealed; empty once the key is revoked.
     sealed_secret  bytea not null,
@@ -70,6 +72,13 @@ create table api_key (
 create index api_key_partner_idx on api_key (partner_id, created_at);
 -- Finds new keys without reading all keys.
 create index api_key_age_idx on api_key (created_at);
+
+-- Secrets of the service's own that outlive a master key, sealed.
+create table service_secret (
+    name    text not null,
+    sealed  bytea not null,
+    constraint service_secret_pkey primary key (name)
+);
 
 -- Answers by idempotency key (contract section 8).
 create table idempotency (

@@ -68,7 +68,8 @@ create table tx_attempt (
     nonce              bigint not null,
     attempt            bigint not null,
     hash               bytea not null,
-    raw                bytea not null,
+    -- Signed bytes, sealed: those of a `settle` hold a preimage before it is on the chain.
+    sealed             bytea not null,
     max_fee            numeric(39, 0) not null,
     priority_fee       numeric(39, 0) not null,
     -- The chain's head when it was signed: fees are raised by blocks, not by the clock.

@@ -15,6 +15,8 @@ create table fix_session (
     -- Authentication. The password is not kept, only its keyed hash.
     username                    text not null,
     password_hash               bytea not null,
+    -- Id of the master key of the hash.
+    password_key                text not null,
     -- The sealed secret by which Logons are signed; null: Logons have the password.
     logon_secret                bytea,
     -- How far SendingTime(52) of a signed Logon may be from our clock.

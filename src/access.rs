@@ -63,7 +63,7 @@ impl Place {
     pub(crate) fn vault(&self) -> anyhow::Result<Vault> {
         match self {
             Self::Sandbox { dir, .. } => Ok(Vault::new(sandbox_dir::read_master_key(dir)?)),
-            Self::Configured(config) => Ok(Vault::new(config.master_key()?)),
+            Self::Configured(config) => config.vault(),
         }
     }
 

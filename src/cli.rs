@@ -10,6 +10,7 @@ mod pause;
 mod provider;
 mod receipt;
 mod secret;
+mod secrets;
 mod webhook;
 
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ pub(crate) use self::pause::{PauseChange, PauseCommand};
 pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposit};
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 pub(crate) use self::secret::GivenSecret;
+pub(crate) use self::secrets::SecretsCommand;
 pub(crate) use self::webhook::{
     WebhookCommand, WebhookDeliveries, WebhookListen, WebhookMove, WebhookTrigger, WebhookVerify,
 };
@@ -79,6 +81,9 @@ pub(crate) enum Command {
     /// API keys and their signing secrets.
     #[command(subcommand)]
     Key(KeyCommand),
+    /// Master keys: what needs which, and new seals after a rotation.
+    #[command(subcommand)]
+    Secrets(SecretsCommand),
     /// Executions: list, inspect, and resolve those that are stuck.
     #[command(subcommand)]
     Execution(ExecutionCommand),

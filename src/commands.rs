@@ -13,6 +13,7 @@ pub(crate) mod pause;
 pub(crate) mod provider;
 pub(crate) mod receipt;
 pub(crate) mod reconcile;
+pub(crate) mod secrets;
 pub(crate) mod webhook;
 
 use anyhow::Context as _;

@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
+use dvp_core::secrets::{MasterKey, UNNAMED, Vault};
 use dvp_domain::environment::Environment;
 use dvp_store::database::Database;
 use serde::Deserialize;
@@ -86,7 +87,19 @@ fn every_role() -> Vec<Role> {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SecretsSection {
     /// 64 hex digits. Everything derived and sealed hangs on it.
-    pub master_key: Secret,
+    pub master_key: Option<Secret>,
+    /// In its place: several, of which the first makes everything new.
+    #[serde(default)]
+    pub master_keys: Vec<MasterKeySection>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MasterKeySection {
+    /// What is sealed names its key by this.
+    pub id: String,
+    /// 64 hex digits.
+    pub key: Secret,
 }
 
 impl Config {
@@ -98,6 +111,10 @@ impl Config {
     pub(crate) fn parse(text: &str) -> anyhow::Result<Self> {
         let config: Self = toml::from_str(text).map_err(|error| told(text, &error))?;
         ensure!(!config.roles.is_empty(), "roles names none");
+        ensure!(
+            config.secrets.master_key.is_some() == config.secrets.master_keys.is_empty(),
+            "secrets has either master_key or master_keys"
+        );
         let sends = config.roles.contains(&Role::Indexer);
         let relayers = config.chains.iter().map(|chain| chain.relayer_keys.len()).sum();
         config.database.check(if sends { relayers } else { 0 })?;
@@ -141,11 +158,27 @@ impl Config {
         self.database.database()
     }
 
-    pub(crate) fn master_key(&self) -> anyhow::Result<[u8; 32]> {
-        let text = self.secrets.master_key.read().context("secrets.master_key")?;
-        let bytes = hex::decode(text).ok().and_then(|bytes| bytes.try_into().ok());
-        bytes.context("secrets.master_key is not 64 hex digits")
+    pub(crate) fn vault(&self) -> anyhow::Result<Vault> {
+        let keys = match &self.secrets.master_key {
+            Some(key) => {
+                vec![MasterKey { id: UNNAMED.to_owned(), key: read_key(key, "secrets.master_key")? }]
+            }
+            None => {
+                let read = |section: &MasterKeySection| {
+                    let name = format!("secrets.master_keys {}", section.id);
+                    Ok(MasterKey { id: section.id.clone(), key: read_key(&section.key, &name)? })
+                };
+                self.secrets.master_keys.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?
+            }
+        };
+        Vault::with_keys(keys).context("secrets")
     }
+}
+
+fn read_key(secret: &Secret, name: &str) -> anyhow::Result<[u8; 32]> {
+    let text = secret.read().with_context(|| name.to_owned())?;
+    let bytes = hex::decode(text).ok().and_then(|bytes| bytes.try_into().ok());
+    bytes.with_context(|| format!("{name} is not 64 hex digits"))
 }
 
 /// Line and key of a mistake, without the value: it may be a secret that should not be there.

@@ -59,6 +59,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Pause(command) => commands::pause::run(command).await?,
         Command::Provider(command) => commands::provider::run(command).await?,
         Command::Key(command) => commands::key::run(command).await?,
+        Command::Secrets(command) => commands::secrets::run(command).await?,
         Command::Execution(command) => commands::execution::run(command).await?,
         Command::FixSession(command) => commands::fix_session::run(command).await?,
         Command::Receipt(command) => return commands::receipt::run(command).await,

@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use dvp_api::Limits;
 use dvp_core::retention::Ages;
+use dvp_core::rotation;
 use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
 use dvp_rails::{Rail, iso20022};
@@ -94,6 +95,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     };
     let rpc_url = faults.as_ref().map_or_else(|| anvil.rpc_url(), |faults| faults.url().to_owned());
     let vault = Vault::new(secrets.master_key()?);
+    let vault = rotation::with_kept_secrets(&mut *pool.acquire().await?, vault).await?;
     seed::seed(pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
     let mut context = market::context(&chain, &anvil.rpc_url(), pool, vault)?;
     // Ready means that there are prices.

@@ -9,7 +9,7 @@ mod market;
 pub(crate) use self::doors::authorities;
 
 use anyhow::{Context as _, bail, ensure};
-use dvp_core::secrets::Vault;
+use dvp_core::rotation;
 use dvp_store::database::health;
 use dvp_store::deployment::{self, EnvironmentMismatch};
 use dvp_store::pools::{Pools, connections_allowed};
@@ -59,8 +59,9 @@ async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started
     info!(%addr, "metrics are served");
     let metrics = AbortOnDropHandle::new(tokio::spawn(serving));
     doors::warn_of_plain_text(config);
-    let vault = Vault::new(config.master_key()?);
+    let vault = config.vault()?;
     let pools = open_pools(config).await?;
+    let vault = rotation::with_kept_secrets(&mut *pools.background.acquire().await?, vault).await?;
     let chains = chains(config)?;
     let context = market::context(config, &chains, &pools.background, vault)?;
     context.liquidity.refresh().await;

@@ -12,6 +12,7 @@ use dvp_chain_indexer::{ChainConfig, ChainWallets};
 use dvp_core::context::Context;
 use dvp_core::engine::Engine;
 use dvp_core::retention::{self, Ages};
+use dvp_core::secrets::Vault;
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
 use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig};
@@ -112,6 +113,7 @@ impl Service {
     pub(crate) async fn start(pools: &Pools, config: ServiceConfig) -> anyhow::Result<Self> {
         let ServiceConfig { context, chains, rest, fix, indexer, worker } = config;
         let mut parts = Parts::default();
+        let vault = Arc::new(context.vault.clone());
         let engine = parts.engine(pools, context, &chains)?;
         // Nobody is let in before every door is open.
         let rest = match rest {
@@ -128,7 +130,7 @@ impl Service {
         };
         if indexer {
             for chain in chains {
-                parts.chain(&pools.background, chain);
+                parts.chain(&pools.background, chain, Arc::clone(&vault));
             }
         }
         if let Some(worker) = worker {
@@ -222,7 +224,7 @@ impl Parts {
         Ok((Some(plain), tls))
     }
 
-    fn chain(&mut self, pool: &PgPool, chain: ChainParts) {
+    fn chain(&mut self, pool: &PgPool, chain: ChainParts, vault: Arc<Vault>) {
         let ChainParts { config, accounts } = chain;
         let indexing = dvp_chain_indexer::run_indexer(pool.clone(), config.clone(), self.shutdown.clone());
         self.tasks.spawn(named("indexer", logged("indexer", indexing)));
@@ -234,7 +236,8 @@ impl Parts {
             self.shutdown.clone(),
         );
         self.tasks.spawn(named("reconciliation", comparing));
-        let relaying = dvp_chain_indexer::run_relayers(pool.clone(), config, accounts, self.shutdown.clone());
+        let relaying =
+            dvp_chain_indexer::run_relayers(pool.clone(), config, accounts, vault, self.shutdown.clone());
         self.tasks.spawn(named("relayer", logged("relayer", relaying)));
     }
 

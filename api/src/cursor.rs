@@ -33,9 +33,10 @@ impl Feed<'_> {
         let (head, mac) = bytes.split_at(HEAD);
         let position: [u8; 8] = head.get(HEAD - 8..)?.try_into().ok()?;
         let ours = self.head(position);
-        let genuine = head.ct_eq(&ours) & mac.ct_eq(&self.mac(&ours));
+        let genuine =
+            bool::from(head.ct_eq(&ours)) & self.vault.is_cursor_mac(&self.authenticated(&ours), mac);
         let position = i64::from_be_bytes(position);
-        (bool::from(genuine) && position >= 0).then_some(position)
+        (genuine && position >= 0).then_some(position)
     }
 
     fn head(&self, position: [u8; 8]) -> Vec<u8> {
@@ -43,8 +44,12 @@ impl Feed<'_> {
     }
 
     fn mac(&self, head: &[u8]) -> [u8; 16] {
+        self.vault.cursor_mac(&self.authenticated(head))
+    }
+
+    fn authenticated(&self, head: &[u8]) -> Vec<u8> {
         let Tenant { partner_id, livemode } = self.tenant;
-        self.vault.cursor_mac(&[head, &[u8::from(*livemode)], partner_id.as_bytes()].concat())
+        [head, &[u8::from(*livemode)], partner_id.as_bytes()].concat()
     }
 }
 

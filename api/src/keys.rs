@@ -113,13 +113,15 @@ impl KeyCache {
         source: Option<Source>,
         api_key: &str,
     ) -> Result<Arc<FoundKey>, ApiError> {
-        let hash = engine.context().vault.api_key_hash(api_key);
+        let vault = &engine.context().vault;
+        let hash = vault.api_key_hash(api_key);
         if let Some(found) = self.fresh(&hash) {
             return Ok(found);
         }
         self.follow(engine);
-        if self.directory.holds(&hash) {
-            return self.look_up(engine, &hash, false).await?.ok_or(ApiError::InvalidApiKey);
+        let hashes = vault.api_key_hashes(api_key);
+        if hashes.iter().any(|hash| self.directory.holds(hash)) {
+            return self.look_up(engine, &hash, &hashes, false).await?.ok_or(ApiError::InvalidApiKey);
         }
         let exhausted =
             source.and_then(|from| self.failures.exhausted(&from, self.failures_max, Instant::now()));
@@ -127,7 +129,7 @@ impl KeyCache {
             return Err(ApiError::TooManyUnknownKeys { retry_after_secs });
         }
         let is_unknown = lock(&self.unknown).holds(&hash);
-        let found = if is_unknown { None } else { self.look_up(engine, &hash, true).await? };
+        let found = if is_unknown { None } else { self.look_up(engine, &hash, &hashes, true).await? };
         if found.is_none()
             && let Some(source) = source
         {
@@ -137,11 +139,13 @@ impl KeyCache {
     }
 
     /// Asks the database, once for all who ask for the same key at the same time. A key that is not in the directory
-    /// waits for one of the few turns that such keys have.
+    /// waits for one of the few turns that such keys have. `hashes`: under each master key; one that was kept under an
+    /// earlier one is kept under the current one from then on.
     async fn look_up(
         &self,
         engine: &Engine,
         hash: &KeyHash,
+        hashes: &[KeyHash],
         is_stranger: bool,
     ) -> Result<Option<Arc<FoundKey>>, ApiError> {
         let look_up = Arc::clone(lock(&self.under_way).entry(*hash).or_default());
@@ -149,7 +153,11 @@ impl KeyCache {
             .get_or_try_init(|| async {
                 let _turn = if is_stranger { Some(self.turn().await?) } else { None };
                 let mut conn = engine.lookups().acquire().await?;
-                let row = partners::find_key(&mut conn, hash).await?;
+                let row = partners::find_key(&mut conn, hashes).await?;
+                if let Some(row) = row.as_ref().filter(|row| row.has_old_hash) {
+                    let master_key = engine.context().vault.current_id();
+                    partners::rehash_key(&mut conn, &row.key_id, hash, master_key).await?;
+                }
                 let found = row.map(|row| Arc::new(FoundKey { row, signing: OnceLock::new() }));
                 match &found {
                     Some(found) => self.keep(*hash, found),

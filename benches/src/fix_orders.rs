@@ -199,6 +199,7 @@ impl Gateway {
                 livemode: house.tenant.livemode,
                 begin_string: "FIX.4.4".into(),
                 password_hash: house.engine.context().vault.fix_password_hash(&id, PASSWORD),
+                password_key: house.engine.context().vault.current_id().to_owned(),
                 client_comp_id: client,
                 service_comp_id: "DVP".into(),
                 default_appl_ver_id: None,

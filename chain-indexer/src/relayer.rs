@@ -8,6 +8,7 @@
 //! it out is open again.
 //!
 //! Invariants:
+//! - a preimage is derived when its `settle` is sent; the bytes that hold it are kept sealed;
 //! - bytes are committed before they are sent, so after a crash the same transaction is sent, not a second one;
 //! - a command is in one live transaction at most;
 //! - a transaction that cannot be found is not a failed one: nothing is given up for want of an answer;
@@ -29,13 +30,14 @@ mod work;
 use crate::config::ChainConfig;
 use crate::duty::{Backoff, Duty};
 use crate::rpc::{self, BlockHead};
-use crate::signing::Account;
+use crate::signing::{Account, Signed};
 use alloy::eips::{BlockId, BlockNumberOrTag};
-use alloy::primitives::B256;
+use alloy::primitives::{B256, Bytes};
 use alloy::providers::{DynProvider, Provider};
 use alloy::signers::Signer;
 use alloy::transports::TransportError;
-use dvp_store::chain as store;
+use dvp_core::secrets::Vault;
+use dvp_store::chain::{self as store, AttemptRow};
 use dvp_store::lease::Lease;
 use dvp_store::{PgPool, StoreError};
 use fees::Market;
@@ -72,6 +74,8 @@ pub enum RelayError {
     UnknownState(u8),
     #[error("no endpoint is configured")]
     NoEndpoint,
+    #[error("signed bytes of {tx} do not open with the master keys that are listed")]
+    Sealed { tx: B256 },
 }
 
 impl From<sqlx::Error> for RelayError {
@@ -85,9 +89,10 @@ pub async fn run_relayer(
     pool: PgPool,
     config: ChainConfig,
     signer: impl Signer + Send + Sync + 'static,
+    vault: Arc<Vault>,
     shutdown: CancellationToken,
 ) -> Result<(), RelayError> {
-    run_relayers(pool, config, vec![Arc::new(signer)], shutdown).await
+    run_relayers(pool, config, vec![Arc::new(signer)], vault, shutdown).await
 }
 
 /// The same with several accounts, which divide the commands: more transactions under way than nodes keep for one.
@@ -96,11 +101,12 @@ pub async fn run_relayers(
     pool: PgPool,
     config: ChainConfig,
     accounts: Vec<Account>,
+    vault: Arc<Vault>,
     shutdown: CancellationToken,
 ) -> Result<(), RelayError> {
     let mut running = Vec::with_capacity(accounts.len());
     for account in accounts {
-        let relayer = Relayer::of(pool.clone(), config.clone(), account)?;
+        let relayer = Relayer::of(pool.clone(), config.clone(), account, Arc::clone(&vault))?;
         running.push(run_lane(pool.clone(), relayer, shutdown.clone()));
     }
     futures_util::future::try_join_all(running).await?;
@@ -132,6 +138,8 @@ pub struct Relayer {
     at: usize,
     config: ChainConfig,
     signer: Account,
+    /// Derives preimages, and seals the signed bytes that hold them.
+    vault: Arc<Vault>,
     balance_checked: Option<Instant>,
     figures_told: Option<Instant>,
     /// The highest block that was told, and when it was new.
@@ -148,14 +156,15 @@ impl Relayer {
         pool: PgPool,
         config: ChainConfig,
         signer: impl Signer + Send + Sync + 'static,
+        vault: Arc<Vault>,
     ) -> Result<Self, RelayError> {
-        Self::of(pool, config, Arc::new(signer))
+        Self::of(pool, config, Arc::new(signer), vault)
     }
 
-    fn of(pool: PgPool, config: ChainConfig, signer: Account) -> Result<Self, RelayError> {
+    fn of(pool: PgPool, config: ChainConfig, signer: Account, vault: Arc<Vault>) -> Result<Self, RelayError> {
         let urls = std::iter::once(&config.rpc_url).chain(&config.further_rpc_urls);
         let providers = urls.map(|url| rpc::connect(url)).collect::<Result<Vec<_>, _>>()?;
-        Self::over(pool, config, providers, signer)
+        Self::over(pool, config, providers, signer, vault)
     }
 
     /// Over connections that are there.
@@ -164,6 +173,7 @@ impl Relayer {
         config: ChainConfig,
         providers: Vec<DynProvider>,
         signer: Account,
+        vault: Arc<Vault>,
     ) -> Result<Self, RelayError> {
         let endpoints: Vec<Endpoint> =
             providers.into_iter().map(|provider| Endpoint { provider, chain_checked: false }).collect();
@@ -176,12 +186,25 @@ impl Relayer {
             at: 0,
             config,
             signer,
+            vault,
             balance_checked: None,
             figures_told: None,
             newest: (0, Instant::now()),
             penniless: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
         })
+    }
+
+    /// Signed bytes as they are kept. Those of a `settle` have its preimage, which is in the database for nobody to read
+    /// before it is on the chain.
+    fn seal(&self, signed: &Signed) -> Result<Bytes, RelayError> {
+        let sealed = self.vault.seal(&format!("tx:{}", signed.hash), &signed.raw);
+        Ok(sealed.map_err(|_| RelayError::Sealed { tx: signed.hash })?.into())
+    }
+
+    fn open(&self, attempt: &AttemptRow) -> Result<Bytes, RelayError> {
+        let raw = self.vault.open(&format!("tx:{}", attempt.hash), &attempt.sealed);
+        Ok(raw.map_err(|_| RelayError::Sealed { tx: attempt.hash })?.into())
     }
 
     fn provider(&self) -> &DynProvider {

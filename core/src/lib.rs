@@ -21,6 +21,7 @@ pub mod operations;
 pub mod permit;
 pub mod reads;
 pub mod retention;
+pub mod rotation;
 pub mod secrets;
 mod statuses;
 pub mod wallets;

@@ -1,18 +1,51 @@
-//! The service's master key and what is derived from it. No derived secret is kept anywhere: each is recomputed.
+//! The service's master keys and what is derived from them. No derived secret is kept anywhere: each is recomputed.
+//!
+//! There is one master key, or during a rotation several, each with an id. The first makes everything new; what an
+//! earlier one made is recognised as long as that one is listed. Seals name their key; a preimage is found by its
+//! hashlock, a hash by trying each key.
 
 use chacha20poly1305::aead::{Aead, Generate, Key, Nonce, Payload};
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
 use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 /// A sealed secret did not open: wrong master key, or changed bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("a sealed secret does not open with this master key")]
 pub struct SealBroken;
 
+/// The listed keys cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum KeyListError {
+    #[error("no master key is given")]
+    Empty,
+    #[error("the key id {0:?} is not 1 to 32 of the characters a-z, 0-9, '.', '_' and '-'")]
+    Id(String),
+    #[error("the key id {0:?} is given twice")]
+    Twice(String),
+}
+
+/// A master key and its id.
+#[derive(Clone)]
+pub struct MasterKey {
+    pub id: String,
+    pub key: [u8; 32],
+}
+
+impl std::fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} <secret>", self.id)
+    }
+}
+
 /// Derived keys, one per purpose, so that a value of one purpose is worth nothing for another.
+#[derive(Clone)]
 pub struct Vault {
-    keys: [u8; 32],
+    current: MasterKey,
+    earlier: Vec<MasterKey>,
+    /// `accountHash` is stable over the rotation of master keys, so its key is one of its own.
+    account_key: [u8; 32],
 }
 
 impl std::fmt::Debug for Vault {
@@ -21,13 +54,39 @@ impl std::fmt::Debug for Vault {
     }
 }
 
+/// The id of a key that was given without one.
+pub const UNNAMED: &str = "1";
 /// What a sealed secret begins with: the version of this format.
-const SEAL_V1: u8 = 1;
+const SEAL: u8 = 0x82;
 const NONCE_BYTES: usize = 12;
+const ID_BYTES_MAX: usize = 32;
+const ACCOUNT: &str = "beneficiary-account";
 
 impl Vault {
-    pub const fn new(master: [u8; 32]) -> Self {
-        Self { keys: master }
+    /// With one key.
+    pub fn new(master: [u8; 32]) -> Self {
+        Self::of(MasterKey { id: UNNAMED.to_owned(), key: master }, Vec::new())
+    }
+
+    /// With several keys, of which the first is the current one.
+    pub fn with_keys(keys: Vec<MasterKey>) -> Result<Self, KeyListError> {
+        let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '.' | '_' | '-');
+        for (n, MasterKey { id, .. }) in keys.iter().enumerate() {
+            if id.is_empty() || id.len() > ID_BYTES_MAX || !id.chars().all(known) {
+                return Err(KeyListError::Id(id.clone()));
+            }
+            if keys.iter().take(n).any(|other| other.id == *id) {
+                return Err(KeyListError::Twice(id.clone()));
+            }
+        }
+        let mut keys = keys.into_iter();
+        let current = keys.next().ok_or(KeyListError::Empty)?;
+        Ok(Self::of(current, keys.collect()))
+    }
+
+    fn of(current: MasterKey, earlier: Vec<MasterKey>) -> Self {
+        let account_key = mac(&current.key, ACCOUNT.as_bytes());
+        Self { current, earlier, account_key }
     }
 
     /// Draws 32 random bytes from the operating system.
@@ -37,61 +96,136 @@ impl Vault {
         Ok(bytes)
     }
 
-    fn derive(&self, purpose: &str, message: &[u8]) -> [u8; 32] {
-        let subkey = mac(&self.keys, purpose.as_bytes());
-        mac(&subkey, message)
+    /// The id of the key that makes everything new.
+    pub fn current_id(&self) -> &str {
+        &self.current.id
     }
 
-    /// How an API key is looked up.
+    /// The ids of all keys, the current one first.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.keys().map(|key| key.id.as_str())
+    }
+
+    fn keys(&self) -> impl Iterator<Item = &MasterKey> {
+        std::iter::once(&self.current).chain(&self.earlier)
+    }
+
+    /// How an API key is looked up: under the current master key first, then under earlier ones.
+    pub fn api_key_hashes(&self, api_key: &str) -> Vec<[u8; 32]> {
+        self.keys().map(|key| key.derive("api-key", api_key.as_bytes())).collect()
+    }
+
+    /// How a new API key is kept.
     pub fn api_key_hash(&self, api_key: &str) -> [u8; 32] {
-        self.derive("api-key", api_key.as_bytes())
+        self.current.derive("api-key", api_key.as_bytes())
     }
 
-    /// How a FIX password is kept and compared.
+    /// How a FIX password is kept.
     pub fn fix_password_hash(&self, session_id: &str, password: &str) -> [u8; 32] {
-        self.derive("fix-password", format!("{session_id}\u{1}{password}").as_bytes())
+        self.current.fix_password_hash(session_id, password)
+    }
+
+    /// Whether a FIX password is the one that was kept, under whichever key. Takes as long for any password.
+    pub fn is_fix_password(&self, session_id: &str, password: &str, kept: &[u8]) -> bool {
+        let is_it = |key: &MasterKey| key.fix_password_hash(session_id, password)[..].ct_eq(kept);
+        self.keys().map(is_it).fold(subtle::Choice::from(0), |any, one| any | one).into()
     }
 
     /// `accountHash` of the contract: keyed and stable, over the account alone. Lowercase hex.
     pub fn account_hash(&self, account: &str) -> String {
-        hex::encode(self.derive("beneficiary-account", account.as_bytes()))
+        hex::encode(mac(&self.account_key, account.as_bytes()))
     }
 
-    /// The preimage that releases an execution's escrow. It never needs to be stored.
-    pub fn preimage(&self, reference: &str) -> [u8; 32] {
-        self.derive("preimage", reference.as_bytes())
+    /// The key of account hashes, to be kept sealed.
+    pub const fn account_key(&self) -> &[u8; 32] {
+        &self.account_key
     }
 
-    /// SHA-256 of the preimage.
+    /// The same with the key of account hashes that was kept.
+    #[must_use]
+    pub fn with_account_key(self, account_key: [u8; 32]) -> Self {
+        Self { account_key, ..self }
+    }
+
+    /// SHA-256 of the preimage that releases a new execution's escrow.
     pub fn hashlock(&self, reference: &str) -> [u8; 32] {
-        Sha256::digest(self.preimage(reference)).into()
+        Sha256::digest(self.current.preimage(reference)).into()
+    }
+
+    /// The preimage of an execution's hashlock. It is never stored: it is derived when it is revealed. `None`: none of
+    /// the keys made the hashlock.
+    pub fn preimage(&self, reference: &str, hashlock: &[u8; 32]) -> Option<[u8; 32]> {
+        let opens = |preimage: &[u8; 32]| <[u8; 32]>::from(Sha256::digest(preimage)) == *hashlock;
+        self.keys().map(|key| key.preimage(reference)).find(opens)
+    }
+
+    /// Which key made an execution's hashlock.
+    pub fn hashlock_key(&self, reference: &str, hashlock: &[u8; 32]) -> Option<&str> {
+        let made = |key: &&MasterKey| <[u8; 32]>::from(Sha256::digest(key.preimage(reference))) == *hashlock;
+        self.keys().find(made).map(|key| key.id.as_str())
     }
 
     /// Sixteen bytes that authenticate a feed cursor.
     pub fn cursor_mac(&self, cursor: &[u8]) -> [u8; 16] {
-        let full = self.derive("cursor", cursor);
-        let mut short = [0; 16];
-        short.copy_from_slice(&full[..16]);
-        short
+        self.current.cursor_mac(cursor)
+    }
+
+    /// Whether one of the keys authenticated a feed cursor. Takes as long for any bytes.
+    pub fn is_cursor_mac(&self, cursor: &[u8], mac: &[u8]) -> bool {
+        let is_it = |key: &MasterKey| key.cursor_mac(cursor).ct_eq(mac);
+        self.keys().map(is_it).fold(subtle::Choice::from(0), |any, one| any | one).into()
     }
 
     /// Encrypts a secret that must be read again. `owner` is bound to it: the bytes open for no other row.
     pub fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, SealBroken> {
+        let MasterKey { id, .. } = &self.current;
         let nonce = Nonce::<ChaCha20Poly1305>::generate();
         let payload = Payload { msg: secret, aad: owner.as_bytes() };
-        let sealed = self.cipher().encrypt(&nonce, payload).map_err(|_| SealBroken)?;
-        Ok([&[SEAL_V1], nonce.as_slice(), &sealed].concat())
+        let sealed = self.current.cipher().encrypt(&nonce, payload).map_err(|_| SealBroken)?;
+        let length = u8::try_from(id.len()).map_err(|_| SealBroken)?;
+        Ok([&[SEAL, length], id.as_bytes(), nonce.as_slice(), &sealed].concat())
     }
 
-    /// Decrypts what [`seal`](Self::seal) made for the same owner.
+    /// Decrypts what [`seal`](Self::seal) made for the same owner, with whichever of the keys.
     pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Vec<u8>, SealBroken> {
-        let (version, rest) = sealed.split_first().ok_or(SealBroken)?;
-        if *version != SEAL_V1 || rest.len() < NONCE_BYTES {
-            return Err(SealBroken);
-        }
-        let (nonce, body) = rest.split_at(NONCE_BYTES);
+        let (id, rest) = seal_key(sealed).zip(seal_body(sealed)).ok_or(SealBroken)?;
+        let key = self.keys().find(|key| key.id == id).ok_or(SealBroken)?;
+        let (nonce, body) = rest.split_at_checked(NONCE_BYTES).ok_or(SealBroken)?;
         let nonce = Nonce::<ChaCha20Poly1305>::try_from(nonce).map_err(|_| SealBroken)?;
-        self.cipher().decrypt(&nonce, Payload { msg: body, aad: owner.as_bytes() }).map_err(|_| SealBroken)
+        key.cipher().decrypt(&nonce, Payload { msg: body, aad: owner.as_bytes() }).map_err(|_| SealBroken)
+    }
+}
+
+/// The id of the key that a secret is sealed with.
+pub fn seal_key(sealed: &[u8]) -> Option<&str> {
+    let [SEAL, length, rest @ ..] = sealed else { return None };
+    std::str::from_utf8(rest.get(..usize::from(*length))?).ok()
+}
+
+fn seal_body(sealed: &[u8]) -> Option<&[u8]> {
+    let [SEAL, length, rest @ ..] = sealed else { return None };
+    rest.get(usize::from(*length)..)
+}
+
+impl MasterKey {
+    fn derive(&self, purpose: &str, message: &[u8]) -> [u8; 32] {
+        let subkey = mac(&self.key, purpose.as_bytes());
+        mac(&subkey, message)
+    }
+
+    fn fix_password_hash(&self, session_id: &str, password: &str) -> [u8; 32] {
+        self.derive("fix-password", format!("{session_id}\u{1}{password}").as_bytes())
+    }
+
+    fn preimage(&self, reference: &str) -> [u8; 32] {
+        self.derive("preimage", reference.as_bytes())
+    }
+
+    fn cursor_mac(&self, cursor: &[u8]) -> [u8; 16] {
+        let full = self.derive("cursor", cursor);
+        let mut short = [0; 16];
+        short.copy_from_slice(&full[..16]);
+        short
     }
 
     fn cipher(&self) -> ChaCha20Poly1305 {
@@ -155,12 +289,54 @@ mod tests {
         }
     }
 
+    fn key(id: &str, byte: u8) -> MasterKey {
+        MasterKey { id: id.to_owned(), key: [byte; 32] }
+    }
+
+    #[test]
+    fn what_an_earlier_key_made_is_recognised_until_it_is_listed_no_more() {
+        let old = Vault::with_keys(vec![key("2025", 1)]).unwrap();
+        let both = Vault::with_keys(vec![key("2026", 2), key("2025", 1)]).unwrap();
+        let new = Vault::with_keys(vec![key("2026", 2)]).unwrap();
+        let sealed = old.seal("o", b"s").unwrap();
+        assert_eq!(seal_key(&sealed), Some("2025"));
+        assert_eq!(both.open("o", &sealed).unwrap(), b"s");
+        assert!(new.open("o", &sealed).is_err());
+        let again = both.seal("o", b"s").unwrap();
+        assert_eq!((seal_key(&again), new.open("o", &again).unwrap().as_slice()), (Some("2026"), &b"s"[..]));
+
+        let hashlock = old.hashlock("exe_1");
+        assert_eq!(old.preimage("exe_1", &hashlock), both.preimage("exe_1", &hashlock));
+        assert_eq!(both.hashlock_key("exe_1", &hashlock), Some("2025"));
+        assert_eq!((new.preimage("exe_1", &hashlock), both.preimage("exe_2", &hashlock)), (None, None));
+        assert_eq!(both.hashlock("exe_1"), new.hashlock("exe_1"));
+
+        assert_eq!(both.api_key_hashes("k"), [new.api_key_hash("k"), old.api_key_hash("k")]);
+        let password = old.fix_password_hash("s", "p");
+        assert!(both.is_fix_password("s", "p", &password) && !new.is_fix_password("s", "p", &password));
+        assert!(!both.is_fix_password("s", "q", &password) && !both.is_fix_password("t", "p", &password));
+        let cursor = old.cursor_mac(b"c");
+        assert!(both.is_cursor_mac(b"c", &cursor) && !new.is_cursor_mac(b"c", &cursor));
+        let kept = both.clone().with_account_key(*old.account_key());
+        assert_eq!(kept.account_hash("a"), old.account_hash("a"));
+    }
+
+    #[test]
+    fn a_list_of_keys_has_ids_that_tell_them_apart() {
+        let refused = |keys| Vault::with_keys(keys).unwrap_err();
+        assert_eq!(refused(Vec::new()), KeyListError::Empty);
+        assert_eq!(refused(vec![key("a", 1), key("a", 2)]), KeyListError::Twice("a".to_owned()));
+        for wrong in ["", "A", "a b", &"a".repeat(33)] {
+            assert_eq!(refused(vec![key(wrong, 1)]), KeyListError::Id(wrong.to_owned()));
+        }
+    }
+
     #[test]
     fn the_hashlock_is_the_sha256_of_the_preimage() {
         let vault = Vault::new([7; 32]);
-        let digest: [u8; 32] = Sha256::digest(vault.preimage("exe_1")).into();
-        assert_eq!(vault.hashlock("exe_1"), digest);
-        assert_ne!(vault.preimage("exe_1"), vault.preimage("exe_2"));
+        let preimage = vault.preimage("exe_1", &vault.hashlock("exe_1")).unwrap();
+        assert_eq!(vault.hashlock("exe_1"), <[u8; 32]>::from(Sha256::digest(preimage)));
+        assert_ne!(vault.hashlock("exe_1"), vault.hashlock("exe_2"));
     }
 
     #[test]

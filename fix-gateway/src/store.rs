@@ -67,6 +67,7 @@ impl SessionStore {
             default_appl_ver_id: default_appl_ver_id.map(ToOwned::to_owned),
             username: partner.to_owned(),
             password_hash: [0; 32],
+            password_key: "1".into(),
         };
         let session_id = session.session_id();
         if fix::find_session(&mut tx, &session_id).await?.is_none() {

@@ -63,6 +63,7 @@ async fn add(args: FixSessionAdd) -> anyhow::Result<()> {
         default_appl_ver_id: args.default_appl_ver_id.clone(),
         username: username.clone(),
         password_hash: access.vault.fix_password_hash(&id, &password),
+        password_key: access.vault.current_id().to_owned(),
     };
     let mut tx = access.conn.begin().await?;
     fix::upsert_session(&mut tx, &session).await?;

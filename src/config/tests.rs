@@ -40,6 +40,7 @@ fn the_example_names_every_key_there_is() {
         "lookups",
         "background",
         "master_key",
+        "master_keys",
         "listen",
         "connections",
         "in_flight",
@@ -266,4 +267,34 @@ fn a_desk_is_reached_over_https_or_on_this_machine() {
     let end = start + without[start..].find("\n\n").unwrap();
     let complaint = Config::parse(&format!("{}{}", &without[..start], &without[end..])).unwrap_err();
     assert!(complaint.to_string().contains("needs the section [desk]"), "{complaint}");
+}
+
+#[test]
+fn the_first_of_several_master_keys_is_the_current_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, digit: char| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, digit.to_string().repeat(64)).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        path.display().to_string()
+    };
+    let (new, old) = (file("new", 'b'), file("old", 'a'));
+    let parse =
+        |secrets: String| Config::parse(&LEAST.replace("master_key = \"file:/run/dvp/master\"", &secrets));
+    let single = parse(format!("master_key = \"file:{old}\"")).unwrap().vault().unwrap();
+    let listed = |ids: [&str; 2]| {
+        let [first, second] = ids;
+        format!(
+            "master_keys = [{{ id = \"{first}\", key = \"file:{new}\" }}, {{ id = \"{second}\", key = \"file:{old}\" }}]"
+        )
+    };
+    let rotated = parse(listed(["2026", "1"])).unwrap().vault().unwrap();
+    assert_eq!(rotated.ids().collect::<Vec<_>>(), ["2026", "1"]);
+    let sealed = single.seal("o", b"s").unwrap();
+    assert_eq!(rotated.open("o", &sealed).unwrap(), b"s");
+    assert!(single.open("o", &rotated.seal("o", b"s").unwrap()).is_err());
+    assert!(parse(listed(["1", "1"])).unwrap().vault().is_err());
+    let both = format!("master_key = \"file:{old}\"\n{}", listed(["a", "b"]));
+    assert!(parse(both).unwrap_err().to_string().contains("either"));
+    assert!(parse(String::new()).unwrap_err().to_string().contains("either"));
 }

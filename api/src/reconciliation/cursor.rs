@@ -6,7 +6,6 @@
 use chrono::{DateTime, NaiveDate, Utc};
 use dvp_core::secrets::Vault;
 use dvp_store::orders::intents::Tenant;
-use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
 const VERSION: u8 = 2;
@@ -51,7 +50,7 @@ impl Report<'_> {
         }
         let bytes = hex::decode(cursor).ok()?;
         let (body, mac) = bytes.split_at_checked(bytes.len().checked_sub(MAC)?)?;
-        if !bool::from(mac.ct_eq(&self.mac(body))) {
+        if !self.vault.is_cursor_mac(&self.authenticated(body), mac) {
             return None;
         }
         let (head, reference) = body.split_at_checked(HEAD)?;
@@ -63,9 +62,13 @@ impl Report<'_> {
     }
 
     fn mac(&self, body: &[u8]) -> [u8; MAC] {
+        self.vault.cursor_mac(&self.authenticated(body))
+    }
+
+    fn authenticated(&self, body: &[u8]) -> Vec<u8> {
         let Tenant { partner_id, livemode } = self.tenant;
         let scope = format!("{}|{}|{}|{livemode}|{partner_id}", self.from, self.to, self.is_daily);
-        self.vault.cursor_mac(&[self.epoch.as_bytes().as_slice(), body, &[0], scope.as_bytes()].concat())
+        [self.epoch.as_bytes().as_slice(), body, &[0], scope.as_bytes()].concat()
     }
 }
 

@@ -2,10 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use dvp_core::keys::SCOPES;
+use dvp_core::secrets::Vault;
 use dvp_store::partners;
 use serde_json::json;
 
-use crate::house::{Call, House, order};
+use crate::house::{Call, House, master_key, order};
 
 const ROUTES: [(&str, &str, &[&str]); 15] = [
     ("POST", "/v1/quotes", &["quotes:write"]),
@@ -121,6 +122,32 @@ async fn a_doubly_wrong_request_is_told_the_earlier_fault() {
     body["deadline"] = json!(1);
     body["permit"]["signature"] = json!("0x");
     house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+}
+
+#[tokio::test]
+async fn a_key_kept_under_an_earlier_master_key_works_and_is_kept_under_the_current_one() {
+    let house = House::new().await;
+    let earlier = Vault::with_keys(vec![master_key("2025", 6)]).unwrap();
+    let mut conn = house.pool().acquire().await.unwrap();
+    let hash = earlier.api_key_hash(&house.globex.api_key);
+    partners::rehash_key(&mut conn, &house.globex.id, &hash, "2025").await.unwrap();
+    let feed = Call::get(&house.globex, "/v1/events");
+    let page = house.send(&feed).await.ok(200);
+    assert_eq!(house.count("select count(*) from api_key where hash_key = '2025'").await, 0);
+    house.send(&feed).await.ok(200);
+
+    // So does a cursor that it made.
+    let epoch = house.engine().feed_epoch().await.unwrap();
+    let head = [&[1], epoch.as_bytes().as_slice(), &0_i64.to_be_bytes()].concat();
+    let tenant: (String,) = sqlx::query_as("select partner_id from api_key where id = $1")
+        .bind(&house.globex.id)
+        .fetch_one(house.pool())
+        .await
+        .unwrap();
+    let mac = earlier.cursor_mac(&[head.as_slice(), &[0], tenant.0.as_bytes()].concat());
+    let cursor = hex::encode([head.as_slice(), &mac].concat());
+    let again = house.send(&Call::get(&house.globex, &format!("/v1/events?since={cursor}"))).await.ok(200);
+    assert_eq!(page["data"], again["data"]);
 }
 
 async fn switch_partner(house: &House, enabled: bool) {

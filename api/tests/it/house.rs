@@ -20,7 +20,7 @@ use dvp_core::engine::Engine;
 use dvp_core::keys::SCOPES;
 use dvp_core::liquidity::Liquidity;
 use dvp_core::permit::PermitDomain;
-use dvp_core::secrets::{Vault, mac};
+use dvp_core::secrets::{MasterKey, Vault, mac};
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
@@ -211,6 +211,10 @@ fn pair(base: &str, quote: &str, price: &str, fees: FeeSchedule) -> Pair {
     Pair { base: base.into(), quote: quote.into(), reference_price: price.parse().ok(), fees, min_input }
 }
 
+pub(crate) fn master_key(id: &str, byte: u8) -> MasterKey {
+    MasterKey { id: id.to_owned(), key: [byte; 32] }
+}
+
 fn context() -> Context {
     let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
     let fiat = AssetKind::Fiat { currency: "USD".into() };
@@ -237,7 +241,7 @@ fn context() -> Context {
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
         windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
-        vault: Vault::new([7; 32]),
+        vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
         rest_millis: simulated::rest_millis,
         check_payout: simulated::check_payout,
     }
@@ -302,6 +306,7 @@ impl House {
             partner_id,
             env,
             key_hash: vault.api_key_hash(&api_key),
+            hash_key: vault.current_id().to_owned(),
             key_prefix: api_key.chars().take(12).collect(),
             sealed_secret: vault.seal(&id, secret.as_bytes()).unwrap(),
             scopes: scopes.iter().map(|scope| (*scope).to_owned()).collect(),

@@ -67,8 +67,8 @@ async fn an_unknown_key_is_looked_up_once_and_works_within_seconds_of_being_issu
     let vault = house.engine();
     let hash = vault.context().vault.api_key_hash("svc_test_unknown");
     sqlx::query(
-        "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes) \
-         select 'key_later', partner_id, env, $1, 'svc', sealed_secret, scopes from api_key where id = $2",
+        "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes, hash_key) \
+         select 'key_later', partner_id, env, $1, 'svc', sealed_secret, scopes, hash_key from api_key where id = $2",
     )
     .bind(hash.as_slice())
     .bind(&house.acme.id)

@@ -161,7 +161,7 @@ pub(super) fn settle_params((command, lock): Terms<'_>) -> Result<IntentSettler:
     Ok(IntentSettler::SettleParams {
         intentId: word("entity", entity)?,
         order: orders::order(locked(lock)?)?,
-        preimage: word("preimage", preimage)?,
+        preimage: word("preimage", preimage.as_deref().ok_or(Malformed { field: "preimage" })?)?,
     })
 }
 

@@ -42,7 +42,7 @@ impl Relayer {
         if newest.last_broadcast_age_ms.is_some_and(|age| !self.is_due_again(age)) {
             return Ok(());
         }
-        let sent = self.provider().send_raw_transaction(&newest.raw).await;
+        let sent = self.provider().send_raw_transaction(&self.open(newest)?).await;
         let mut conn = self.pool.acquire().await?;
         let said = match sent {
             Ok(_pending) => "sent on for an account that is not in service".to_owned(),

@@ -321,7 +321,7 @@ mod tests {
 
     fn settle() -> ChainCommand {
         let word = B256::ZERO.to_string();
-        ChainCommand::Settle { entity: word.clone(), preimage: word }
+        ChainCommand::Settle { entity: word.clone(), preimage: Some(word) }
     }
 
     fn code(outlook: Outlook) -> &'static str {

@@ -107,7 +107,7 @@ impl Relayer {
                 continue;
             }
             let signed = signing::sign_by(&self.signer, filler(chain_id, signer, nonce, gas, fees)).await?;
-            let attempt = kept(nonce, 0, signed, fees, head);
+            let attempt = self.kept(nonce, 0, &signed, fees, head)?;
             store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
             tx.commit().await?;
             tracing::warn!(nonce, tx = %attempt.hash, "a nonce that nobody uses any more is filled");
@@ -229,10 +229,11 @@ impl Relayer {
     ) -> Result<(), RelayError> {
         let chain_id = self.config.chain_id;
         let (nonce, tx) = (attempt.nonce, attempt.hash);
+        let raw = self.open(attempt)?;
         if attempt.last_broadcast_age_ms.is_some() {
-            self.send_elsewhere(attempt).await;
+            self.send_elsewhere(nonce, &raw).await;
         }
-        let refused = match self.provider().send_raw_transaction(&attempt.raw).await {
+        let refused = match self.provider().send_raw_transaction(&raw).await {
             Ok(_pending) => None,
             Err(RpcError::ErrorResp(payload)) => Some(payload.message.to_string()),
             Err(error) => {
@@ -261,11 +262,11 @@ impl Relayer {
     }
 
     /// What one endpoint keeps to itself another one may pass on.
-    async fn send_elsewhere(&self, attempt: &AttemptRow) {
+    async fn send_elsewhere(&self, nonce: u64, raw: &[u8]) {
         let others = self.endpoints.iter().enumerate().filter(|(at, _)| *at != self.at);
         for (_, endpoint) in others {
-            if let Err(error) = endpoint.provider.send_raw_transaction(&attempt.raw).await {
-                tracing::debug!(nonce = attempt.nonce, %error, "another endpoint did not take a transaction");
+            if let Err(error) = endpoint.provider.send_raw_transaction(raw).await {
+                tracing::debug!(nonce, %error, "another endpoint did not take a transaction");
             }
         }
     }
@@ -292,8 +293,8 @@ impl Relayer {
             self.tell_capped(old, market);
             return Ok(());
         };
-        let signed = signing::sign_by(&self.signer, repriced(old, chain_id, fees)?).await?;
-        let attempt = kept(old.nonce, old.attempt + 1, signed, fees, head);
+        let signed = signing::sign_by(&self.signer, repriced(old, &self.open(old)?, chain_id, fees)?).await?;
+        let attempt = self.kept(old.nonce, old.attempt + 1, &signed, fees, head)?;
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
@@ -335,7 +336,7 @@ impl Relayer {
             None => filler(chain_id, signer, nonce, gas_limit, fees),
         };
         let signed = signing::sign_by(&self.signer, unsigned).await?;
-        let attempt = kept(nonce, old.attempt + 1, signed, fees, head);
+        let attempt = self.kept(nonce, old.attempt + 1, &signed, fees, head)?;
         store::remake_slot(&mut tx, chain_id, signer, nonce, gas_limit).await?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
@@ -343,10 +344,29 @@ impl Relayer {
         self.send(lease, &AttemptRow::from(attempt), head, market).await
     }
 
+    fn kept(
+        &self,
+        nonce: u64,
+        attempt: u64,
+        signed: &signing::Signed,
+        fees: Fees,
+        head: &BlockHead,
+    ) -> Result<NewAttempt, RelayError> {
+        Ok(NewAttempt {
+            nonce,
+            attempt,
+            hash: signed.hash,
+            sealed: self.seal(signed)?,
+            max_fee: fees.max_fee,
+            priority_fee: fees.priority_fee,
+            head_number: head.number,
+        })
+    }
+
     /// One call for the commands of a slot; `None` when there are none.
     fn call_for(&self, slot: &SlotRow, rows: Vec<store::CommandRow>) -> Option<(Address, Bytes)> {
         let kind = slot.kind.as_deref().and_then(Kind::parse)?;
-        let items: Vec<Item> = rows.into_iter().filter_map(|row| Item::read(row).ok()).collect();
+        let items: Vec<Item> = rows.into_iter().filter_map(|row| Item::read(row, &self.vault).ok()).collect();
         match items.as_slice() {
             [] => None,
             [one] => {
@@ -367,22 +387,9 @@ const fn filler(chain_id: u64, signer: Address, nonce: u64, gas_limit: u64, fees
     Unsigned { chain_id, nonce, to: TxKind::Call(signer), input: Bytes::new(), gas_limit, fees }
 }
 
-fn kept(nonce: u64, attempt: u64, signed: signing::Signed, fees: Fees, head: &BlockHead) -> NewAttempt {
-    NewAttempt {
-        nonce,
-        attempt,
-        hash: signed.hash,
-        raw: signed.raw,
-        max_fee: fees.max_fee,
-        priority_fee: fees.priority_fee,
-        head_number: head.number,
-    }
-}
-
-fn repriced(old: &AttemptRow, chain_id: u64, fees: Fees) -> Result<Unsigned, RelayError> {
+fn repriced(old: &AttemptRow, raw: &[u8], chain_id: u64, fees: Fees) -> Result<Unsigned, RelayError> {
     let undecodable = |reason: String| RelayError::Undecodable { nonce: old.nonce, reason };
-    let envelope =
-        TxEnvelope::decode_2718(&mut old.raw.as_ref()).map_err(|error| undecodable(error.to_string()))?;
+    let envelope = TxEnvelope::decode_2718(&mut &*raw).map_err(|error| undecodable(error.to_string()))?;
     let signed =
         envelope.as_eip1559().ok_or_else(|| undecodable("not an EIP-1559 transaction".to_owned()))?;
     let tx = signed.tx();

@@ -8,8 +8,9 @@ use super::{RelayError, Relayer, batch};
 use crate::rpc::{self, BlockHead, Simulated};
 use crate::signing::{self, Unsigned};
 use alloy::eips::BlockId;
-use alloy::primitives::{Address, Bytes, TxKind};
+use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::transports::RpcError;
+use dvp_core::secrets::Vault;
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand};
 use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewAttempt, NewSlot, Share};
 use dvp_store::lease::Lease;
@@ -32,8 +33,9 @@ pub(super) struct Item {
 }
 
 impl Item {
-    pub(super) fn read(row: CommandRow) -> Result<Self, Box<(CommandRow, String)>> {
-        let command = match serde_json::from_value(row.payload.clone()) {
+    /// A `settle` gets its preimage here: it is in no row.
+    pub(super) fn read(row: CommandRow, vault: &Vault) -> Result<Self, Box<(CommandRow, String)>> {
+        let mut command = match serde_json::from_value(row.payload.clone()) {
             Ok(command) => command,
             Err(error) => return Err(Box::new((row, format!("the command cannot be read: {error}")))),
         };
@@ -42,6 +44,17 @@ impl Item {
             Ok(_) => None,
             Err(error) => return Err(Box::new((row, format!("its lock cannot be read: {error}")))),
         };
+        if let (ChainCommand::Settle { preimage: preimage @ None, .. }, Some(create)) = (&mut command, &lock)
+        {
+            let hashlock = create.hashlock.parse::<B256>().ok();
+            *preimage = hashlock
+                .and_then(|hashlock| vault.preimage(&row.reference, &hashlock.0))
+                .map(|preimage| B256::from(preimage).to_string());
+            if preimage.is_none() {
+                let why = "no master key that is listed made its hashlock (secrets.master_keys)";
+                return Err(Box::new((row, why.to_owned())));
+            }
+        }
         Ok(Self { row, command, lock })
     }
 
@@ -140,7 +153,7 @@ impl Relayer {
         let mut together = Vec::new();
         let mut alone = Vec::new();
         for row in rows {
-            match Item::read(row) {
+            match Item::read(row, &self.vault) {
                 // One that a batch left out for no reason of its own is asked by itself.
                 Ok(item) if item.row.tries == 0 && batch::is_batchable(&item.command) => together.push(item),
                 Ok(item) => alone.push(item),
@@ -392,7 +405,7 @@ impl Relayer {
             nonce,
             attempt: 0,
             hash: signed.hash,
-            raw: signed.raw,
+            sealed: self.seal(&signed)?,
             max_fee: fees.max_fee,
             priority_fee: fees.priority_fee,
             head_number: scene.head.number,

@@ -3,7 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-use crate::support::{Chain, Scene, raw};
+use crate::support::{Chain, Scene, raw, vault};
 use alloy::eips::{BlockId, BlockNumberOrTag};
 use alloy::primitives::{Address, B256, U256};
 use alloy::rpc::types::{Filter, Log, TransactionReceipt};
@@ -334,7 +334,8 @@ async fn the_relayer_leaves_an_endpoint_that_stands_still_for_one_that_moves() {
     config.rpc_url = frozen.node.rpc_url();
     config.further_rpc_urls = vec![scene.node.rpc_url()];
     config.stale_after = Duration::from_millis(500);
-    let relayer = tokio::spawn(run_relayer(chain.pool(), config, scene.relayer.clone(), shutdown.clone()));
+    let relayer =
+        tokio::spawn(run_relayer(chain.pool(), config, scene.relayer.clone(), vault(), shutdown.clone()));
     // On the frozen endpoint the order was never created, so that nothing can be filled there.
     chain.command("one", ChainCommand::Fill { entity: entity.clone(), payout_ref: entity }).await;
     chain.state("one", "fill", "done").await;

@@ -1,6 +1,6 @@
 //! Commands to facts and back again: indexer and relayer on a real node and a real database.
 
-use crate::support::{Chain, FUNDS, Order, Running, Scene, key, raw};
+use crate::support::{Chain, FUNDS, Order, Running, Scene, key, raw, vault};
 use alloy::primitives::{B256, TxKind, U256};
 use alloy::providers::Provider;
 use alloy::signers::local::PrivateKeySigner;
@@ -11,8 +11,10 @@ use dvp_chain_indexer::indexer::{IndexError, Indexer, Step};
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::{ChainWallets, rpc};
 use dvp_core::chain::{WalletFacts, WalletKey, WalletReader};
+use dvp_core::secrets::{MasterKey, Vault};
 use dvp_domain::chain::{ChainCommand, ChainFact, TransferCommand};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 
 fn fill(order: &Order) -> ChainCommand {
@@ -20,7 +22,7 @@ fn fill(order: &Order) -> ChainCommand {
 }
 
 fn settle(order: &Order) -> ChainCommand {
-    ChainCommand::Settle { entity: order.id.to_string(), preimage: order.preimage.to_string() }
+    ChainCommand::Settle { entity: order.id.to_string(), preimage: Some(order.preimage.to_string()) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,6 +49,64 @@ async fn an_order_is_created_filled_settled_and_anchored() {
     }
     assert_eq!(chain.attempts().await.len(), 4, "one transaction a command");
     running.stop().await;
+}
+
+fn master_key(id: &str, byte: u8) -> MasterKey {
+    MasterKey { id: id.to_owned(), key: [byte; 32] }
+}
+
+/// How many rows of the database have these bytes somewhere, by table.
+async fn rows_with(chain: &Chain, bytes: &[u8]) -> Vec<(String, i64)> {
+    let tables: Vec<String> =
+        sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
+            .fetch_all(&chain.pool())
+            .await
+            .unwrap();
+    let mut found = Vec::new();
+    for table in tables {
+        // The names are the schema's own.
+        let count = sqlx::AssertSqlSafe(format!(
+            "select count(*) from {table} t where t::text ilike '%' || $1 || '%'"
+        ));
+        let rows: i64 =
+            sqlx::query_scalar(count).bind(alloy::hex::encode(bytes)).fetch_one(&chain.pool()).await.unwrap();
+        if rows > 0 {
+            found.push((table, rows));
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preimage_is_in_no_row_before_it_is_on_the_chain_and_a_rotation_in_between_settles() {
+    let chain = Chain::new(Scene::new().await).await;
+    let before = Vault::with_keys(vec![master_key("2025", 1)]).unwrap();
+    let preimage = before.preimage("one", &before.hashlock("one")).unwrap();
+    let order = Order { preimage: preimage.into(), ..chain.scene.order(1).await };
+    let running = Running::start_with(&chain, Arc::new(before));
+    chain.command("one", chain.scene.create_command(&order)).await;
+    chain.command("one", fill(&order)).await;
+    chain.state("one", "fill", "done").await;
+    running.stop().await;
+    chain.command("one", ChainCommand::Settle { entity: order.id.to_string(), preimage: None }).await;
+
+    // Without the order's key there is nothing to send.
+    let without =
+        Running::start_with(&chain, Arc::new(Vault::with_keys(vec![master_key("2026", 2)]).unwrap()));
+    chain.troubled("one", "settle").await;
+    without.stop().await;
+    assert_eq!(rows_with(&chain, &preimage).await, []);
+
+    let rotated = Vault::with_keys(vec![master_key("2026", 2), master_key("2025", 1)]).unwrap();
+    let running = Running::start_with(&chain, Arc::new(rotated));
+    chain.fact(order.id, "settled").await;
+    chain.state("one", "settle", "done").await;
+    running.stop().await;
+    assert_eq!(chain.scene.balance(chain.scene.solver.address()).await, 100);
+    // Commands and signed bytes do not have it even now.
+    for table in rows_with(&chain, &preimage).await {
+        assert_eq!(table.0, "chain_log");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -268,7 +328,8 @@ async fn bytes_that_were_signed_before_a_crash_are_the_ones_sent_after_it() {
     let order = chain.scene.order(1).await;
     chain.command("one", chain.scene.create_command(&order)).await;
 
-    let before = Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone()).unwrap();
+    let before =
+        Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone(), vault()).unwrap();
     let lease = chain.lease("relayer-that-dies").await;
     let head = rpc::head(&chain.scene.provider).await.unwrap();
     before.sign_ready(&lease, &head).await.unwrap();

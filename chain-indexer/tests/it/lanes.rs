@@ -1,6 +1,6 @@
 //! Several accounts, gaps between nonces, and accounts that run dry.
 
-use crate::support::{Chain, Running, Scene, eventually, raw};
+use crate::support::{Chain, Running, Scene, eventually, raw, vault};
 use alloy::primitives::{B256, TxKind};
 use alloy::providers::Provider;
 use alloy::sol_types::SolCall;
@@ -27,6 +27,7 @@ async fn two_accounts_share_the_commands_and_do_each_once() {
         chain.pool(),
         chain.config.clone(),
         vec![Arc::new(first), Arc::new(second)],
+        vault(),
         shutdown.clone(),
     );
     let indexing = run_indexer(chain.pool(), chain.config.clone(), shutdown.clone());
@@ -74,7 +75,7 @@ async fn a_nonce_that_a_reorg_gave_back_is_filled() {
     let foreign = scene.send(&scene.relayer, TxKind::Call(scene.deployment.anchor), call.abi_encode()).await;
     assert!(foreign.status());
     chain.command("one", anchor(1)).await;
-    let relayer = Relayer::new(chain.pool(), chain.config.clone(), scene.relayer.clone()).unwrap();
+    let relayer = Relayer::new(chain.pool(), chain.config.clone(), scene.relayer.clone(), vault()).unwrap();
     let lease = chain.lease("signer").await;
     let head = rpc::head(&scene.provider).await.unwrap();
     relayer.sign_ready(&lease, &head).await.unwrap();

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
-use crate::support::{Chain, FUNDS, Order, Running, Scene, eventually, key, raw};
+use crate::support::{Chain, FUNDS, Order, Running, Scene, eventually, key, raw, vault};
 use alloy::primitives::{B256, U256, keccak256};
 use alloy::providers::Provider;
 use alloy::signers::local::PrivateKeySigner;
@@ -31,7 +31,8 @@ async fn orders(scene: &Scene, from: u8, count: u8) -> Vec<Order> {
 
 /// What a relayer does in one turn with what waits: nothing is sent.
 async fn signed(chain: &Chain, name: &str) {
-    let relayer = Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone()).unwrap();
+    let relayer =
+        Relayer::new(chain.pool(), chain.config.clone(), chain.scene.relayer.clone(), vault()).unwrap();
     let lease = chain.lease(name).await;
     let head = rpc::head(&chain.scene.provider).await.unwrap();
     relayer.sign_ready(&lease, &head).await.unwrap();
@@ -188,7 +189,8 @@ async fn what_an_account_left_that_is_not_in_service_is_sent_on() {
     let chain = Chain::new(Scene::new().await).await;
     let scene = &chain.scene;
     chain.command("one", anchor(1)).await;
-    let retired = Relayer::new(chain.pool(), chain.config.clone(), scene.other_relayer.clone()).unwrap();
+    let retired =
+        Relayer::new(chain.pool(), chain.config.clone(), scene.other_relayer.clone(), vault()).unwrap();
     let lease = chain.lease("retired").await;
     let head = rpc::head(&scene.provider).await.unwrap();
     retired.sign_ready(&lease, &head).await.unwrap();

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 mod chain;
 
-pub(crate) use chain::{Chain, Running, swap_command};
+pub(crate) use chain::{Chain, Running, swap_command, vault};
 
 alloy::sol! {
     /// What a wallet signs.

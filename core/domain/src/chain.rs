@@ -19,7 +19,13 @@ pub enum ChainCommand {
     /// `Create`.
     Fill { entity: Hex32, payout_ref: Hex32 },
     /// `IntentSettler.settle`: reveals the preimage and releases the funds to the solver. The terms likewise.
-    Settle { entity: Hex32, preimage: Hex32 },
+    Settle {
+        entity: Hex32,
+        /// Derived when the command is carried out, from the hashlock of its `create`; never stored before it is on the
+        /// chain.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        preimage: Option<Hex32>,
+    },
     /// `ReceiptAnchor.anchor`.
     Anchor { content_hash: Hex32 },
     /// `Payouts.pay`: moves a solver's tokens to the recipient, once per entity, which has no lock on this chain.

@@ -113,8 +113,7 @@ fn gather_effect(
             rows.command(terms, terms.entity.clone(), fill);
         }
         Effect::Settle => {
-            let preimage = hex32(&context.vault.preimage(terms.reference.as_str()));
-            let settle = ChainCommand::Settle { entity: terms.entity.clone(), preimage };
+            let settle = ChainCommand::Settle { entity: terms.entity.clone(), preimage: None };
             rows.command(terms, terms.entity.clone(), settle);
         }
         Effect::GiveBack => {

@@ -56,6 +56,8 @@ pub struct NewFixSession {
     pub default_appl_ver_id: Option<String>,
     pub username: String,
     pub password_hash: [u8; 32],
+    /// Id of the master key of the hash.
+    pub password_key: String,
 }
 
 impl NewFixSession {
@@ -74,10 +76,11 @@ pub fn session_id(begin_string: &str, service_comp_id: &str, client_comp_id: &st
 pub async fn upsert_session(conn: &mut PgConnection, session: &NewFixSession) -> Result<(), StoreError> {
     sqlx::query(
         "insert into fix_session (session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
-                                  default_appl_ver_id, username, password_hash, feed_position) \
-         select $1, $2, $3, $4, $5, $6, $7, $8, $9, position from feed_counter \
+                                  default_appl_ver_id, username, password_hash, password_key, feed_position) \
+         select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, position from feed_counter \
          on conflict on constraint fix_session_pkey do update \
-         set username = excluded.username, password_hash = excluded.password_hash",
+         set username = excluded.username, password_hash = excluded.password_hash, \
+             password_key = excluded.password_key",
     )
     .bind(session.session_id())
     .bind(&session.partner_id)
@@ -88,6 +91,7 @@ pub async fn upsert_session(conn: &mut PgConnection, session: &NewFixSession) ->
     .bind(session.default_appl_ver_id.as_deref())
     .bind(&session.username)
     .bind(&session.password_hash[..])
+    .bind(&session.password_key)
     .execute(conn)
     .await?;
     Ok(())
@@ -139,6 +143,22 @@ fn configured(row: &PgRow) -> Result<Result<ConfiguredSession, UnreadableSession
         Ok(ConfiguredSession { session, settings, holder: row.try_get("holder")? })
     };
     Ok(read().map_err(|error| UnreadableSession { session_id, error }))
+}
+
+/// Keeps a session's password under the hash of the current master key from now on.
+pub async fn rehash_password(
+    conn: &mut PgConnection,
+    session_id: &str,
+    password_hash: &[u8; 32],
+    master_key: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("update fix_session set password_hash = $2, password_key = $3 where session_id = $1")
+        .bind(session_id)
+        .bind(password_hash.as_slice())
+        .bind(master_key)
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// A session by its id.

@@ -20,6 +20,7 @@ pub mod pool;
 pub mod pools;
 pub mod reconcile;
 pub mod retention;
+pub mod secrets;
 pub mod webhooks;
 
 pub use self::fault::Fault;

@@ -18,6 +18,8 @@ pub struct KeyRow {
     pub disabled: bool,
     pub sealed_secret: Vec<u8>,
     pub limit_per_minute: i64,
+    /// Its hash is one of an earlier master key.
+    pub has_old_hash: bool,
 }
 
 /// A key to store.
@@ -27,29 +29,55 @@ pub struct NewKey {
     pub partner_id: String,
     pub env: &'static str,
     pub key_hash: [u8; 32],
+    /// Id of the master key of the hash.
+    pub hash_key: String,
     pub key_prefix: String,
     pub sealed_secret: Vec<u8>,
     pub scopes: Vec<String>,
 }
 
-pub async fn find_key(conn: &mut PgConnection, key_hash: &[u8; 32]) -> Result<Option<KeyRow>, StoreError> {
-    type Row = (String, String, String, Vec<String>, bool, Vec<u8>, i64);
+/// The key with one of the hashes, of which the first is the one that a new key would have.
+pub async fn find_key(
+    conn: &mut PgConnection,
+    key_hashes: &[[u8; 32]],
+) -> Result<Option<KeyRow>, StoreError> {
+    type Row = (String, String, String, Vec<String>, bool, Vec<u8>, i64, bool);
+    let hashes: Vec<&[u8]> = key_hashes.iter().map(<[u8; 32]>::as_slice).collect();
     let row: Option<Row> = sqlx::query_as(
         "select k.id, k.partner_id, k.env, k.scopes, coalesce(k.disabled_at, p.disabled_at) is not null, k.sealed_secret, \
-                p.limit_per_minute \
-         from api_key k join partner p on p.id = k.partner_id where k.key_hash = $1 and k.revoked_at is null",
+                p.limit_per_minute, k.key_hash <> $1[1] \
+         from api_key k join partner p on p.id = k.partner_id where k.key_hash = any($1) and k.revoked_at is null",
     )
-    .bind(key_hash.as_slice())
+    .bind(hashes)
     .fetch_optional(conn)
     .await?;
-    Ok(row.map(|(key_id, partner_id, env, scopes, disabled, sealed_secret, limit_per_minute)| KeyRow {
-        key_id,
-        tenant: Tenant { partner_id, livemode: env == "live" },
-        scopes,
-        disabled,
-        sealed_secret,
-        limit_per_minute,
+    Ok(row.map(|(key_id, partner_id, env, scopes, disabled, sealed_secret, limit_per_minute, is_old)| {
+        KeyRow {
+            key_id,
+            tenant: Tenant { partner_id, livemode: env == "live" },
+            scopes,
+            disabled,
+            sealed_secret,
+            limit_per_minute,
+            has_old_hash: is_old,
+        }
     }))
+}
+
+/// Keeps a key under the hash of the current master key from now on.
+pub async fn rehash_key(
+    conn: &mut PgConnection,
+    key_id: &str,
+    key_hash: &[u8; 32],
+    master_key: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("update api_key set key_hash = $2, hash_key = $3 where id = $1 and revoked_at is null")
+        .bind(key_id)
+        .bind(key_hash.as_slice())
+        .bind(master_key)
+        .execute(conn)
+        .await?;
+    Ok(())
 }
 
 /// Hashes of the keys issued since a time, and when the newest of them was. `None`: of all keys.
@@ -96,8 +124,8 @@ pub async fn ensure_partner(
 /// Stores a key; one with the same hash stays as it is.
 pub async fn ensure_key(conn: &mut PgConnection, key: &NewKey) -> Result<(), StoreError> {
     sqlx::query(
-        "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes) \
-         values ($1, $2, $3, $4, $5, $6, $7) on conflict on constraint api_key_hash_key do nothing",
+        "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes, hash_key) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict on constraint api_key_hash_key do nothing",
     )
     .bind(&key.key_id)
     .bind(&key.partner_id)
@@ -106,6 +134,7 @@ pub async fn ensure_key(conn: &mut PgConnection, key: &NewKey) -> Result<(), Sto
     .bind(&key.key_prefix)
     .bind(&key.sealed_secret)
     .bind(&key.scopes)
+    .bind(&key.hash_key)
     .execute(conn)
     .await?;
     Ok(())

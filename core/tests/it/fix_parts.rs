@@ -21,6 +21,7 @@ async fn database() -> TestDatabase {
         default_appl_ver_id: None,
         username: "acme".into(),
         password_hash: [0; 32],
+        password_key: "1".into(),
     };
     fix::upsert_session(&mut conn, &session).await.unwrap();
     drop(conn);

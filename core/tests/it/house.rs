@@ -458,6 +458,7 @@ pub(crate) async fn fix_session(house: &House, tenant: &Tenant, client: &str) ->
         default_appl_ver_id: None,
         username: client.into(),
         password_hash: [0; 32],
+        password_key: "1".into(),
     };
     let mut conn = house.pool().acquire().await.unwrap();
     fix::upsert_session(&mut conn, &session).await.unwrap();

@@ -22,6 +22,7 @@ mod pools;
 mod proxy;
 mod races;
 mod retention;
+mod rotation;
 mod settling;
 mod statuses;
 mod times;

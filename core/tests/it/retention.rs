@@ -39,7 +39,7 @@ async fn insert_transactions(pool: &PgPool) {
     for (nonce, state, age) in [(0_i64, "final", 200), (1, "final", 0), (2, "mined", 200)] {
         let slot = "insert into nonce_slot (chain_id, signer, nonce, state, succeeded, block_number, block_hash) \
                     values (31337, decode(repeat('01', 20), 'hex'), $1, $2, true, 1, sha256('b'))";
-        let attempt = "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, raw, max_fee, priority_fee, created_at) \
+        let attempt = "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, sealed, max_fee, priority_fee, created_at) \
                        select 31337, decode(repeat('01', 20), 'hex'), $1, 1, sha256($1::text::bytea), '', 1, 1, \
                               now() - make_interval(days => $2)";
         sqlx::query(slot).bind(nonce).bind(state).execute(pool).await.unwrap();

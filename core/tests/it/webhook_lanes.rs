@@ -15,8 +15,8 @@ const ENDED: Duration = Duration::ZERO;
 async fn endpoints(conn: &mut PgConnection, count: usize) {
     partners::ensure_partner(conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
     for n in 0..count {
-        let key = "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes) \
-                   values ($1, 'ptn_acme', 'test', sha256($1::bytea), 'p', '', '{}')";
+        let key = "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes, hash_key) \
+                   values ($1, 'ptn_acme', 'test', sha256($1::bytea), 'p', '', '{}', '1')";
         sqlx::query(key).bind(format!("key_{n}")).execute(&mut *conn).await.unwrap();
         let endpoint = "insert into webhook_endpoint (id, key_id, partner_id, livemode, url, subscribed_types, \
                                                       api_version, sealed_secret, from_position) \

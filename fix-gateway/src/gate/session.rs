@@ -12,7 +12,6 @@ use dvp_store::{
     },
 };
 use ipnet::IpNet;
-use subtle::ConstantTimeEq as _;
 use tracing::warn;
 
 use super::{Admission, Deciding, Gatekeeper, Lockouts, NotAdmitted, Origin, signature};
@@ -102,9 +101,29 @@ impl SessionGate {
         }
         let said = logon.get(tag::PASSWORD).or_else(|| logon.get(tag::RAW_DATA).filter(|_| is_42));
         let said = said.and_then(|said| std::str::from_utf8(said).ok());
-        let hash = vault.fix_password_hash(&self.session_id, said.unwrap_or_default());
-        let is_right = bool::from(hash[..].ct_eq(&session.password_hash));
-        if is_named && said.is_some() && is_right { Ok(()) } else { Err(NotAdmitted::Credentials) }
+        let password = said.unwrap_or_default();
+        let is_right = vault.is_fix_password(&self.session_id, password, &session.password_hash);
+        if !is_named || said.is_none() || !is_right {
+            return Err(NotAdmitted::Credentials);
+        }
+        self.keep_current(session, password).await;
+        Ok(())
+    }
+
+    /// A password that was kept under an earlier master key is kept under the current one from now on.
+    async fn keep_current(&self, session: &FixSessionRow, password: &str) {
+        let vault = &self.engine.context().vault;
+        let hash = vault.fix_password_hash(&self.session_id, password);
+        if session.password_hash == hash {
+            return;
+        }
+        let kept = async {
+            let mut conn = self.engine.lookups().acquire().await?;
+            fix::rehash_password(&mut conn, &self.session_id, &hash, vault.current_id()).await
+        };
+        if let Err(error) = kept.await {
+            warn!(session = self.session_id, %error, "the password stays under an earlier master key until the next Logon");
+        }
     }
 
     async fn use_once(&self, signed_at: u64) -> Result<(), NotAdmitted> {

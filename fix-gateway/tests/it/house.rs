@@ -19,7 +19,7 @@ use dvp_core::{
     engine::{Engine, SubmitCommand},
     liquidity::Liquidity,
     permit::PermitDomain,
-    secrets::Vault,
+    secrets::{MasterKey, Vault},
     workflow,
     writer::{Outcome, Writer},
 };
@@ -153,6 +153,10 @@ fn engine(pool: &PgPool, context: Arc<Context>, node: &Arc<Node>) -> Engine {
     Engine::new(pool.clone(), writer, context, Arc::clone(node) as Arc<dyn WalletReader>)
 }
 
+pub(crate) fn master_key(id: &str, byte: u8) -> MasterKey {
+    MasterKey { id: id.to_owned(), key: [byte; 32] }
+}
+
 fn context() -> Context {
     let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
     let fiat = AssetKind::Fiat { currency: "USD".into() };
@@ -184,7 +188,7 @@ fn context() -> Context {
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
         windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
-        vault: Vault::new([7; 32]),
+        vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
         rest_millis: simulated::rest_millis,
         check_payout: simulated::check_payout,
     }
@@ -211,6 +215,7 @@ impl House {
                 default_appl_ver_id: (begin_string == "FIXT.1.1").then(|| "9".to_owned()),
                 username: "acme".into(),
                 password_hash: context.vault.fix_password_hash(&session_id, "secret"),
+                password_key: context.vault.current_id().to_owned(),
             };
             upsert_session(&mut conn, &session).await.unwrap();
         }

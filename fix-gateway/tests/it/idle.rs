@@ -29,6 +29,7 @@ async fn add_idle_sessions(house: &House) {
             default_appl_ver_id: None,
             username: "idle".into(),
             password_hash: [0; 32],
+            password_key: "1".into(),
         };
         upsert_session(&mut conn, &session).await.unwrap();
     }

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use dvp_core::secrets::Vault;
 use dvp_fix::UtcNanos;
 use dvp_store::{
     fix::{
-        admin as fix_admin,
+        self, admin as fix_admin,
         commands::{self as fix_commands, Action, NewCommand},
     },
     partners,
@@ -13,7 +14,7 @@ use dvp_store::{
 
 use super::{
     client::Client,
-    house::{House, SESSION, order},
+    house::{House, SESSION, master_key, order},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -82,6 +83,23 @@ async fn disabling_a_session_logs_its_peer_out_and_enabling_lets_it_in_again() {
     assert!(client.next().await.is_none());
     set_enabled(&house, true).await;
     log_on(&mut client, gateway.addr).await;
+    gateway.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_kept_under_an_earlier_master_key_lets_in_and_is_kept_under_the_current_one() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let earlier = Vault::with_keys(vec![master_key("2025", 6)]).unwrap();
+    let mut conn = house.pool().acquire().await.unwrap();
+    let hash = earlier.fix_password_hash(SESSION, "secret");
+    fix::rehash_password(&mut conn, SESSION, &hash, "2025").await.unwrap();
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let current = "select count(*) from fix_session where password_key = '2026'";
+    house.wait_for_count(current, 3).await;
+    let kept = fix::find_session(&mut conn, SESSION).await.unwrap().unwrap();
+    assert_ne!(kept.password_hash, hash);
     gateway.stop().await;
 }
 

@@ -10,6 +10,7 @@ use crate::deploy::Deployment;
 use crate::relayer::{RelayError, Relayer};
 use alloy::primitives::{Address, B256, keccak256};
 use alloy::signers::local::PrivateKeySigner;
+use dvp_core::secrets::Vault;
 use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
 use dvp_store::chain::commands::{self, NewCommand};
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
@@ -425,7 +426,14 @@ fn relayer(
     signer: &PrivateKeySigner,
 ) -> Result<Relayer, String> {
     let providers = vec![node.provider()];
-    Relayer::over(database.pool.clone(), config.clone(), providers, Arc::new(signer.clone())).map_err(text)
+    Relayer::over(
+        database.pool.clone(),
+        config.clone(),
+        providers,
+        Arc::new(signer.clone()),
+        Arc::new(Vault::new([7; 32])),
+    )
+    .map_err(text)
 }
 
 async fn lease(
@@ -545,7 +553,7 @@ fn pulling(seed: u64, id: B256, maker: Address, nonce: u64, kind: u64) -> Vec<Ch
         return vec![create, ChainCommand::Cancel { entity }];
     }
     let fill = ChainCommand::Fill { entity: entity.clone(), payout_ref: word.clone() };
-    vec![create, fill, ChainCommand::Settle { entity, preimage: word }]
+    vec![create, fill, ChainCommand::Settle { entity, preimage: Some(word) }]
 }
 
 fn transfer(seed: u64, id: B256) -> TransferCommand {

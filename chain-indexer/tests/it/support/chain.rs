@@ -6,6 +6,7 @@ use super::{Order, Scene, eventually, raw};
 use alloy::primitives::{Address, B256};
 use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::{ChainConfig, run_indexer, run_relayer};
+use dvp_core::secrets::Vault;
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, OutputArgs, SwapCommand};
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
@@ -13,6 +14,7 @@ use dvp_store::chain::commands::{self, NewCommand};
 use dvp_store::lease::Lease;
 use serde_json::json;
 use sqlx::Row;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -206,6 +208,11 @@ pub(crate) fn swap_command(scene: &Scene, order: &Order, receiver: Address, amou
     ChainCommand::Swap(Box::new(swap))
 }
 
+/// Master keys that no order of these tests needs: their commands bring preimages of their own.
+pub(crate) fn vault() -> Arc<Vault> {
+    Arc::new(Vault::new([7; 32]))
+}
+
 /// Indexer and relayer, running.
 pub(crate) struct Running {
     shutdown: CancellationToken,
@@ -214,10 +221,15 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(chain: &Chain) -> Self {
+        Self::start_with(chain, vault())
+    }
+
+    /// With master keys of the test's.
+    pub(crate) fn start_with(chain: &Chain, vault: Arc<Vault>) -> Self {
         let shutdown = CancellationToken::new();
         let indexer = run_indexer(chain.pool(), chain.config.clone(), shutdown.clone());
         let signer = chain.scene.relayer.clone();
-        let relayer = run_relayer(chain.pool(), chain.config.clone(), signer, shutdown.clone());
+        let relayer = run_relayer(chain.pool(), chain.config.clone(), signer, vault, shutdown.clone());
         let tasks = vec![
             tokio::spawn(async { indexer.await.unwrap() }),
             tokio::spawn(async { relayer.await.unwrap() }),

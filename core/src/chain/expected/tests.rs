@@ -58,7 +58,7 @@ fn swap() -> ChainCommand {
 }
 
 fn settle() -> ChainCommand {
-    ChainCommand::Settle { entity: WORD.into(), preimage: WORD.into() }
+    ChainCommand::Settle { entity: WORD.into(), preimage: None }
 }
 
 fn fill() -> ChainCommand {

@@ -1,4 +1,4 @@
-//! Signed bytes.
+//! Signed bytes, sealed.
 //!
 //! Invariant: the bytes of an attempt are committed before anybody sends them.
 
@@ -14,7 +14,8 @@ pub struct AttemptRow {
     pub nonce: u64,
     pub attempt: u64,
     pub hash: B256,
-    pub raw: Bytes,
+    /// The signed bytes, sealed by whoever signed them.
+    pub sealed: Bytes,
     /// Wei per gas.
     pub max_fee: u128,
     /// Wei per gas.
@@ -33,7 +34,8 @@ pub struct NewAttempt {
     pub nonce: u64,
     pub attempt: u64,
     pub hash: B256,
-    pub raw: Bytes,
+    /// The signed bytes, sealed by whoever signed them.
+    pub sealed: Bytes,
     /// Wei per gas.
     pub max_fee: u128,
     /// Wei per gas.
@@ -44,12 +46,12 @@ pub struct NewAttempt {
 
 impl From<NewAttempt> for AttemptRow {
     fn from(new: NewAttempt) -> Self {
-        let NewAttempt { nonce, attempt, hash, raw, max_fee, priority_fee, head_number } = new;
+        let NewAttempt { nonce, attempt, hash, sealed, max_fee, priority_fee, head_number } = new;
         Self {
             nonce,
             attempt,
             hash,
-            raw,
+            sealed,
             max_fee,
             priority_fee,
             head_number,
@@ -67,7 +69,7 @@ pub async fn insert_attempt(
     attempt: &NewAttempt,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, raw, max_fee, priority_fee, head_number)
+        "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, sealed, max_fee, priority_fee, head_number)
          values ($1, $2, $3, $4, $5, $6, $7::text::numeric, $8::text::numeric, $9)",
     )
     .bind(bigint(chain_id))
@@ -75,7 +77,7 @@ pub async fn insert_attempt(
     .bind(bigint(attempt.nonce))
     .bind(bigint(attempt.attempt))
     .bind(attempt.hash.as_slice())
-    .bind(attempt.raw.as_ref())
+    .bind(attempt.sealed.as_ref())
     .bind(attempt.max_fee.to_string())
     .bind(attempt.priority_fee.to_string())
     .bind(bigint(attempt.head_number))
@@ -92,7 +94,7 @@ pub async fn list_attempts(
     nonces: &[i64],
 ) -> Result<Vec<AttemptRow>, StoreError> {
     let rows = sqlx::query(
-        "select nonce, attempt, hash, raw, max_fee::text as max_fee, priority_fee::text as priority_fee, head_number,
+        "select nonce, attempt, hash, sealed, max_fee::text as max_fee, priority_fee::text as priority_fee, head_number,
                 (extract(epoch from clock_timestamp() - created_at) * 1000)::bigint as age_ms,
                 (extract(epoch from clock_timestamp() - last_broadcast_at) * 1000)::bigint as broadcast_age_ms
          from tx_attempt
@@ -117,7 +119,7 @@ fn attempt_row(row: &PgRow) -> Result<AttemptRow, StoreError> {
         nonce: unsigned(table, row.try_get("nonce")?)?,
         attempt: unsigned(table, row.try_get("attempt")?)?,
         hash: hash(table, row.try_get("hash")?)?,
-        raw: Bytes::copy_from_slice(row.try_get("raw")?),
+        sealed: Bytes::copy_from_slice(row.try_get("sealed")?),
         max_fee: fee("max_fee")?,
         priority_fee: fee("priority_fee")?,
         head_number: unsigned(table, row.try_get("head_number")?)?,
