@@ -94,6 +94,7 @@ fn registry() -> Registry {
             reference_price: "3000".parse().ok(),
             fees: FeeSchedule { protocol_fee_bps: 5, ..FeeSchedule::default() },
             min_input: Minor::ZERO,
+            max_input: None,
         }],
     }
 }

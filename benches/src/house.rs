@@ -85,6 +85,7 @@ pub fn registry() -> anyhow::Result<Registry> {
             reference_price: Some("1".parse()?),
             fees,
             min_input: Minor::ZERO,
+            max_input: None,
         }],
     })
 }
@@ -108,6 +109,7 @@ pub fn fiat_registry() -> anyhow::Result<Registry> {
             reference_price: Some("0.92".parse()?),
             fees,
             min_input: Minor::ZERO,
+            max_input: None,
         }],
     })
 }

@@ -42,6 +42,8 @@ pub(crate) struct PairSection {
     /// The smallest order, in the input's minor units.
     #[serde(default)]
     pub min_input_minor: Minor,
+    /// The largest order, likewise.
+    pub max_input_minor: Option<Minor>,
 }
 
 /// The sources of liquidity and of reference prices.
@@ -216,6 +218,10 @@ pub(super) fn check(
     for (n, pair) in pairs.iter().enumerate() {
         known(&format!("pairs[{n}].base"), &pair.base)?;
         known(&format!("pairs[{n}].quote"), &pair.quote)?;
+        ensure!(
+            pair.max_input_minor.is_none_or(|max| max >= pair.min_input_minor),
+            "pairs[{n}].max_input_minor is below min_input_minor"
+        );
     }
     for (n, provider) in liquidity.providers.iter().enumerate() {
         for (base, quote) in &provider.pairs {

@@ -41,6 +41,8 @@ fn the_example_names_every_key_there_is() {
         "background",
         "master_key",
         "master_keys",
+        "min_input_minor",
+        "max_input_minor",
         "listen",
         "connections",
         "in_flight",

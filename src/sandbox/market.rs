@@ -117,7 +117,7 @@ fn registry(chain: &SandboxChain) -> anyhow::Result<Registry> {
         let (base, quote) = (base.to_owned(), quote.to_owned());
         let fees = fees(&base, &quote);
         let min_input = min_input(&base);
-        Ok(Pair { base, quote, reference_price: price.transpose()?, fees, min_input })
+        Ok(Pair { base, quote, reference_price: price.transpose()?, fees, min_input, max_input: None })
     };
     Ok(Registry { assets, pairs: PAIRS.into_iter().map(pair).collect::<anyhow::Result<_>>()? })
 }

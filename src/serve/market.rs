@@ -95,6 +95,7 @@ fn pair(section: &PairSection) -> anyhow::Result<Pair> {
         payout_fee_minor,
         network_fee_minor,
         min_input_minor,
+        max_input_minor,
     } = section;
     let price = reference_price.as_ref().map(|price| price.parse()).transpose();
     let wrong = |error| anyhow!("pairs: the reference_price of {base}/{quote}: {error}");
@@ -108,6 +109,7 @@ fn pair(section: &PairSection) -> anyhow::Result<Pair> {
             network_fee_minor: *network_fee_minor,
         },
         min_input: *min_input_minor,
+        max_input: *max_input_minor,
     })
 }
 

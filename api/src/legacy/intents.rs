@@ -165,7 +165,7 @@ fn parse(api: &Api, body: &Object<'_>) -> Result<(LegacyRequest, Option<String>)
     let (input, _) = listed_pair(api, &source, &target)?;
     let amount_minor = parse_amount(&amount, input)?;
     let listed = api.engine.context().registry.pair(&source, &target);
-    if listed.is_some_and(|pair| amount_minor < pair.min_input) {
+    if listed.is_some_and(|pair| !pair.sizes().take(amount_minor)) {
         return Err(ApiError::AmountOutOfRange);
     }
     let pair = LegacyPair { source, target };

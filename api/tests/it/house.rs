@@ -208,7 +208,16 @@ impl Call {
 
 fn pair(base: &str, quote: &str, price: &str, fees: FeeSchedule) -> Pair {
     let min_input = Minor::new(if base == "USDC" { 1_000_000 } else { 100 });
-    Pair { base: base.into(), quote: quote.into(), reference_price: price.parse().ok(), fees, min_input }
+    let max = if base == "USDC" { 500_000_000_000 } else { 1_000_000_000 };
+    let max_input = Some(Minor::new(max));
+    Pair {
+        base: base.into(),
+        quote: quote.into(),
+        reference_price: price.parse().ok(),
+        fees,
+        min_input,
+        max_input,
+    }
 }
 
 pub(crate) fn master_key(id: &str, byte: u8) -> MasterKey {

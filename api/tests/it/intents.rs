@@ -175,6 +175,15 @@ async fn fields_the_service_does_not_know_are_ignored() {
     house.submit(&house.acme, &body).await.ok(202);
 }
 
+/// One minor unit more than the pair takes.
+fn larger_than_the_largest() -> Value {
+    let amount = "500000000001";
+    let wallet = PrivateKeySigner::random();
+    let body = changed(order(), "/inputAmountMinor", Some(json!(amount)));
+    let body = changed(body, "/user", Some(json!(format!("{:#x}", wallet.address()))));
+    changed(body, "/permit", Some(permit(&wallet, json!({"amountMinor": amount}))))
+}
+
 #[tokio::test]
 async fn a_rejected_intent_is_told_its_reason_and_nothing_else() {
     let house = House::new().await;
@@ -182,6 +191,7 @@ async fn a_rejected_intent_is_told_its_reason_and_nothing_else() {
     let cases = [
         (changed(order(), "/permit", None), "permit_required"),
         (changed(order(), "/outputAsset/symbol", Some(json!("JPY"))), "no_liquidity"),
+        (larger_than_the_largest(), "no_liquidity"),
         (changed(order(), "/inputAsset", Some(usdc)), "no_liquidity"),
         (changed(order(), "/minOutputAmountMinor", Some(json!("9936"))), "below_minimum_output"),
         (changed(order(), "/beneficiary", None), "beneficiary_account_required_for_fiat_output"),

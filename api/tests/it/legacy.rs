@@ -72,7 +72,7 @@ async fn an_instant_order_is_executed_from_the_partners_balance_to_its_standing_
 #[tokio::test]
 async fn an_instant_order_that_nobody_fills_is_rejected_and_says_why() {
     let house = prefunded().await;
-    let huge = create(&house, &changed(older(), "/amount", Some(json!("99999999")))).await;
+    let huge = create(&house, &changed(older(), "/amount", Some(json!("9999999")))).await;
     let free = create(&house, &changed(older(), "/constraints/maxFeeBps", Some(json!(0)))).await;
     assert_eq!(turns(&house.engine()).await.unwrap(), 2);
     for (order, code) in [(huge, "INSUFFICIENT_LIQUIDITY"), (free, "CONSTRAINTS_NOT_MET")] {
@@ -174,6 +174,7 @@ async fn each_fault_of_an_order_has_its_code() {
         ("/amount", Some(json!("0.00")), "AMOUNT_OUT_OF_RANGE"),
         ("/amount", Some(json!("0.99")), "AMOUNT_OUT_OF_RANGE"),
         ("/amount", Some(json!("9".repeat(40))), "AMOUNT_OUT_OF_RANGE"),
+        ("/amount", Some(json!("10000000.01")), "AMOUNT_OUT_OF_RANGE"),
         ("/constraints/ttlMs", Some(json!(999)), "INVALID_PARAMETER"),
         ("/constraints/maxFeeBps", Some(json!(10_001)), "INVALID_PARAMETER"),
         ("/constraints/settlementPref", Some(json!("hybrid")), "INVALID_PARAMETER"),

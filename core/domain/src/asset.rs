@@ -74,6 +74,27 @@ pub struct Pair {
     pub fees: FeeSchedule,
     /// The smallest order, in the base's minor units: below it the transactions cost more than it brings.
     pub min_input: Minor,
+    /// The largest order, in the base's minor units, if there is a limit.
+    pub max_input: Option<Minor>,
+}
+
+/// Which orders a pair takes, by what they pay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OrderSizes {
+    pub min: Minor,
+    pub max: Option<Minor>,
+}
+
+impl OrderSizes {
+    pub fn take(&self, input: Minor) -> bool {
+        input >= self.min && self.max.is_none_or(|max| input <= max)
+    }
+}
+
+impl Pair {
+    pub const fn sizes(&self) -> OrderSizes {
+        OrderSizes { min: self.min_input, max: self.max_input }
+    }
 }
 
 /// Every asset and pair the service knows.

@@ -355,8 +355,8 @@ impl<'a> Market<'a> {
 
     /// A pair's fees, when the service deals in it.
     pub fn charges<'b>(&self, ask: &Ask<'b>) -> Option<Charges<'b>> {
-        let Pair { fees, min_input, .. } = self.listed(ask)?;
-        Some(Charges { fees: *fees, min_input: *min_input, input: ask.input, output: ask.output })
+        let pair = self.listed(ask)?;
+        Some(Charges { fees: pair.fees, sizes: pair.sizes(), input: ask.input, output: ask.output })
     }
 
     /// The reference price of a pair, unless it is stale.

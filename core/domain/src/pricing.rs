@@ -7,7 +7,7 @@
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use crate::asset::Asset;
+use crate::asset::{Asset, OrderSizes};
 use crate::money::{Minor, gross_up_bps};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,11 +53,11 @@ pub struct FeeSchedule {
     pub network_fee_minor: Minor,
 }
 
-/// A pair's fees and its smallest order, with its assets.
+/// A pair's fees and the sizes of its orders, with its assets.
 #[derive(Debug, Clone, Copy)]
 pub struct Charges<'a> {
     pub fees: FeeSchedule,
-    pub min_input: Minor,
+    pub sizes: OrderSizes,
     pub input: &'a Asset,
     pub output: &'a Asset,
 }

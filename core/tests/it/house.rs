@@ -82,6 +82,7 @@ pub(crate) fn registry() -> Registry {
         reference_price: price.parse().ok(),
         fees,
         min_input: Minor::new(if base == "USDC" { 1_000_000 } else { 0 }),
+        max_input: None,
     };
     Registry {
         assets: vec![

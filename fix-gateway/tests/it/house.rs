@@ -176,6 +176,7 @@ fn context() -> Context {
             reference_price: "1".parse().ok(),
             fees,
             min_input: Minor::new(1_000_000),
+            max_input: Some(Minor::new(500_000_000_000)),
         }],
     };
     let provider = LiquidityProvider {

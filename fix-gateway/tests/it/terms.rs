@@ -238,6 +238,7 @@ async fn a_permit_that_does_not_continue_what_its_wallet_has_pending_is_refused_
         ("gap", of("gap", 1), Some(refused(0))),
         ("v", with_v(of("v", 0), "25"), Some(v.to_owned())),
         ("dust", of("dust", 0).replace("|38=100|", "|38=0.999999|"), Some("no_liquidity".to_owned())),
+        ("large", of("large", 0).replace("|38=100|", "|38=500000.000001|"), Some("no_liquidity".to_owned())),
         ("first", of("first", 0), None),
         ("gap2", of("gap2", 2), Some(refused(1))),
         ("second", of("second", 1), None),

@@ -31,6 +31,7 @@ pub(crate) fn registry() -> Registry {
         reference_price: price.parse().ok(),
         fees: fees(quote),
         min_input: Minor::ZERO,
+        max_input: None,
     };
     Registry {
         assets: vec![

@@ -259,7 +259,7 @@ impl<'a> Route<'a> {
     }
 
     fn priced(&self, input: Minor, taken: Taken) -> Option<Fill> {
-        if input < self.charges.min_input || self.offers().any(|offer| input < offer.policy.min_order) {
+        if !self.charges.sizes.take(input) || self.offers().any(|offer| input < offer.policy.min_order) {
             return None;
         }
         let net = self.charges.net(input)?;

@@ -17,8 +17,14 @@ fn asset(symbol: &str, exponent: u8) -> Asset {
 
 /// A registry of one pair.
 fn registry(input: u8, output: u8, fees: FeeSchedule) -> Registry {
-    let pair =
-        Pair { base: "IN".into(), quote: "OUT".into(), reference_price: None, fees, min_input: Minor::ZERO };
+    let pair = Pair {
+        base: "IN".into(),
+        quote: "OUT".into(),
+        reference_price: None,
+        fees,
+        min_input: Minor::ZERO,
+        max_input: None,
+    };
     Registry { assets: vec![asset("IN", input), asset("OUT", output)], pairs: vec![pair] }
 }
 
@@ -116,6 +122,20 @@ fn the_best_price_is_taken_first_and_what_it_cannot_fill_comes_from_the_next() {
     assert_eq!(split.priced.gross_output, Minor::new(9_600));
     assert_eq!(split.priced.rate, rate("0.96"));
     assert_eq!(split.primary().unwrap().provider_id, "best");
+}
+
+#[test]
+fn an_order_is_filled_between_the_pairs_smallest_and_largest() {
+    let mut registry = registry(2, 2, FeeSchedule::default());
+    registry.pairs[0].min_input = Minor::new(100);
+    registry.pairs[0].max_input = Some(Minor::new(200));
+    let offers = vec![ladder(&registry, "a", &[(rate("1"), 1_000)])];
+    let world = World::new(registry, offers);
+    let paid = |want| world.best(want).map(|fill| fill.priced.input.get());
+    let input = |amount| paid(Want::Input(Minor::new(amount)));
+    assert_eq!([99, 100, 200, 201].map(input), [None, Some(100), Some(200), None]);
+    let output = |amount| paid(Want::Output(Minor::new(amount)));
+    assert_eq!([99, 100, 200, 201].map(output), [None, Some(100), Some(200), None]);
 }
 
 #[test]
