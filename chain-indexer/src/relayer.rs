@@ -39,10 +39,10 @@ use alloy::transports::TransportError;
 use dvp_core::secrets::Vault;
 use dvp_store::chain::{self as store, AttemptRow};
 use dvp_store::lease::Lease;
+use dvp_store::notify::Notifications;
 use dvp_store::{PgPool, StoreError};
 use fees::Market;
 use metrics::gauge;
-use sqlx::postgres::PgListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -213,12 +213,10 @@ impl Relayer {
 
     async fn follow(&mut self, duty: &mut Duty, shutdown: &CancellationToken) {
         let mut backoff = Backoff::new();
-        let mut listener = None;
+        let mut commands = Notifications::new(self.pool.clone(), &["dvp_commands"]);
         let mut seen = None;
         while !shutdown.is_cancelled() {
-            if listener.is_none() {
-                listener = self.listen().await;
-            }
+            commands.listen().await;
             match self.turn_if_news(duty, &mut seen).await {
                 Ok(true) => backoff.reset(),
                 Ok(false) => {
@@ -241,19 +239,13 @@ impl Relayer {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = tokio::time::sleep(self.config.poll_interval) => {}
-                () = woken(&mut listener) => seen = None,
+                _ = commands.next() => seen = None,
             }
         }
     }
 
     fn take_next_endpoint(&mut self) {
         self.at = (self.at + 1) % self.endpoints.len();
-    }
-
-    async fn listen(&self) -> Option<PgListener> {
-        let mut listener = PgListener::connect_with(&self.pool).await.ok()?;
-        listener.listen("dvp_commands").await.ok()?;
-        Some(listener)
     }
 
     /// A turn when there is a new head, when we were woken (`seen` is empty) and once in a while. `false`: the duty
@@ -380,16 +372,4 @@ impl Relayer {
 
 fn figure(count: i64) -> f64 {
     f64::from(i32::try_from(count).unwrap_or(i32::MAX))
-}
-
-/// Returns when a command was announced; never when nobody listens.
-async fn woken(listener: &mut Option<PgListener>) {
-    match listener {
-        Some(open) => {
-            if open.recv().await.is_err() {
-                *listener = None;
-            }
-        }
-        None => std::future::pending().await,
-    }
 }

@@ -15,9 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_rails::Rail;
-use sqlx::postgres::PgListener;
+use dvp_store::notify::Notifications;
 use tokio::sync::watch;
-use tracing::warn;
 
 use crate::engine::Engine;
 
@@ -39,26 +38,20 @@ pub async fn run(engine: Engine, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>, 
 
 /// Waits for a notification, the poll interval or the stop, whichever is first.
 struct Wake {
-    listener: Option<PgListener>,
-    channel: &'static str,
+    notifications: Notifications,
     stop: watch::Receiver<bool>,
 }
 
 impl Wake {
-    async fn new(engine: &Engine, channel: &'static str, stop: watch::Receiver<bool>) -> Self {
-        let mut wake = Self { listener: None, channel, stop };
-        wake.listen(engine).await;
+    async fn new(engine: &Engine, channels: &'static [&'static str], stop: watch::Receiver<bool>) -> Self {
+        let mut wake = Self { notifications: Notifications::new(engine.pool.clone(), channels), stop };
+        wake.listen().await;
         wake
     }
 
-    async fn listen(&mut self, engine: &Engine) {
-        self.listener = match PgListener::connect_with(&engine.pool).await {
-            Ok(mut listener) => listener.listen(self.channel).await.ok().map(|()| listener),
-            Err(error) => {
-                warn!(%error, channel = self.channel, "no notifications; polling");
-                None
-            }
-        };
+    /// Listens for notifications, unless it does.
+    async fn listen(&mut self) {
+        self.notifications.listen().await;
     }
 
     fn stopped(&self) -> bool {
@@ -67,19 +60,10 @@ impl Wake {
 
     /// `false`: stop.
     async fn wait(&mut self, at_most: Duration) -> bool {
-        let notified = async {
-            match &mut self.listener {
-                Some(listener) => listener.recv().await.is_ok(),
-                None => std::future::pending().await,
-            }
-        };
-        let lost = tokio::select! {
-            heard = notified => !heard,
-            () = tokio::time::sleep(at_most) => false,
-            _ = self.stop.changed() => false,
-        };
-        if lost {
-            self.listener = None;
+        tokio::select! {
+            _ = self.notifications.next() => {}
+            () = tokio::time::sleep(at_most) => {}
+            _ = self.stop.changed() => {}
         }
         !self.stopped()
     }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dvp_store::{DatabaseError, PgListener, PgPool};
+use dvp_store::PgPool;
+use dvp_store::notify::Notifications;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
 
 const FEED: &str = "dvp_feed";
 const DELIVERIES: &str = "dvp_webhook";
@@ -18,13 +18,11 @@ pub(super) struct Wake {
 }
 
 pub(super) async fn listen(pool: &PgPool, wake: &Wake, shutdown: &CancellationToken) {
+    let mut notifications = Notifications::new(pool.clone(), &[FEED, DELIVERIES]);
     loop {
-        let heard: Result<(), DatabaseError> = tokio::select! {
-            heard = hear(pool, wake) => heard,
+        tokio::select! {
+            () = hear(&mut notifications, wake) => {}
             () = shutdown.cancelled() => return,
-        };
-        if let Err(error) = heard {
-            warn!(%error, "webhook delivery hears nothing and looks by itself");
         }
         tokio::select! {
             () = tokio::time::sleep(LISTEN_AGAIN) => {}
@@ -33,11 +31,14 @@ pub(super) async fn listen(pool: &PgPool, wake: &Wake, shutdown: &CancellationTo
     }
 }
 
-async fn hear(pool: &PgPool, wake: &Wake) -> Result<(), DatabaseError> {
-    let mut listener = PgListener::connect_with(pool).await?;
-    listener.listen_all([FEED, DELIVERIES]).await?;
-    loop {
-        let heard = listener.recv().await?;
-        if heard.channel() == FEED { wake.dispatcher.notify_one() } else { wake.workers.notify_one() }
+/// Until the connection is lost, or cannot be made.
+async fn hear(notifications: &mut Notifications, wake: &Wake) {
+    notifications.listen().await;
+    while notifications.is_listening() {
+        match notifications.next().await.as_deref() {
+            Some(FEED) => wake.dispatcher.notify_one(),
+            Some(_) => wake.workers.notify_one(),
+            None => {}
+        }
     }
 }

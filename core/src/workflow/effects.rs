@@ -57,7 +57,7 @@ pub(super) struct Rails {
 }
 
 pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bool>) {
-    let mut wake = Wake::new(engine, "dvp_feed", stop).await;
+    let mut wake = Wake::new(engine, &["dvp_feed"], stop).await;
     let mut in_hand = JoinSet::new();
     loop {
         let pause = match take_up_due(engine, rails, &mut in_hand).await {
@@ -77,9 +77,7 @@ pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bo
             while in_hand.join_next().await.is_some() {}
             return;
         }
-        if wake.listener.is_none() {
-            wake.listen(engine).await;
-        }
+        wake.listen().await;
     }
 }
 

@@ -24,7 +24,7 @@ use crate::writer::Consumed;
 const PAGE: i64 = 512;
 
 pub(super) async fn run(engine: &Engine, stop: watch::Receiver<bool>) {
-    let mut wake = Wake::new(engine, "dvp_facts", stop).await;
+    let mut wake = Wake::new(engine, &["dvp_facts"], stop).await;
     loop {
         let pause = match take_open(engine).await {
             Ok(()) => POLL,
@@ -36,9 +36,7 @@ pub(super) async fn run(engine: &Engine, stop: watch::Receiver<bool>) {
         if !wake.wait(pause).await {
             return;
         }
-        if wake.listener.is_none() {
-            wake.listen(engine).await;
-        }
+        wake.listen().await;
     }
 }
 

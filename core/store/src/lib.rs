@@ -13,6 +13,7 @@ pub mod fault;
 pub mod fix;
 pub mod lease;
 pub mod ledger;
+pub mod notify;
 pub mod orders;
 pub mod partners;
 pub mod pauses;

@@ -14,6 +14,7 @@ mod house;
 mod kinds;
 mod ledger;
 mod liquidity;
+mod notify;
 mod older;
 mod operations;
 mod pauses;

@@ -1,0 +1,69 @@
+//! Notifications of the database that end a wait early.
+//!
+//! A notification carries no work: the waiter reads the tables when it is woken and at its own interval, so a lost
+//! notification costs time only.
+
+use sqlx::PgPool;
+use sqlx::postgres::PgListener;
+use tracing::{info, warn};
+
+/// A connection that listens on channels, made again when it was lost.
+pub struct Notifications {
+    pool: PgPool,
+    channels: &'static [&'static str],
+    listener: Option<PgListener>,
+    /// Whether a failure to listen was logged and not ended yet.
+    reported: bool,
+}
+
+impl Notifications {
+    /// Does not connect yet.
+    pub const fn new(pool: PgPool, channels: &'static [&'static str]) -> Self {
+        Self { pool, channels, listener: None, reported: false }
+    }
+
+    /// Connects and listens, unless it does already. A failure is logged once until it ends; try again later.
+    pub async fn listen(&mut self) {
+        if self.listener.is_some() {
+            return;
+        }
+        match self.connect().await {
+            Ok(listener) => {
+                self.listener = Some(listener);
+                if std::mem::take(&mut self.reported) {
+                    info!(channels = ?self.channels, "listening for notifications again");
+                }
+            }
+            Err(error) if !self.reported => {
+                self.reported = true;
+                warn!(%error, channels = ?self.channels, "not listening for notifications; polling");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Whether it listens, as far as is known.
+    pub const fn is_listening(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    async fn connect(&self) -> Result<PgListener, sqlx::Error> {
+        let mut listener = PgListener::connect_with(&self.pool).await?;
+        listener.listen_all(self.channels.iter().copied()).await?;
+        Ok(listener)
+    }
+
+    /// The channel of the next notification, or `None` when the connection was lost. Never returns while it does not
+    /// listen. Safe to drop before it returns.
+    pub async fn next(&mut self) -> Option<String> {
+        let Some(listener) = &mut self.listener else { return std::future::pending().await };
+        match listener.recv().await {
+            Ok(notification) => Some(notification.channel().to_owned()),
+            Err(error) => {
+                warn!(%error, channels = ?self.channels, "not listening for notifications; polling");
+                (self.listener, self.reported) = (None, true);
+                None
+            }
+        }
+    }
+}
