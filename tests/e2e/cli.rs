@@ -65,9 +65,11 @@ async fn partners_and_keys_are_made_rotated_and_ended_beside_a_running_service()
     assert_eq!(names(&key), ["apiKey", "keyId", "signingSecret"]);
     assert!(key["apiKey"].as_str().unwrap().starts_with("svc_test_"));
     answers(&sandbox, &key, (200, None)).await;
-    let narrow = ["key", "issue", "--partner", "initech", "--env", "live", "--scopes", "quotes:write"];
+    let narrow = ["key", "issue", "--partner", "initech", "--scopes", "quotes:write"];
     answers(&sandbox, &said(&sandbox, &narrow), (403, Some("INSUFFICIENT_SCOPE"))).await;
     assert!(refused(&sandbox, &["key", "issue", "--partner", "nobody", "--env", "test"]).contains("nobody"));
+    let live = ["key", "issue", "--partner", "initech", "--env", "live"];
+    assert!(refused(&sandbox, &live).contains("this is a test deployment"));
 
     // Both live during a rotation, and the new signing secret signs.
     let id = key["keyId"].as_str().unwrap();
