@@ -2,6 +2,7 @@
 
 use super::run::Run;
 use alloy::primitives::B256;
+use sqlx::PgPool;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Commands = Vec<(Vec<u8>, String, String)>;
@@ -17,6 +18,17 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
         .map_err(error)?;
     let kept: Vec<(Vec<u8>, String)> =
         sqlx::query_as("select hash, max_fee::text from tx_attempt").fetch_all(pool).await.map_err(error)?;
+    // Whoever has the signed transaction of a retired account can still send it, and a hash can be anchored twice.
+    let abandoned_anchors: BTreeSet<B256> = sqlx::query_scalar(
+        "select m.entity from nonce_slot s join slot_command c using (chain_id, signer, nonce) \
+         join chain_command m on m.id = c.command_id where s.state = 'abandoned' and s.kind = 'anchor'",
+    )
+    .fetch_all(pool)
+    .await
+    .map_err(error)?
+    .iter()
+    .map(|entity: &Vec<u8>| B256::from_slice(entity))
+    .collect();
     let world = run.world();
     let mut effects: BTreeMap<(B256, &str), u32> = BTreeMap::new();
     for (effect, ..) in world.blocks.iter().flat_map(|block| &block.effects) {
@@ -29,9 +41,11 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
         let count = effects.get(&(entity, effect_of(kind))).copied().unwrap_or(0);
         let wanted = u32::from(state == "done");
         // Another node may have kept a transaction that a reorg took away: nobody can take that back.
-        let forgiven = state == "failed" && world.requeues;
+        let forgiven =
+            state == "failed" && world.requeues || abandoned_anchors.contains(&entity) && count > 0;
         if count != wanted && !forgiven {
-            return Err(format!("{kind} of {entity} is {state} and took effect {count} times"));
+            let carried = carried(pool, entity).await.map_err(error)?;
+            return Err(format!("{kind} of {entity} is {state} and took effect {count} times: {carried}"));
         }
     }
     let committed: BTreeSet<B256> = kept.iter().map(|(hash, _)| B256::from_slice(hash)).collect();
@@ -48,6 +62,20 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
     let transactions = world.blocks.iter().map(|block| block.txs.len()).sum::<usize>();
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     Ok((number(commands.len()), number(transactions)))
+}
+
+/// The transactions that a command was in.
+async fn carried(pool: &PgPool, entity: B256) -> Result<String, sqlx::Error> {
+    let rows: Option<String> = sqlx::query_scalar(
+        "select string_agg(concat_ws(' ', 'nonce', s.nonce, s.kind, s.state, s.block_number,
+                case when c.live then 'live' end, m.trouble), ' | ')
+         from slot_command c join nonce_slot s using (chain_id, signer, nonce)
+         join chain_command m on m.id = c.command_id where m.entity = $1",
+    )
+    .bind(entity.as_slice())
+    .fetch_one(pool)
+    .await?;
+    Ok(rows.unwrap_or_default())
 }
 
 fn effect_of(kind: &str) -> &'static str {

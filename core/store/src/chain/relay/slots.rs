@@ -237,8 +237,9 @@ fn slot_row(row: &PgRow) -> Result<SlotRow, StoreError> {
     })
 }
 
-/// One of the slot's attempts is in a block; `is_final`: one that may not change any more. When it failed, its
-/// commands are open again.
+/// One of the slot's attempts is in a block; `is_final`: one that may not change any more, unless we know another
+/// block of its number: a node may still tell of a fork that was left. When it failed, its commands are open again;
+/// anchors wait for [`judge_slots`].
 pub async fn mark_mined(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -249,16 +250,23 @@ pub async fn mark_mined(
     is_final: bool,
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "with slot as (
+        "with known as (
+             select $7 and not exists (
+                 select from chain_block block
+                 where block.chain_id = $1 and block.number = $4 and block.canonical and block.hash <> $5
+             ) as is_final
+         ), slot as (
              update nonce_slot
-             set state = case when $7 then 'final' else 'mined' end, block_number = $4, block_hash = $5,
-                 succeeded = $6, judged = not $6 or (judged and block_hash = $5)
+             set state = case when known.is_final then 'final' else 'mined' end, block_number = $4, block_hash = $5,
+                 succeeded = $6,
+                 judged = (not $6 and (known.is_final or kind is distinct from 'anchor')) or (judged and block_hash = $5)
+             from known
              where chain_id = $1 and signer = $2 and nonce = $3 and state <> 'final'
-             returning nonce
+             returning nonce, judged
          ), undone as (
              update slot_command carried set live = false
              from slot
-             where not $6 and carried.chain_id = $1 and carried.signer = $2 and carried.nonce = slot.nonce
+             where not $6 and slot.judged and carried.chain_id = $1 and carried.signer = $2 and carried.nonce = slot.nonce
                and carried.live
              returning carried.command_id
          )
@@ -363,6 +371,10 @@ async fn give_up(
 
 /// Transactions that succeeded, in blocks that the indexer has passed: what they did not carry out, for a batch leaves
 /// items out that fail, is open again. Gives how many commands are.
+///
+/// The contracts refuse any other call that was carried out already; a hash can be anchored twice. An anchor that did
+/// not come, or whose transaction failed, is therefore open again only once that transaction is final: in another fork
+/// it could still carry the anchor out.
 pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<u64, StoreError> {
     let reopened = sqlx::query(
         "with passed as (
@@ -370,7 +382,8 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
              set judged = true
              from chain_cursor cursor
              where slot.chain_id = $1 and slot.signer = $2 and slot.state in ('mined', 'final')
-               and not slot.judged and slot.succeeded
+               and not slot.judged and (slot.succeeded or slot.kind = 'anchor')
+               and (slot.state = 'final' or slot.kind is distinct from 'anchor')
                and cursor.chain_id = $1 and slot.block_number <= cursor.facts_number
                and (slot.state = 'final' or exists (
                    select from chain_block block
