@@ -1,5 +1,7 @@
 //! Commands to facts and back again: indexer and relayer on a real node and a real database.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
+
 use crate::support::{Chain, FUNDS, Order, Running, Scene, key, raw, vault};
 use alloy::primitives::{B256, TxKind, U256};
 use alloy::providers::Provider;

@@ -29,25 +29,30 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
     .iter()
     .map(|entity: &Vec<u8>| B256::from_slice(entity))
     .collect();
+    let wrong = {
+        let world = run.world();
+        let mut effects: BTreeMap<(B256, &str), u32> = BTreeMap::new();
+        for (effect, ..) in world.blocks.iter().flat_map(|block| &block.effects) {
+            if let Some(kind) = effect.kind {
+                *effects.entry((effect.entity, kind)).or_default() += 1;
+            }
+        }
+        commands.iter().find_map(|(entity, kind, state)| {
+            let entity = B256::from_slice(entity);
+            let count = effects.get(&(entity, effect_of(kind))).copied().unwrap_or(0);
+            let wanted = u32::from(state == "done");
+            // Another node may have kept a transaction that a reorg took away: nobody can take that back.
+            let forgiven =
+                state == "failed" && world.requeues || abandoned_anchors.contains(&entity) && count > 0;
+            let is_wrong = count != wanted && !forgiven;
+            is_wrong.then(|| (entity, format!("{kind} of {entity} is {state} and took effect {count} times")))
+        })
+    };
+    if let Some((entity, why)) = wrong {
+        let carried = carried(pool, entity).await.map_err(error)?;
+        return Err(format!("{why}: {carried}"));
+    }
     let world = run.world();
-    let mut effects: BTreeMap<(B256, &str), u32> = BTreeMap::new();
-    for (effect, ..) in world.blocks.iter().flat_map(|block| &block.effects) {
-        if let Some(kind) = effect.kind {
-            *effects.entry((effect.entity, kind)).or_default() += 1;
-        }
-    }
-    for (entity, kind, state) in &commands {
-        let entity = B256::from_slice(entity);
-        let count = effects.get(&(entity, effect_of(kind))).copied().unwrap_or(0);
-        let wanted = u32::from(state == "done");
-        // Another node may have kept a transaction that a reorg took away: nobody can take that back.
-        let forgiven =
-            state == "failed" && world.requeues || abandoned_anchors.contains(&entity) && count > 0;
-        if count != wanted && !forgiven {
-            let carried = carried(pool, entity).await.map_err(error)?;
-            return Err(format!("{kind} of {entity} is {state} and took effect {count} times: {carried}"));
-        }
-    }
     let committed: BTreeSet<B256> = kept.iter().map(|(hash, _)| B256::from_slice(hash)).collect();
     if let Some(hash) = world.heard.difference(&committed).next() {
         return Err(format!("transaction {hash} was sent and never committed"));
