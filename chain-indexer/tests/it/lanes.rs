@@ -41,15 +41,18 @@ async fn two_accounts_share_the_commands_and_do_each_once() {
         (count == 2).then_some(())
     })
     .await;
-    for byte in 1..=12 {
-        chain.command(&format!("receipt {byte}"), anchor(byte)).await;
-    }
-    for byte in 1..=12 {
-        chain.state(&format!("receipt {byte}"), "anchor", "done").await;
+    // Who looked just before the other was in service may take the first one: the rest is shared.
+    for receipts in [1..=1, 2..=13] {
+        for byte in receipts.clone() {
+            chain.command(&format!("receipt {byte}"), anchor(byte)).await;
+        }
+        for byte in receipts {
+            chain.state(&format!("receipt {byte}"), "anchor", "done").await;
+        }
     }
     let carried: i64 =
         sqlx::query_scalar("select count(*) from slot_command").fetch_one(&pool).await.unwrap();
-    assert_eq!(carried, 12, "each is in one transaction");
+    assert_eq!(carried, 13, "each is in one transaction");
     let provider = &chain.scene.provider;
     let sent = [
         provider.get_transaction_count(at_first).await.unwrap(),

@@ -261,13 +261,22 @@ impl House {
 
     /// The same with rails of one's own.
     pub(crate) fn work_with(&self, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>) {
-        tokio::spawn(workflow::run(self.engine.clone(), offramp, payout, self.stop.subscribe()));
+        drop(self.mortal_workers_with(offramp, payout));
     }
 
     /// Workers that can be stopped dead, between any two lines.
     pub(crate) fn mortal_workers(&self) -> tokio::task::JoinHandle<()> {
         let rails = Arc::new(SimulatedRails::new(self.pool().clone()));
-        tokio::spawn(workflow::run(self.engine.clone(), rails.clone(), rails, self.stop.subscribe()))
+        self.mortal_workers_with(rails.clone(), rails)
+    }
+
+    /// The same with rails of one's own.
+    pub(crate) fn mortal_workers_with(
+        &self,
+        offramp: Arc<dyn Rail>,
+        payout: Arc<dyn Rail>,
+    ) -> tokio::task::JoinHandle<()> {
+        tokio::spawn(workflow::run(self.engine.clone(), offramp, payout, self.stop.subscribe()))
     }
 
     pub(crate) async fn submit(&self, request: IntentRequest) -> Outcome {
