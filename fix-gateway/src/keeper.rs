@@ -227,7 +227,7 @@ impl Keeper {
 }
 
 impl Sessions {
-    /// A driver has ended: as it was told to, because its lease was lost, or because it failed.
+    /// Removes a session whose driver has ended. A driver that failed is started again later.
     fn ended(&mut self, directory: &Directory, ended: Result<(Id, ()), JoinError>) {
         let id = match &ended {
             Ok((id, ())) => *id,

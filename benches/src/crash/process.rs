@@ -56,7 +56,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Everything that it has logged.
+    /// The log of all its runs.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.dir.join("log")).unwrap_or_default()
     }

@@ -29,7 +29,7 @@ pub async fn delete_idempotency(
     delete(conn, statement, age, limit).await
 }
 
-/// Nonces of signed requests whose timestamp is refused by now, however far the clocks of two processes are apart.
+/// Deletes nonces of signed requests that every process refuses by their timestamp by now, even one whose clock is slow.
 pub async fn delete_nonces(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     const APART: Duration = Duration::from_secs(3600);
     let statement = "delete from request_nonce where ctid = any(array( \

@@ -130,7 +130,8 @@ pub async fn count_hashes(conn: &mut PgConnection) -> Result<Vec<(&'static str, 
     rows.iter().map(count).collect()
 }
 
-/// Executions after `after` whose preimage may still be revealed, with their hashlocks.
+/// Lists executions with references greater than `after` whose preimage may still have to be revealed, with their
+/// hashlocks.
 pub async fn list_hashlocks(
     conn: &mut PgConnection,
     after: &str,

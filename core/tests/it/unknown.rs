@@ -29,7 +29,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// An engine whose next commit is carried out and not acknowledged.
+    /// An engine whose next COMMIT reaches the server, but whose acknowledgement is lost.
     async fn next_commit() -> Self {
         let house = House::new().await;
         let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;

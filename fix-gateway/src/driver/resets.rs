@@ -14,7 +14,7 @@ use crate::limits::{Bucket, Pace};
 
 /// Resets at once.
 const BURST: u32 = 10;
-/// Messages under new numbers that cost as much as a reset.
+/// Renumbering this many messages counts as one more reset against the limit.
 const KEPT_PER_RESET: u64 = 1_000;
 /// The longest delay of one reset.
 const WAIT_MAX: Duration = Duration::from_secs(10);

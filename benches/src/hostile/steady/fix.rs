@@ -14,7 +14,7 @@ use crate::crash::rest::{Wallet, text};
 use crate::hostile::latency::{Door, Due};
 use crate::hostile::wire::{Fields, Line, Login, fields, readable, utc};
 
-/// Between two Logons of the session that does nothing else.
+/// Pause between two Logons of the session that only logs on and off.
 const LOGON_EVERY: Duration = Duration::from_secs(2);
 /// After which nothing more is expected to come.
 const QUIET: Duration = Duration::from_secs(2);

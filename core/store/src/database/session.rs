@@ -18,7 +18,7 @@ pub async fn limit_transaction(
     Ok(())
 }
 
-/// Whether a transaction of the connection can write nothing, as on a standby.
+/// Whether transactions of the connection are read-only, as on a standby.
 pub async fn is_read_only(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
     sqlx::query_scalar("select current_setting('transaction_read_only')::bool").fetch_one(conn).await
 }
