@@ -340,6 +340,9 @@ async fn update_numbers(conn: &mut PgConnection, spans: &BTreeMap<&str, Span>) -
 }
 
 /// Forgets the stored messages of a session, and gives new numbers to those that the peer may not have seen.
+///
+/// A BusinessMessageReject loses its RefSeqNum(45): the number of a message before the reset would be taken for that of
+/// another one after it. BusinessRejectRefID(379) still says what was rejected.
 pub(super) async fn move_kept(
     conn: &mut PgConnection,
     session_id: &str,
@@ -349,7 +352,9 @@ pub(super) async fn move_kept(
     // The window reads every row that is deleted before the first one is inserted: numbers do not collide.
     let done = sqlx::query(
         "with gone as (delete from fix_outbound where session_id = $1 returning seq, msg_type, body, sending_time), \
-              kept as (select seq, row_number() over (order by seq) - 1 + $4 as new_seq, msg_type, body, sending_time \
+              kept as (select seq, row_number() over (order by seq) - 1 + $4 as new_seq, msg_type, sending_time, \
+                              case when msg_type = 'j' and substring(body from 1 for 3) = $7 \
+                                   then substring(body from position($8 in body) + 1) else body end as body \
                        from gone where seq > $2 and msg_type <> all($5)) \
          insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
          select $1, new_seq, msg_type, \
@@ -362,6 +367,8 @@ pub(super) async fn move_kept(
     .bind(number(reset.first_kept)?)
     .bind(&reset.stale_types)
     .bind(&POSS_RESEND[..])
+    .bind(&REF_SEQ_NUM[..])
+    .bind(&b"\x01"[..])
     .execute(conn)
     .await?;
     if done.rows_affected() == reset.kept { Ok(()) } else { Err(StoreError::Stale { what: "fix session" }) }
@@ -369,6 +376,8 @@ pub(super) async fn move_kept(
 
 /// PossResend(97)=Y in front of a body, from where it goes into the header.
 const POSS_RESEND: [u8; 5] = *b"97=Y\x01";
+/// How the body of a BusinessMessageReject begins.
+const REF_SEQ_NUM: [u8; 3] = *b"45=";
 
 async fn insert_outbound(
     conn: &mut PgConnection,

@@ -154,6 +154,28 @@ async fn a_reset_inside_a_session_sends_what_is_unsure_again_with_poss_resend() 
     gateway.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rejection_that_survives_a_reset_names_the_message_by_its_id_and_by_no_old_number() {
+    let house = House::new().await;
+    let gateway = house.gateway().await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    let unknown =
+        format!("11=c|41={}|54=2|55=USD/EUR|60={}", "x".repeat(129), Client::utc().to_millis_text());
+    client.send("F", &unknown).await;
+    let reject = client.expect("j").await;
+    assert_eq!((reject.text(45), reject.text(379)), (Some("2"), Some("c")), "{reject:?}");
+    client.next_out = 1;
+    client.heard.clear();
+    client.log_on(&format!("{LOGON}|141=Y")).await;
+    let again = client.expect("j").await;
+    assert!(again.is_yes(97) && again.get(45).is_none(), "{again:?}");
+    for tag in [58, 372, 379, 380] {
+        assert_eq!(again.text(tag), reject.text(tag), "{again:?}");
+    }
+    gateway.stop().await;
+}
+
 /// A peer that counts what it hears, and asks for what is missing.
 struct Peer {
     client: Client,

@@ -209,6 +209,10 @@ impl Session {
 
 /// The routing fields of an answer: back along the way the message came. Empty ones are left out.
 pub fn reversed_route(message: MessageRef<'_>) -> Body {
+    with_reversed_route(Body::new(), message)
+}
+
+fn with_reversed_route(body: Body, message: MessageRef<'_>) -> Body {
     const PAIRS: [(Tag, Tag); 6] = [
         (tag::DELIVER_TO_COMP_ID, tag::ON_BEHALF_OF_COMP_ID),
         (tag::DELIVER_TO_SUB_ID, tag::ON_BEHALF_OF_SUB_ID),
@@ -217,18 +221,18 @@ pub fn reversed_route(message: MessageRef<'_>) -> Body {
         (tag::DELIVER_TO_LOCATION_ID, tag::ON_BEHALF_OF_LOCATION_ID),
         (tag::ON_BEHALF_OF_LOCATION_ID, tag::DELIVER_TO_LOCATION_ID),
     ];
-    PAIRS.iter().fold(Body::new(), |body, (from, to)| {
-        body.maybe(*to, message.get(*from).filter(|value| !value.is_empty()))
-    })
+    PAIRS
+        .iter()
+        .fold(body, |body, (from, to)| body.maybe(*to, message.get(*from).filter(|value| !value.is_empty())))
 }
 
 /// The body of a BusinessMessageReject(j) of `message`.
+///
+/// RefSeqNum(45) is its first field: a reset that keeps the message removes it from there.
 pub fn business_reject(message: MessageRef<'_>, ref_id: Option<&str>, reason: u8, text: &str) -> Body {
-    let mut body = reversed_route(message);
-    if let Some(seq) = message.seq() {
-        body.push(tag::REF_SEQ_NUM, seq.to_string().as_bytes());
-    }
-    body.field(tag::TEXT, text)
+    let seq = message.seq().map(|seq| seq.to_string());
+    with_reversed_route(Body::new().maybe(tag::REF_SEQ_NUM, seq), message)
+        .field(tag::TEXT, text)
         .field(tag::REF_MSG_TYPE, message.msg_type())
         .maybe(tag::BUSINESS_REJECT_REF_ID, ref_id)
         .field(tag::BUSINESS_REJECT_REASON, reason.to_string())
