@@ -11,7 +11,7 @@ create table bank_payment (
     amount          numeric(39, 0) not null,
     currency        text not null,
     exponent        integer not null,
-    standing        text not null,
+    status        text not null,
     -- The only file of this payment that is ever moved to the bank.
     staged_file     text not null,
     ordered_at      timestamptz not null default now(),
@@ -27,11 +27,11 @@ create table bank_payment (
     constraint bank_payment_reference_key unique (reference),
     constraint bank_payment_message_key unique (message_id),
     constraint bank_payment_block_key unique (block_id),
-    constraint bank_payment_standing_known
-        check (standing in ('staged', 'sent', 'pending', 'paid', 'refused', 'returned')),
+    constraint bank_payment_status_known
+        check (status in ('staged', 'sent', 'pending', 'paid', 'refused', 'returned')),
     constraint bank_payment_amount_positive check (amount > 0)
 );
-create index bank_payment_open_idx on bank_payment (ordered_at) where standing in ('staged', 'sent', 'pending');
+create index bank_payment_open_idx on bank_payment (ordered_at) where status in ('staged', 'sent', 'pending');
 create index bank_payment_alarm_idx on bank_payment (updated_at) where alarm is not null;
 
 -- Each file of the bank, by its content: once, however often it comes.

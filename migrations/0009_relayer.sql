@@ -1,7 +1,7 @@
 -- The relayer's accounts, nonces and signed transactions. What is sent was committed first.
 
 -- An account that signs. Nonces are given out here and nowhere else, under the lock of this row.
-create table signer_lane (
+create table relayer_account (
     chain_id     bigint not null,
     signer       bytea not null,
     next_nonce   bigint not null,
@@ -11,8 +11,8 @@ create table signer_lane (
     balance_wei  numeric(39, 0),
     balance_low  boolean not null default false,
     balance_at   timestamptz,
-    constraint signer_lane_pkey primary key (chain_id, signer),
-    constraint signer_lane_signer_length check (octet_length(signer) = 20)
+    constraint relayer_account_pkey primary key (chain_id, signer),
+    constraint relayer_account_signer_length check (octet_length(signer) = 20)
 );
 
 -- One nonce. `mined` may go back to `broadcast` (a reorganization), `final` may not. `foreign`: used by a transaction
@@ -32,7 +32,7 @@ create table nonce_slot (
     judged        boolean not null default false,
     created_at    timestamptz not null default clock_timestamp(),
     constraint nonce_slot_pkey primary key (chain_id, signer, nonce),
-    constraint nonce_slot_lane_fkey foreign key (chain_id, signer) references signer_lane (chain_id, signer),
+    constraint nonce_slot_account_fkey foreign key (chain_id, signer) references relayer_account (chain_id, signer),
     constraint nonce_slot_state_known
         check (state in ('signed', 'broadcast', 'mined', 'final', 'foreign', 'abandoned')),
     constraint nonce_slot_mined_has_block check (

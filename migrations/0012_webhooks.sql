@@ -32,13 +32,13 @@ create table webhook_endpoint (
 create index webhook_endpoint_tenant_idx on webhook_endpoint (partner_id, livemode) where is_active;
 
 -- Which process sends to an endpoint. The fence grows with each change of holder; an outcome counts only under its own.
-create table webhook_lane (
+create table endpoint_lease (
     endpoint_id   text not null,
     holder        uuid,
     fence         bigint not null default 0,
     leased_until  timestamptz not null default '-infinity',
-    constraint webhook_lane_pkey primary key (endpoint_id),
-    constraint webhook_lane_endpoint_fkey foreign key (endpoint_id) references webhook_endpoint (id)
+    constraint endpoint_lease_pkey primary key (endpoint_id),
+    constraint endpoint_lease_endpoint_fkey foreign key (endpoint_id) references webhook_endpoint (id)
 ) with (fillfactor = 50);
 
 -- Processes that send, so that each leases its share of the endpoints.

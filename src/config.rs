@@ -5,8 +5,8 @@
 
 pub(crate) mod chain;
 pub(crate) mod database;
-pub(crate) mod doors;
 pub(crate) mod gate;
+pub(crate) mod listeners;
 pub(crate) mod market;
 pub(crate) mod value;
 
@@ -21,7 +21,7 @@ use serde::Deserialize;
 
 use self::chain::ChainSection;
 use self::database::DatabaseSection;
-use self::doors::{
+use self::listeners::{
     ApiSection, BankSection, DeskSection, FixSection, MetricsSection, OfframpKind, RailsSection,
     RetentionSection, SettlementSection, WebhooksSection,
 };
@@ -148,7 +148,7 @@ impl Config {
         if let Some(rails) = &self.rails {
             let refused = "\"simulated\" moves no money; environment = \"live\" refuses it";
             ensure!(rails.offramp != OfframpKind::Simulated, "rails.offramp: {refused}");
-            ensure!(rails.payout != doors::PayoutKind::Simulated, "rails.payout: {refused}");
+            ensure!(rails.payout != listeners::PayoutKind::Simulated, "rails.payout: {refused}");
         }
         ensure!(!self.webhooks.allow_private, "webhooks.allow_private: environment = \"live\" refuses it");
         Ok(())

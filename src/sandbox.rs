@@ -29,7 +29,7 @@ use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::database::Database;
 use dvp_store::orders::effects;
 use dvp_store::pools::{PoolSizes, Pools};
-use dvp_store::webhooks::lanes as webhook_lanes;
+use dvp_store::webhooks::leases as endpoint_leases;
 use dvp_store::{MIGRATOR, deployment, lease};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{info, warn};
@@ -82,8 +82,9 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     let (metrics_addr, serving) =
         metrics::serve(args.metrics, metrics::collect()?, readiness.clone()).await?;
     let metrics = AbortOnDropHandle::new(tokio::spawn(serving));
-    let fix_tls = args.fix_tls.map(|addr| Ok::<_, anyhow::Error>((addr, tls::door(files.dir(), addr.ip())?)));
-    let (fix_tls, fix_ca) = fix_tls.transpose()?.map(|(addr, (door, ca))| ((addr, door), ca)).unzip();
+    let fix_tls =
+        args.fix_tls.map(|addr| Ok::<_, anyhow::Error>((addr, tls::listener(files.dir(), addr.ip())?)));
+    let (fix_tls, fix_ca) = fix_tls.transpose()?.map(|(addr, (listener, ca))| ((addr, listener), ca)).unzip();
     let hooks = Hooks::prepare(args, files)?;
     let (postgres, anvil) = tokio::try_join!(start_postgres(files.dir()), chain::start_anvil(files.dir()))?;
     let pools = open_pools(&postgres).await?;
@@ -129,7 +130,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
         }),
     };
     let service = Service::start(&pools, config).await?;
-    let (http, fix) = service.http.zip(service.fix).context("both doors are open")?;
+    let (http, fix) = service.http.zip(service.fix).context("both listeners are open")?;
     let mut ready = ready::document((http, fix), &postgres, &anvil, &chain, &secrets);
     if let (Some(addr), Some(ca)) = (service.fix_tls, fix_ca) {
         ready["fix"]["tlsPort"] = addr.port().into();
@@ -158,7 +159,7 @@ async fn open_pools(postgres: &Postgres) -> anyhow::Result<Pools> {
     lease::release_all(&pools.background).await?;
     let mut conn = pools.background.acquire().await?;
     effects::free_all_claims(&mut conn).await?;
-    webhook_lanes::free_all(&mut conn).await?;
+    endpoint_leases::free_all(&mut conn).await?;
     drop(conn);
     Ok(pools)
 }

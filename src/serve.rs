@@ -2,11 +2,11 @@
 //!
 //! A process is stateless beside PostgreSQL: several may run at once, each with the roles it was given.
 
-mod doors;
+mod listeners;
 mod market;
 
 #[cfg(feature = "sandbox")]
-pub(crate) use self::doors::authorities;
+pub(crate) use self::listeners::authorities;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::rotation;
@@ -58,7 +58,7 @@ async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started
         metrics::serve(listen, metrics::collect()?, readiness.clone()).await.context("metrics.listen")?;
     info!(%addr, "metrics are served");
     let metrics = AbortOnDropHandle::new(tokio::spawn(serving));
-    doors::warn_of_plain_text(config);
+    listeners::warn_of_plain_text(config);
     let vault = config.vault()?;
     let pools = open_pools(config).await?;
     let vault = rotation::with_kept_secrets(&mut *pools.background.acquire().await?, vault).await?;
@@ -115,14 +115,14 @@ async fn parts(
 ) -> anyhow::Result<ServiceConfig> {
     let has = |role| config.roles.contains(&role);
     let worker = match has(Role::Worker) {
-        true => Some(doors::worker(config, &pools.background).await?),
+        true => Some(listeners::worker(config, &pools.background).await?),
         false => None,
     };
     Ok(ServiceConfig {
         context,
         chains,
-        rest: has(Role::Api).then(|| doors::rest(config)).transpose()?,
-        fix: has(Role::Fix).then(|| doors::fix(config)).transpose()?,
+        rest: has(Role::Api).then(|| listeners::rest(config)).transpose()?,
+        fix: has(Role::Fix).then(|| listeners::fix(config)).transpose()?,
         indexer: has(Role::Indexer),
         worker,
     })

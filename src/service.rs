@@ -1,4 +1,4 @@
-//! The service itself, over a database and a chain that are there: wires the core to its two doors and to the chain.
+//! The service itself, over a database and a chain that are there: wires the core to its two listeners and to the chain.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use dvp_core::retention::{self, Ages};
 use dvp_core::secrets::Vault;
 use dvp_core::workflow;
 use dvp_core::writer::Writer;
-use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig};
+use dvp_fix_gateway::{FixGateway, GatewayConfig, ListenerConfig};
 use dvp_rails::Rail;
 use dvp_rails::iso20022::BankFiles;
 #[cfg(feature = "sandbox")]
@@ -61,7 +61,7 @@ pub(crate) struct FixParts {
     pub addr: SocketAddr,
     pub gateway: GatewayConfig,
     /// With TLS besides.
-    pub tls: Option<(SocketAddr, DoorConfig)>,
+    pub tls: Option<(SocketAddr, ListenerConfig)>,
 }
 
 /// Who settles, and how events are sent.
@@ -109,7 +109,7 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Binds the doors and starts every part.
+    /// Binds the listeners and starts every part.
     pub(crate) async fn start(pools: &Pools, config: ServiceConfig) -> anyhow::Result<Self> {
         let ServiceConfig { context, chains, rest, fix, indexer, worker } = config;
         let mut parts = Parts::default();
@@ -161,7 +161,7 @@ impl Service {
         }
     }
 
-    /// Closes the doors, finishes the work in hand, ends every part.
+    /// Closes the listeners, finishes the work in hand, ends every part.
     pub(crate) async fn stop(self) {
         let Self { mut parts, engine, .. } = self;
         // The writer ends with its last handle.
@@ -215,9 +215,9 @@ impl Parts {
         let bound = FixGateway::bind(fix.addr, engine.clone(), pool.clone(), fix.gateway).await;
         let (mut gateway, plain) = bound.with_context(|| format!("FIX on {}", fix.addr))?;
         let tls = match fix.tls {
-            Some((addr, door)) => {
-                Some(gateway.listen(addr, door).await.with_context(|| format!("FIX with TLS on {addr}"))?)
-            }
+            Some((addr, listener)) => Some(
+                gateway.listen(addr, listener).await.with_context(|| format!("FIX with TLS on {addr}"))?,
+            ),
             None => None,
         };
         self.tasks.spawn(named("FIX", gateway.run(self.shutdown.clone())));

@@ -10,11 +10,11 @@ use crate::delivery::address::Reach;
 use crate::delivery::names::{Names, SystemNames};
 use crate::feed_watch::FeedWatch;
 use crate::health::Health;
+use crate::idempotency::KeysSeen;
 use crate::keys::KeyCache;
 use crate::limit::Limiter;
 use crate::load::{Limits, Load};
 use crate::nonces::Nonces;
-use crate::once::KeysSeen;
 use crate::reconciliation::Totals;
 
 /// The service's clock, as signatures and deadlines are checked against it.

@@ -78,11 +78,11 @@ pub(crate) async fn require(
         api.limiter.peek(&key.tenant, limit, Instant::now()).write(response.headers_mut());
         return response;
     }
-    let standing = api.limiter.take(&key.tenant, limit, Instant::now());
-    let place = if standing.allowed {
+    let window = api.limiter.take(&key.tenant, limit, Instant::now());
+    let place = if window.allowed {
         api.load.enter(&key.tenant)
     } else {
-        Err(ApiError::RateLimitExceeded { retry_after_secs: standing.reset_secs })
+        Err(ApiError::RateLimitExceeded { retry_after_secs: window.reset_secs })
     };
     let mut response = match place {
         Ok(place) => {
@@ -92,7 +92,7 @@ pub(crate) async fn require(
         }
         Err(refused) => refused.into_response(),
     };
-    standing.write(response.headers_mut());
+    window.write(response.headers_mut());
     response
 }
 

@@ -13,20 +13,20 @@
 //! the same bytes, and the log says only what is durable.
 //!
 //! Reading order: [`address`], [`url`], [`names`] where may be sent; `network` whose fault it is when nothing is reached; [`signature`]; `client` one attempt;
-//! `dispatcher`; `holds` what this process holds; `lanes` who may have how much; `lease`, `route`, `desk`, `worker` and
+//! `dispatcher`; `holds` what this process holds; `lanes` who may have how much; `lease`, `route`, `sender`, `worker` and
 //! `outcome`. What is past its time is let go by `dvp_core::retention`.
 
 pub mod address;
 mod client;
-mod desk;
 mod dispatcher;
-mod holds;
 mod lanes;
 mod lease;
+mod leased_queues;
 pub mod names;
 mod network;
 mod outcome;
 mod route;
+mod sender;
 pub mod signature;
 pub mod url;
 mod wake;

@@ -16,8 +16,8 @@ use serde_json::Value;
 use crate::app::Api;
 use crate::error::{ApiError, text};
 use crate::fields::Object;
+use crate::idempotency::{IdempotentRequest, answer};
 use crate::intents::parse::{ACTOR_TYPES, SIDES, asset};
-use crate::once::{Once, answer};
 
 struct Asked<'a> {
     request_id: &'a str,
@@ -56,8 +56,8 @@ impl<'a> Money<'a> {
     }
 }
 
-pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Response, ApiError> {
-    let asked = parse(&once.body)?;
+pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Result<Response, ApiError> {
+    let asked = parse(&write.body)?;
     let registry = &api.engine.context().registry;
     let assets = registry.resolve(&asked.input).zip(registry.resolve(&asked.output));
     let locked = match assets {
@@ -70,13 +70,13 @@ pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Respons
     };
     let done = match locked {
         Some((stored, terms)) => {
-            let (tenant, request_id) = (once.caller.tenant.clone(), asked.request_id.to_owned());
+            let (tenant, request_id) = (write.caller.tenant.clone(), asked.request_id.to_owned());
             let quote = NewFirmQuote { tenant, request_id, terms };
-            api.engine.keep_firm_quote(quote, once.part_with(stored)).await?
+            api.engine.keep_firm_quote(quote, write.part_with(stored)).await?
         }
         None => {
             let refusal = ApiError::InsufficientLiquidity.stored();
-            api.engine.keep_refusal(once.part_with(refusal)).await?
+            api.engine.keep_refusal(write.part_with(refusal)).await?
         }
     };
     answer(done)

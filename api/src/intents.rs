@@ -18,8 +18,8 @@ use tracing::Span;
 
 use crate::app::Api;
 use crate::error::{ApiError, text};
+use crate::idempotency::{IdempotentRequest, Stopped, Unchecked, answer};
 use crate::legacy;
-use crate::once::{Once, Stopped, Unasked, answer};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -44,26 +44,26 @@ struct RejectedView<'a> {
     reason: &'static str,
 }
 
-pub(crate) async fn create(State(api): State<Api>, Unasked(once): Unasked) -> Result<Response, Stopped> {
-    if legacy::intents::is_older(&once.body) {
-        once.ask(&api).await?;
-        return Ok(legacy::intents::create(&api, once).await?);
+pub(crate) async fn create(State(api): State<Api>, Unchecked(write): Unchecked) -> Result<Response, Stopped> {
+    if legacy::intents::is_older(&write.body) {
+        write.ask(&api).await?;
+        return Ok(legacy::intents::create(&api, write).await?);
     }
-    once.ask_if_seen(&api).await?;
-    match submit(&api, &once).await {
+    write.ask_if_seen(&api).await?;
+    match submit(&api, &write).await {
         Ok(answer) => Ok(answer),
         Err(error) => {
-            once.ask(&api).await?;
+            write.ask(&api).await?;
             Err(error.into())
         }
     }
 }
 
-async fn submit(api: &Api, once: &Once) -> Result<Response, ApiError> {
-    let request = parse::intent(&once.body, api.now())?;
+async fn submit(api: &Api, write: &IdempotentRequest) -> Result<Response, ApiError> {
+    let request = parse::intent(&write.body, api.now())?;
     Span::current().record("intent_id", &request.intent_id);
-    let idempotency = Some(once.part(Arc::new(render)));
-    let command = SubmitCommand { tenant: once.caller.tenant.clone(), request, idempotency, fix: None };
+    let idempotency = Some(write.part(Arc::new(render)));
+    let command = SubmitCommand { tenant: write.caller.tenant.clone(), request, idempotency, fix: None };
     answer(api.engine.submit(command).await?)
 }
 

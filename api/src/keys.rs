@@ -7,7 +7,7 @@
 //! | found within the last second | nothing |
 //! | unknown within the last second | nothing |
 //! | one that was ever issued (`directory`) | a look-up, shared by all who ask at the same time |
-//! | any other | the same, for [`STRANGERS`] keys at once and for a bounded number a minute of one source |
+//! | any other | the same, for [`UNAUTHENTICATED_MAX`] keys at once and for a bounded number a minute of one source |
 //!
 //! A source that has sent too many unknown keys is told so without a look-up. Its valid keys are let in all the same,
 //! because they are in the directory, which has every new key within a second or two.
@@ -36,9 +36,9 @@ const KEYS_MAX: usize = 10_000;
 /// How many unknown keys are kept at most, twice.
 const UNKNOWN_MAX: usize = 1 << 15;
 /// How many keys that nobody was issued are looked up at once.
-const STRANGERS: usize = 2;
+const UNAUTHENTICATED_MAX: usize = 2;
 /// How long such a key waits for its turn.
-const STRANGER_WAIT: Duration = Duration::from_secs(3);
+const UNAUTHENTICATED_WAIT: Duration = Duration::from_secs(3);
 
 pub(crate) type KeyHash = [u8; 32];
 
@@ -74,7 +74,7 @@ pub(crate) struct KeyCache {
     unknown: Mutex<Unknown>,
     under_way: Mutex<HashMap<KeyHash, LookUp>>,
     directory: Directory,
-    strangers: Semaphore,
+    unauthenticated: Semaphore,
     failures: Windows<Source>,
     /// Unknown keys of one source a minute.
     failures_max: u32,
@@ -95,7 +95,7 @@ impl KeyCache {
             unknown: Mutex::new(unknown),
             under_way: Mutex::default(),
             directory: Directory::default(),
-            strangers: Semaphore::new(STRANGERS),
+            unauthenticated: Semaphore::new(UNAUTHENTICATED_MAX),
             failures: Windows::default(),
             failures_max,
         }
@@ -146,12 +146,12 @@ impl KeyCache {
         engine: &Engine,
         hash: &KeyHash,
         hashes: &[KeyHash],
-        is_stranger: bool,
+        is_unknown: bool,
     ) -> Result<Option<Arc<FoundKey>>, ApiError> {
         let look_up = Arc::clone(lock(&self.under_way).entry(*hash).or_default());
         let found = look_up
             .get_or_try_init(|| async {
-                let _turn = if is_stranger { Some(self.turn().await?) } else { None };
+                let _turn = if is_unknown { Some(self.turn().await?) } else { None };
                 let mut conn = engine.lookups().acquire().await?;
                 let row = partners::find_key(&mut conn, hashes).await?;
                 if let Some(row) = row.as_ref().filter(|row| row.has_old_hash) {
@@ -176,7 +176,7 @@ impl KeyCache {
 
     async fn turn(&self) -> Result<SemaphorePermit<'_>, ApiError> {
         // Others guess: a key that was just issued is in the directory when it is tried again.
-        let turn = tokio::time::timeout(STRANGER_WAIT, self.strangers.acquire()).await;
+        let turn = tokio::time::timeout(UNAUTHENTICATED_WAIT, self.unauthenticated.acquire()).await;
         turn.ok().and_then(Result::ok).ok_or(ApiError::Busy)
     }
 

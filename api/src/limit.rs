@@ -21,7 +21,7 @@ struct Window {
 
 /// Where a tenant stands within its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct RateWindow {
     pub(crate) limit: u64,
     pub(crate) remaining: u64,
     /// Until the window closes, rounded up.
@@ -36,16 +36,16 @@ pub(crate) struct Limiter {
 
 impl Limiter {
     /// Counts one request, if there is room for it.
-    pub(crate) fn take(&self, tenant: &Tenant, limit: u64, now: Instant) -> Standing {
+    pub(crate) fn take(&self, tenant: &Tenant, limit: u64, now: Instant) -> RateWindow {
         self.spend(tenant, limit, now, 1)
     }
 
-    /// Tells the standing and counts nothing.
-    pub(crate) fn peek(&self, tenant: &Tenant, limit: u64, now: Instant) -> Standing {
+    /// Returns the window and counts nothing.
+    pub(crate) fn peek(&self, tenant: &Tenant, limit: u64, now: Instant) -> RateWindow {
         self.spend(tenant, limit, now, 0)
     }
 
-    fn spend(&self, tenant: &Tenant, limit: u64, now: Instant, cost: u64) -> Standing {
+    fn spend(&self, tenant: &Tenant, limit: u64, now: Instant, cost: u64) -> RateWindow {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let open = |window: &Window| now.saturating_duration_since(window.opened) < WINDOW;
         if windows.len() >= WINDOWS_MAX && !windows.contains_key(tenant) {
@@ -61,7 +61,7 @@ impl Limiter {
             window.used = used;
         }
         let left = WINDOW.saturating_sub(now.saturating_duration_since(window.opened));
-        Standing {
+        RateWindow {
             limit,
             remaining: limit.saturating_sub(window.used),
             reset_secs: left.as_secs().saturating_add(u64::from(left.subsec_nanos() > 0)),
@@ -70,7 +70,7 @@ impl Limiter {
     }
 }
 
-impl Standing {
+impl RateWindow {
     /// The IETF fields `RateLimit-Policy` and `RateLimit`.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         let Self { limit, remaining, reset_secs, .. } = self;
@@ -97,8 +97,8 @@ mod tests {
         let limiter = Limiter::default();
         let start = Instant::now();
         for left in [1, 0] {
-            let standing = limiter.take(&tenant(false), 2, start);
-            assert_eq!((standing.allowed, standing.remaining, standing.reset_secs), (true, left, 60));
+            let window = limiter.take(&tenant(false), 2, start);
+            assert_eq!((window.allowed, window.remaining, window.reset_secs), (true, left, 60));
         }
         let late = start + Duration::from_millis(59_500);
         let refused = limiter.take(&tenant(false), 2, late);

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use crate::app::Api;
 use crate::error::{ApiError, text};
 use crate::fields::Object;
+use crate::idempotency::{IdempotentRequest, answer};
 use crate::intents::parse::{ACTOR_TYPES, SETTLEMENT_TYPES, SIDES};
-use crate::once::{Once, answer};
 
 struct Asked<'a> {
     request_id: &'a str,
@@ -40,8 +40,8 @@ struct View<'a> {
     candidates: &'a [Candidate],
 }
 
-pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Response, ApiError> {
-    let asked = parse(&once.body)?;
+pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> Result<Response, ApiError> {
+    let asked = parse(&write.body)?;
     let registry = &api.engine.context().registry;
     let source = registry.find(asked.source);
     let amount = parse_amount(asked.amount, source)?;
@@ -64,12 +64,12 @@ pub(crate) async fn create(State(api): State<Api>, once: Once) -> Result<Respons
     let view = View { request_id: asked.request_id, timestamp: api.now().millis(), candidates: &candidates };
     let stored = StoredResponse { status: StatusCode::OK.as_u16(), body: text(&view) };
     let context = QuoteContext {
-        tenant: once.caller.tenant.clone(),
+        tenant: write.caller.tenant.clone(),
         request_id: asked.request_id.to_owned(),
         request: asked.context,
         response: serde_json::to_value(&view).map_err(|error| ApiError::Internal(error.to_string()))?,
     };
-    answer(api.engine.keep_quote(context, once.part_with(stored)).await?)
+    answer(api.engine.keep_quote(context, write.part_with(stored)).await?)
 }
 
 fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {

@@ -243,7 +243,7 @@ pub async fn lag(seconds: u64) -> anyhow::Result<Figure> {
             ensure!(mined.elapsed() < Duration::from_secs(60), "events do not arrive");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        // The first ones wait for the duty and for what was there before.
+        // The first ones wait for the lease and for what was there before.
         if round >= 2 {
             worst = worst.max(mined.elapsed());
         }

@@ -1,4 +1,4 @@
-//! The service under fire: orders come through both doors while the real program is killed with SIGKILL and started
+//! The service under fire: orders come through both interfaces while the real program is killed with SIGKILL and started
 //! again, at moments that a seed picks, in the middle of its start too. Afterwards nothing may be lost, nothing
 //! doubled, and every FIX client must hold what the database says it was told.
 

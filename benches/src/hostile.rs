@@ -1,8 +1,8 @@
-//! Hostile peers at both doors while one partner behaves well: what it is promised holds, whoever else is there.
+//! Hostile peers at both interfaces while one partner behaves well: what it is promised holds, whoever else is there.
 //!
 //! The well-behaved partner sends orders at a fixed rate over REST and over FIX, first with nobody else there, then
 //! among hostile peers that a seed chooses: sessions of another partner with values that no field should have,
-//! strangers at both doors, half-open requests, long-polls, and more valid orders than its share. The hostile load is
+//! strangers at both interfaces, half-open requests, long-polls, and more valid orders than its share. The hostile load is
 //! paced, so that it tests isolation and not how two processors are shared by more work than they can do.
 
 mod dictionary;
@@ -11,8 +11,8 @@ mod latency;
 mod promises;
 mod rest_peers;
 mod steady;
-mod strangers;
 mod target;
+mod unauthenticated;
 mod values;
 mod vitals;
 mod wire;
@@ -28,7 +28,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use self::latency::{Door, Summary};
+pub use self::latency::{Interface, Summary};
 pub use self::vitals::Vitals;
 
 use self::fix_peers::Peer;
@@ -36,8 +36,8 @@ use self::latency::Recorder;
 use self::promises::Promises;
 use self::rest_peers::Caller;
 use self::steady::{Steady, Terms};
-use self::strangers::Strangers;
 use self::target::Target;
+use self::unauthenticated::Unauthenticated;
 use crate::crash::check;
 use crate::crash::process::Process;
 use crate::crash::rest::text;
@@ -79,8 +79,8 @@ impl Kind {
             Self::FixOrders => "FIX orders",
             Self::FixVolleys => "FIX volleys",
             Self::FixNoise => "FIX noise",
-            Self::Garbage => "strangers' garbage",
-            Self::Logons => "strangers' logons",
+            Self::Garbage => "unauthenticated garbage",
+            Self::Logons => "unauthenticated logons",
             Self::Storms => "connections that come and go",
             Self::HalfOpen => "half-open requests",
             Self::UnknownKeys => "unknown API keys",
@@ -98,7 +98,7 @@ pub struct Load {
     pub slower: u32,
     /// Messages with the same fault in one volley.
     pub volley: usize,
-    /// Valid orders in one burst, at each door.
+    /// Valid orders in one burst, at each interface.
     pub burst: usize,
     pub long_polls: usize,
     pub half_open: usize,
@@ -112,7 +112,7 @@ pub struct Plan {
     pub seed: u64,
     pub quiet: Duration,
     pub hostile: Duration,
-    /// Orders a second of the well-behaved partner at each door.
+    /// Orders a second of the well-behaved partner at each interface.
     pub rate: u32,
     pub load: Load,
     /// The kinds of hostile peers that take part; all of them when empty.
@@ -126,8 +126,8 @@ pub struct Plan {
 /// What was seen, and which promises were broken.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    pub quiet: BTreeMap<Door, Summary>,
-    pub hostile: BTreeMap<Door, Summary>,
+    pub quiet: BTreeMap<Interface, Summary>,
+    pub hostile: BTreeMap<Interface, Summary>,
     /// After a third of the hostile phase, at its end, and when all its peers are gone.
     pub vitals: [Vitals; 3],
     /// What each kind of hostile peer did, counted.
@@ -219,16 +219,16 @@ fn check_vitals(before: Vitals, report: &Report, promises: &Promises) {
 }
 
 fn check_latencies(plan: &Plan, report: &Report, promises: &Promises) {
-    for door in Door::ALL {
-        let of = |phase: &BTreeMap<Door, Summary>| phase.get(&door).copied().unwrap_or_default();
+    for interface in Interface::ALL {
+        let of = |phase: &BTreeMap<Interface, Summary>| phase.get(&interface).copied().unwrap_or_default();
         let (quiet, hostile) = (of(&report.quiet), of(&report.hostile));
-        let case = || format!("{}: {quiet:?}, then {hostile:?}", door.name());
+        let case = || format!("{}: {quiet:?}, then {hostile:?}", interface.name());
         // Orders with permits wait for the chain: a short phase may have none.
         let is_measured = quiet.count > 0 && hostile.count > 0;
-        let is_rare = matches!(door, Door::RestToken | Door::FixToken);
-        promises.check(is_measured || is_rare, "each door is measured in both phases", case);
+        let is_rare = matches!(interface, Interface::RestToken | Interface::FixToken);
+        promises.check(is_measured || is_rare, "each interface is measured in both phases", case);
         promises.check(hostile.worst <= plan.answer_max, "no answer takes too long", case);
-        if let (Some(ratio), Door::Rest | Door::Fix) = (plan.ratio_max, door) {
+        if let (Some(ratio), Interface::Rest | Interface::Fix) = (plan.ratio_max, interface) {
             let promise = format!("the worst latency is below {ratio} times that without hostile peers");
             promises.check(hostile.worst < quiet.worst * ratio, &promise, case);
         }
@@ -279,7 +279,7 @@ impl Hostile {
             runtime.block_on(async {
                 let mut work = Work::new();
                 crowd.fix(&mut work)?;
-                crowd.strangers(&mut work)?;
+                crowd.unauthenticated(&mut work)?;
                 crowd.rest(&mut work);
                 let mut done: BTreeMap<&'static str, u64> = BTreeMap::new();
                 while let Some(ended) = work.join_next().await {
@@ -360,9 +360,9 @@ impl Crowd {
         Ok(())
     }
 
-    fn strangers(&self, work: &mut Work) -> anyhow::Result<()> {
+    fn unauthenticated(&self, work: &mut Work) -> anyhow::Result<()> {
         let stale = self.target.hostile_sessions.last().context("a hostile session")?;
-        let with_pause = |millis| Strangers {
+        let with_pause = |millis| Unauthenticated {
             http: self.target.http,
             fix: self.target.fix,
             good_sessions: self.target.good_sessions.clone(),

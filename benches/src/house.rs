@@ -8,7 +8,7 @@ use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
 use anyhow::Context as _;
 use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
-use dvp_core::context::{ChainFacts, Context, Windows, now};
+use dvp_core::context::{ChainConfig, Context, Windows, now};
 use dvp_core::engine::Engine;
 use dvp_core::liquidity::Liquidity;
 use dvp_core::permit::PermitDomain;
@@ -157,7 +157,7 @@ impl House {
             liquidity: Arc::new(Liquidity::configured(&registry, [provider()])),
             registry,
             payout_provider: simulated::PROVIDER.into(),
-            chain: ChainFacts::new(CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").context("addresses")?,
+            chain: ChainConfig::new(CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").context("addresses")?,
             windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
             vault: Vault::new([7; 32]),
             rest_millis: simulated::rest_millis,

@@ -3,7 +3,7 @@
 //! Two zones. Up to some way below the chain's finalized block, ranges of blocks are read by number (`ranges`).
 //! Above it one block at a time is read, linked to its parent, with its events by its hash; when the link breaks we
 //! go back to the last block that is still there (`reorg`). Blocks, events, facts and the cursor are written in one
-//! transaction under the lease of the duty.
+//! transaction under the lease of the lease.
 //!
 //! Invariants:
 //! - the cursor never passes a hot block whose events are not proven complete (`proof`): the header's own bloom
@@ -140,10 +140,10 @@ impl<R: ChainReader> Indexer<R> {
         }
         match &result {
             Ok(_) => {
-                self.endpoints.praise(at);
+                self.endpoints.record_success(at);
                 self.violations = 0;
             }
-            Err(error) if error.is_of_the_endpoint() => self.endpoints.strike(at),
+            Err(error) if error.is_of_the_endpoint() => self.endpoints.record_failure(at),
             Err(_) => {}
         }
         result
@@ -388,11 +388,11 @@ impl<R: ChainReader> Indexer<R> {
     /// For people: what was given, and that somebody else uses the contracts.
     fn tell(&self, told: &Told, (after, up_to): (u64, u64)) {
         told.facts.iter().for_each(tell);
-        if told.strangers > 0 {
-            let strangers = told.strangers;
+        if told.foreign > 0 {
+            let foreign = told.foreign;
             tracing::error!(
                 chain = self.config.name,
-                strangers,
+                foreign,
                 after,
                 up_to,
                 "events about nothing of ours; reconciliation says which"

@@ -6,7 +6,7 @@
 //! Architecture invariant: nothing here knows quotes, partners or rails, and no transaction is sent whose bytes
 //! were not committed first.
 //!
-//! A service runs three things for each of its chains, in any of its processes, as often as it likes; duties in the
+//! A service runs three things for each of its chains, in any of its processes, as often as it likes; leases in the
 //! database see to it that one at a time does the work:
 //!
 //! - [`run_indexer`], over [`ChainConfig::rpc_url`] and [`ChainConfig::further_rpc_urls`], woken by
@@ -21,10 +21,10 @@ pub mod anchors;
 pub mod config;
 pub mod contracts;
 pub mod deploy;
-mod duty;
 pub mod gate;
 pub mod indexer;
 pub mod keys;
+mod lease_guard;
 pub mod orders;
 mod pool;
 pub mod prices;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) use length::{EVENTS_WANTED, RangeLength};
 
 /// After so many failures in a row the pause does not grow any more.
-const STRIKES_MAX: u32 = 6;
+const FAILURES_MAX: u32 = 6;
 
 #[derive(Debug)]
 pub(crate) struct Endpoint<R> {
@@ -23,7 +23,7 @@ pub(crate) struct Endpoint<R> {
     pub(crate) tagless: u32,
     pub(crate) length: RangeLength,
     out_until: u64,
-    strikes: u32,
+    failures: u32,
 }
 
 /// Never empty.
@@ -46,7 +46,7 @@ impl<R> Pool<R> {
                 tagless: 0,
                 length: RangeLength::unknown(),
                 out_until: 0,
-                strikes: 0,
+                failures: 0,
             })
             .collect();
         (!endpoints.is_empty()).then_some(Self { endpoints, pinned: 0, turn: 0 })
@@ -90,16 +90,16 @@ impl<R> Pool<R> {
     }
 
     /// The endpoint did its part.
-    pub(crate) fn praise(&mut self, at: usize) {
-        self.endpoints[at].strikes = 0;
+    pub(crate) fn record_success(&mut self, at: usize) {
+        self.endpoints[at].failures = 0;
     }
 
     /// The step failed because of the endpoint: it sits out, longer each time in a row.
-    pub(crate) fn strike(&mut self, at: usize) {
+    pub(crate) fn record_failure(&mut self, at: usize) {
         let turn = self.turn;
         let endpoint = &mut self.endpoints[at];
-        endpoint.strikes = (endpoint.strikes + 1).min(STRIKES_MAX);
-        endpoint.out_until = turn + (1 << endpoint.strikes);
+        endpoint.failures = (endpoint.failures + 1).min(FAILURES_MAX);
+        endpoint.out_until = turn + (1 << endpoint.failures);
     }
 
     /// The endpoint is behind: another one may know more.
@@ -121,10 +121,10 @@ mod tests {
     fn an_endpoint_that_fails_sits_out_and_comes_back() {
         let mut pool = Pool::new(vec!["a", "b"]).unwrap();
         assert_eq!((pool.pick(), pool.pick()), (0, 0), "pinned");
-        pool.strike(0);
+        pool.record_failure(0);
         assert_eq!(pool.pick(), 1);
-        pool.strike(1);
-        pool.strike(1);
+        pool.record_failure(1);
+        pool.record_failure(1);
         let picks: Vec<usize> = (0..4).map(|_| pool.pick()).collect();
         assert!(picks.contains(&0), "{picks:?}");
     }

@@ -7,7 +7,7 @@ mod contracts;
 
 use crate::config::ChainConfig;
 use crate::contracts::settler::Orders::Order;
-use crate::duty::Duty;
+use crate::lease_guard::LeaseGuard;
 use crate::{orders, rpc};
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
@@ -112,9 +112,9 @@ pub async fn run_reconciler(
     shutdown: CancellationToken,
 ) {
     let name = format!("reconcile:{}", config.chain_id);
-    while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
+    while let Some(mut lease) = LeaseGuard::acquire(&pool, &name, &shutdown).await {
         let mut due = tokio::time::Instant::now() + every;
-        while !shutdown.is_cancelled() && matches!(duty.keep(&pool).await, Ok(true)) {
+        while !shutdown.is_cancelled() && matches!(lease.keep(&pool).await, Ok(true)) {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = tokio::time::sleep_until(due.min(tokio::time::Instant::now() + LOOK)) => {}
@@ -125,11 +125,11 @@ pub async fn run_reconciler(
             due = tokio::time::Instant::now() + every;
             tell(&config, reconcile(&pool, &config, &options).await);
         }
-        duty.release(&pool).await;
+        lease.release(&pool).await;
     }
 }
 
-/// How often the duty is prolonged between runs.
+/// How often the lease is prolonged between runs.
 const LOOK: Duration = Duration::from_secs(2);
 
 fn tell(config: &ChainConfig, result: Result<Report, ReconcileError>) {
@@ -220,7 +220,7 @@ impl<'a> Comparison<'a> {
         self.counts().await?;
         self.balances().await?;
         self.executions().await?;
-        self.strangers().await
+        self.foreign().await
     }
 
     async fn blocks(&mut self, provider: &DynProvider) -> Result<(), ReconcileError> {
@@ -282,7 +282,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    async fn strangers(&mut self) -> Result<(), ReconcileError> {
+    async fn foreign(&mut self) -> Result<(), ReconcileError> {
         let mut after = Vec::new();
         loop {
             let page = store::list_lone_entities(self.conn, &self.scope, &after, PAGE).await?;

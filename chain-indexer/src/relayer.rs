@@ -28,7 +28,7 @@ mod slots;
 mod work;
 
 use crate::config::ChainConfig;
-use crate::duty::{Backoff, Duty};
+use crate::lease_guard::{Backoff, LeaseGuard};
 use crate::rpc::{self, BlockHead};
 use crate::signing::{Account, Signed};
 use alloy::eips::{BlockId, BlockNumberOrTag};
@@ -116,9 +116,9 @@ pub async fn run_relayers(
 async fn run_lane(pool: PgPool, mut relayer: Relayer, shutdown: CancellationToken) -> Result<(), RelayError> {
     // Its form is known to `list_retired`.
     let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.signer.address());
-    while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
-        relayer.follow(&mut duty, &shutdown).await;
-        duty.release(&pool).await;
+    while let Some(mut lease) = LeaseGuard::acquire(&pool, &name, &shutdown).await {
+        relayer.follow(&mut lease, &shutdown).await;
+        lease.release(&pool).await;
     }
     Ok(())
 }
@@ -145,7 +145,7 @@ pub struct Relayer {
     /// The highest block that was told, and when it was new.
     newest: (u64, Instant),
     /// The account cannot pay for gas: the others do its work.
-    penniless: AtomicBool,
+    is_out_of_funds: AtomicBool,
     /// Some command waits for something that no notification tells of.
     waiting: AtomicBool,
 }
@@ -190,7 +190,7 @@ impl Relayer {
             balance_checked: None,
             figures_told: None,
             newest: (0, Instant::now()),
-            penniless: AtomicBool::new(false),
+            is_out_of_funds: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
         })
     }
@@ -211,16 +211,16 @@ impl Relayer {
         &self.endpoints[self.at].provider
     }
 
-    async fn follow(&mut self, duty: &mut Duty, shutdown: &CancellationToken) {
+    async fn follow(&mut self, lease: &mut LeaseGuard, shutdown: &CancellationToken) {
         let mut backoff = Backoff::new();
         let mut commands = Notifications::new(self.pool.clone(), &["dvp_commands"]);
         let mut seen = None;
         while !shutdown.is_cancelled() {
             commands.listen().await;
-            match self.turn_if_news(duty, &mut seen).await {
+            match self.turn_if_news(lease, &mut seen).await {
                 Ok(true) => backoff.reset(),
                 Ok(false) => {
-                    tracing::warn!(chain = self.config.name, "the relayer's duty was lost");
+                    tracing::warn!(chain = self.config.name, "the relayer's lease was lost");
                     return;
                 }
                 Err(error) => {
@@ -248,14 +248,14 @@ impl Relayer {
         self.at = (self.at + 1) % self.endpoints.len();
     }
 
-    /// A turn when there is a new head, when we were woken (`seen` is empty) and once in a while. `false`: the duty
+    /// A turn when there is a new head, when we were woken (`seen` is empty) and once in a while. `false`: the lease
     /// is lost.
     async fn turn_if_news(
         &mut self,
-        duty: &mut Duty,
+        lease: &mut LeaseGuard,
         seen: &mut Option<(B256, Instant)>,
     ) -> Result<bool, RelayError> {
-        if !duty.keep(&self.pool).await? {
+        if !lease.keep(&self.pool).await? {
             return Ok(false);
         }
         let head = rpc::head(self.provider()).await?;
@@ -264,7 +264,7 @@ impl Relayer {
         let old = seen.is_some_and(|(hash, at)| hash == head.hash && at.elapsed() < every);
         if !old {
             *seen = Some((head.hash, Instant::now()));
-            self.turn_at(&duty.lease, &head).await?;
+            self.turn_at(&lease.lease, &head).await?;
         }
         Ok(true)
     }
@@ -332,7 +332,7 @@ impl Relayer {
             let limit = self.config.balance_low_wei;
             tracing::error!(%signer, balance, limit, "a relayer's account is running out of funds for gas");
         }
-        self.penniless.store(balance == 0, Ordering::Relaxed);
+        self.is_out_of_funds.store(balance == 0, Ordering::Relaxed);
         self.balance_checked = Some(Instant::now());
         Ok(())
     }

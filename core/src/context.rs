@@ -16,7 +16,7 @@ use crate::secrets::Vault;
 
 /// The chain that token inputs are locked on.
 #[derive(Debug, Clone)]
-pub struct ChainFacts {
+pub struct ChainConfig {
     pub chain_id: i64,
     pub escrow: String,
     pub anchor: String,
@@ -25,7 +25,7 @@ pub struct ChainFacts {
     pub backlog: Backlog,
 }
 
-impl ChainFacts {
+impl ChainConfig {
     /// `permit_name` is the permit contract's EIP-712 name. `None` when an address does not parse.
     pub fn new(chain_id: u64, escrow: &str, anchor: &str, permit: &str, permit_name: &str) -> Option<Self> {
         let contract: Address = permit.parse().ok()?;
@@ -46,7 +46,7 @@ pub struct Context {
     pub liquidity: Arc<Liquidity>,
     /// The payout provider's name on paths and receipts.
     pub payout_provider: String,
-    pub chain: ChainFacts,
+    pub chain: ChainConfig,
     pub windows: Windows,
     pub vault: Vault,
     /// How long the lock of an order waits, by its beneficiary's account: zero but for a simulated rail.

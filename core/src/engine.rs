@@ -39,7 +39,7 @@ use crate::wallets::Wallets;
 use crate::writer::FixPart;
 pub use crate::writer::Pending;
 use crate::writer::{
-    Change, Consumed, Done, Door, IdempotencyPart, KnownWallet, Lane, Outcome, Submission, Unit, Work,
+    Change, Consumed, Done, IdempotencyPart, KnownWallet, Lane, Outcome, Submission, Unit, UnitSource, Work,
     WriteError, Writer,
 };
 
@@ -544,8 +544,8 @@ fn normalise_signature(request: &mut IntentRequest) {
 
 /// A FIX session's own lane, or the tenant's over REST.
 fn lane(tenant: Tenant, fix: Option<&FixPart>) -> Lane {
-    let door = fix.map_or(Door::Rest, |part| Door::Session(part.numbers.session_id.clone()));
-    Lane { tenant, door }
+    let source = fix.map_or(UnitSource::Rest, |part| UnitSource::Session(part.numbers.session_id.clone()));
+    Lane { tenant, source }
 }
 
 fn log_outcome(outcome: &Outcome) {

@@ -51,8 +51,8 @@ pub enum SourceError {
     #[error("unavailable: {0}")]
     Unavailable(String),
     /// It answered something that cannot be used.
-    #[error("nonsense: {0}")]
-    Nonsense(String),
+    #[error("invalid response: {0}")]
+    InvalidResponse(String),
 }
 
 /// The assets of a pair.
@@ -299,7 +299,7 @@ fn positive_decimal(text: &str) -> Result<Decimal, SourceError> {
     let price = if plain { Decimal::from_str_exact(text).ok() } else { None };
     price
         .filter(|price| *price > Decimal::ZERO)
-        .ok_or_else(|| SourceError::Nonsense("a price that is no positive decimal".into()))
+        .ok_or_else(|| SourceError::InvalidResponse("a price that is no positive decimal".into()))
 }
 
 /// Says once that a source has failed, and that it is back.

@@ -15,9 +15,9 @@
 
 mod batch;
 mod carry;
-mod claims;
 mod figures;
 mod fix;
+mod idempotency;
 mod lanes;
 mod line;
 mod pieces;
@@ -40,7 +40,7 @@ use self::carry::Waiting;
 use self::figures::Running;
 pub use self::fix::{FixChain, FixPart, RenderFix};
 use self::lanes::Places;
-pub use self::lanes::{Door, Lane};
+pub use self::lanes::{Lane, UnitSource};
 pub use self::line::WriterLimits;
 use self::queue::Adding;
 pub use self::unit::{

@@ -1,11 +1,11 @@
-//! Who is at the door: reads one Logon and hands the connection to the session it names.
+//! Who is at the listener: reads one Logon and hands the connection to the session it names.
 //!
 //! ```text
 //! accept ─> address counted ─> PROXY header ─> allow-list ─> TLS ─> one Logon ─> the session's driver
 //! ```
 //!
 //! A stranger costs a bounded buffer, one of a bounded number of places, and a few seconds; it learns nothing. All of
-//! that is spent in a task of its own, so that no stranger makes another wait, and every such task ends with the door.
+//! that is spent in a task of its own, so that no stranger makes another wait, and every such task ends with the listener.
 
 mod directory;
 mod proxy;
@@ -46,7 +46,7 @@ const ATTACH_WAIT: Duration = Duration::from_secs(5);
 
 /// How one listener receives strangers.
 #[derive(Debug, Clone, Default)]
-pub struct DoorConfig {
+pub struct ListenerConfig {
     /// Plain TCP when absent.
     pub tls: Option<Arc<Tls>>,
     /// Load balancers that say with a PROXY header (version 1 or 2) who is behind them. When there are any, connections
@@ -78,8 +78,8 @@ pub(crate) struct Place {
     _visit: Visit,
 }
 
-struct Door {
-    config: DoorConfig,
+struct LogonListener {
+    config: ListenerConfig,
     sources: Sources,
     directory: Directory,
 }
@@ -143,25 +143,25 @@ impl Refused {
 
 /// Accepts on a plain listener that anybody may reach, until told to stop.
 pub async fn accept(listener: TcpListener, directory: Directory, shutdown: CancellationToken) {
-    accept_with(listener, DoorConfig::default(), directory, shutdown).await;
+    accept_with(listener, ListenerConfig::default(), directory, shutdown).await;
 }
 
 /// Accepts until told to stop. A connection that cannot be accepted costs only itself. Strangers are gone when this
 /// ends, or is dropped.
 pub async fn accept_with(
     listener: TcpListener,
-    config: DoorConfig,
+    config: ListenerConfig,
     directory: Directory,
     shutdown: CancellationToken,
 ) {
-    let places = Arc::new(Semaphore::new(config.budget.strangers_max));
+    let places = Arc::new(Semaphore::new(config.budget.unauthenticated_max));
     let sources = Sources::new(&config.budget);
-    let door = Arc::new(Door { config, sources, directory });
-    let mut strangers = JoinSet::new();
+    let acceptor = Arc::new(LogonListener { config, sources, directory });
+    let mut unauthenticated = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            Some(ended) = strangers.join_next() => {
+            Some(ended) = unauthenticated.join_next() => {
                 if let Err(error) = ended {
                     error!(%error, "a connection's task failed");
                 }
@@ -183,19 +183,19 @@ pub async fn accept_with(
             warn!(peer = %addr, "too many connections that have not said who they are");
             continue;
         };
-        let door = Arc::clone(&door);
-        strangers.spawn(async move {
-            if let Err(refused) = door.welcome(stream, addr, permit).await {
+        let acceptor = Arc::clone(&acceptor);
+        unauthenticated.spawn(async move {
+            if let Err(refused) = acceptor.handshake(stream, addr, permit).await {
                 info!(peer = %addr, reason = &refused as &dyn std::error::Error, "connection refused");
                 counter!("dvp_fix_connections_refused_total", "reason" => refused.name()).increment(1);
             }
         });
     }
-    strangers.shutdown().await;
+    unauthenticated.shutdown().await;
 }
 
-impl Door {
-    async fn welcome(
+impl LogonListener {
+    async fn handshake(
         &self,
         stream: TcpStream,
         addr: SocketAddr,

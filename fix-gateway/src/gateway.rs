@@ -13,11 +13,11 @@ use tracing::error;
 use uuid::Uuid;
 
 use crate::{
-    acceptor::{self, Directory, DoorConfig, Refusal},
+    acceptor::{self, Directory, ListenerConfig, Refusal},
     driver::SlowConsumer,
     feed::{self, Feed},
     gate::{Lockout, Lockouts},
-    keeper::Keeper,
+    supervisor::SessionSupervisor,
 };
 
 /// How the gateway keeps its sessions.
@@ -29,7 +29,7 @@ pub struct GatewayConfig {
     /// is notified besides.
     pub refresh: Duration,
     /// The first listener. Its delay and words for refused Logons are those below.
-    pub door: DoorConfig,
+    pub listener: ListenerConfig,
     /// When a refused Logon is answered, on every listener alike.
     pub refusal_delay: Duration,
     /// What a peer hears whose Logon is refused, on every listener alike.
@@ -45,7 +45,7 @@ impl Default for GatewayConfig {
         Self {
             lease_ttl: Duration::from_secs(10),
             refresh: Duration::from_secs(1),
-            door: DoorConfig::default(),
+            listener: ListenerConfig::default(),
             refusal_delay: Duration::from_secs(1),
             refusal: Refusal::default(),
             lockout: Lockout::default(),
@@ -56,7 +56,7 @@ impl Default for GatewayConfig {
 
 /// The gateway, bound and not yet running.
 pub struct FixGateway {
-    doors: Vec<(TcpListener, DoorConfig)>,
+    listeners: Vec<(TcpListener, ListenerConfig)>,
     engine: Engine,
     pool: PgPool,
     config: GatewayConfig,
@@ -73,33 +73,33 @@ impl FixGateway {
         config: GatewayConfig,
     ) -> std::io::Result<(Self, SocketAddr)> {
         let directory = Directory::kept_up_to_date();
-        let doors = Vec::new();
-        let mut gateway = Self { doors, engine, pool, config, directory, owner: Uuid::new_v4() };
-        let door = gateway.config.door.clone();
-        let local = gateway.listen(addr, door).await?;
+        let listeners = Vec::new();
+        let mut gateway = Self { listeners, engine, pool, config, directory, owner: Uuid::new_v4() };
+        let first = gateway.config.listener.clone();
+        let local = gateway.listen(addr, first).await?;
         Ok((gateway, local))
     }
 
     /// Binds one more listener, to the same sessions; port 0 takes any free one. A refused Logon is answered there as on
     /// every other, so that none tells more than another.
-    pub async fn listen(&mut self, addr: SocketAddr, door: DoorConfig) -> std::io::Result<SocketAddr> {
+    pub async fn listen(&mut self, addr: SocketAddr, config: ListenerConfig) -> std::io::Result<SocketAddr> {
         let GatewayConfig { refusal_delay, refusal, .. } = self.config;
-        let door = DoorConfig { refusal_delay, refusal, ..door };
+        let config = ListenerConfig { refusal_delay, refusal, ..config };
         let listener = TcpListener::bind(addr).await?;
         let local = listener.local_addr()?;
-        self.doors.push((listener, door));
+        self.listeners.push((listener, config));
         Ok(local)
     }
 
     /// Runs until told to stop; then sessions are logged out and given up, and what is in flight is finished.
     pub async fn run(self, shutdown: CancellationToken) {
-        let Self { doors, engine, pool, config, directory, owner } = self;
+        let Self { listeners, engine, pool, config, directory, owner } = self;
         let lockout = config.lockout;
         let (feed, changed) = (Feed::default(), Arc::<Notify>::default());
         // Dropping this future ends everything it started.
         let following = feed::follow(feed.clone(), pool.clone(), Arc::clone(&changed));
         let _follower = AbortOnDropHandle::new(tokio::spawn(following));
-        let keeper = Keeper {
+        let supervisor = SessionSupervisor {
             engine,
             pool,
             config,
@@ -110,14 +110,14 @@ impl FixGateway {
             lockouts: Arc::new(Lockouts::new(lockout)),
         };
         let mut tasks = Vec::new();
-        for (listener, door) in doors {
-            if let Some(tls) = door.tls.clone() {
+        for (listener, config) in listeners {
+            if let Some(tls) = config.tls.clone() {
                 tasks.push(AbortOnDropHandle::new(tokio::spawn(tls.watch(shutdown.clone()))));
             }
-            let accepting = acceptor::accept_with(listener, door, directory.clone(), shutdown.clone());
+            let accepting = acceptor::accept_with(listener, config, directory.clone(), shutdown.clone());
             tasks.push(AbortOnDropHandle::new(tokio::spawn(accepting)));
         }
-        keeper.keep(shutdown).await;
+        supervisor.keep(shutdown).await;
         for task in tasks {
             join(task).await;
         }

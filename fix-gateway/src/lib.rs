@@ -4,30 +4,30 @@
 //! effect and the report about it are one commit; the driver transmits in the order of the numbers, as commits are
 //! acknowledged. Protocol rules live in `dvp-fix`, business rules behind the engine: this crate moves and maps.
 //!
-//! Reading order: [`application`] (what a driver needs), [`driver`] (one session), [`acceptor`] (who is at the door),
+//! Reading order: [`application`] (what a driver needs), [`driver`] (one session), [`acceptor`] (who is at the listener),
 //! [`gateway`] (all sessions of this process); inside, `desk` is the application behind each and `orders` its words.
 
 pub mod acceptor;
-mod agreement;
 pub mod application;
 mod clock;
 mod connection;
-mod desk;
 pub mod dictionaries;
 pub mod driver;
 mod feed;
 pub mod gate;
 pub mod gateway;
-mod keeper;
 mod limits;
+mod order_entry;
 mod orders;
+mod session_config;
 pub mod store;
+mod supervisor;
 
-pub use acceptor::{Directory, DoorConfig, Refusal, SessionKey};
-pub use agreement::{NoAgreement, check_agreement, stale_types};
+pub use acceptor::{Directory, ListenerConfig, Refusal, SessionKey};
 pub use application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable, UnderWay};
 pub use connection::Attach;
 pub use driver::{Driver, ResendPace, SlowConsumer};
 pub use gate::{Admission, Anyone, Gatekeeper, Lockout, NotAdmitted, Origin};
 pub use gateway::{FixGateway, GatewayConfig};
 pub use limits::{MessageLimits, Pace};
+pub use session_config::{SessionConfigError, check_agreement, stale_types};

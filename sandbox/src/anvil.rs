@@ -100,7 +100,7 @@ pub struct Anvil {
     // In the order they are dropped: no block is made while the state is written for the last time, no copy of the file
     // either, and the directory is ours until the program has ended.
     miner: Option<Miner>,
-    _keeper: Option<Keeper>,
+    _copier: Option<StateCopier>,
     server: Supervised,
     port: u16,
     accounts: Vec<DevAccount>,
@@ -149,11 +149,11 @@ impl Anvil {
     /// # Errors
     /// [`EmbeddedError::WontStop`].
     pub async fn stop(self) -> Result<(), EmbeddedError> {
-        let Self { miner, _keeper: keeper, server, _lock: lock, .. } = self;
+        let Self { miner, _copier: copier, server, _lock: lock, .. } = self;
         if let Some(miner) = miner {
             miner.stop().await;
         }
-        tokio::task::spawn_blocking(move || drop(keeper)).await?;
+        tokio::task::spawn_blocking(move || drop(copier)).await?;
         let stopped = server.stop().await;
         drop(lock);
         stopped
@@ -169,11 +169,12 @@ impl Anvil {
             match wait_for_port(&mut server) {
                 Ok(port) => {
                     home.write("port", port.to_string().as_bytes())?;
-                    let keeper = home.persistent.then(|| Keeper::start(&home.root, home.interval(options)));
+                    let copier =
+                        home.persistent.then(|| StateCopier::start(&home.root, home.interval(options)));
                     let accounts = home.accounts()?;
                     return Ok(Self {
                         miner: None,
-                        _keeper: keeper,
+                        _copier: copier,
                         server,
                         port,
                         accounts,
@@ -411,12 +412,12 @@ fn replace(path: &Path, content: &[u8]) -> Result<(), EmbeddedError> {
 
 /// The thread that keeps `state.good.json` young. Dropping it stops it.
 #[derive(Debug)]
-struct Keeper {
+struct StateCopier {
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Keeper {
+impl StateCopier {
     fn start(root: &Path, every: Duration) -> Self {
         let (stop, stopped) = mpsc::channel::<()>();
         let root = root.to_owned();
@@ -433,7 +434,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for StateCopier {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {

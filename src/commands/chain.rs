@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::{DeployPlan, Deployment, deploy};
 use dvp_chain_indexer::indexer::{Progress, backfill};
-use dvp_store::chain::{self as store, LaneRow, StatusRow};
+use dvp_store::chain::{self as store, RelayerAccount, StatusRow};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tokio_util::sync::CancellationToken;
@@ -134,7 +134,7 @@ async fn status(args: PlaceArgs) -> anyhow::Result<ExitCode> {
     let place = Place::find(args.dir.as_deref(), args.config.as_deref())?;
     let mut conn = place.connect().await?;
     let chains = store::list_statuses(&mut conn).await?;
-    let lanes = store::list_lanes(&mut conn).await?;
+    let lanes = store::list_accounts(&mut conn).await?;
     let healthy = chains.iter().all(is_well) && lanes.iter().all(|lane| !lane.balance_low);
     let views: Vec<Value> = chains.iter().map(|chain| chain_view(chain, &lanes)).collect();
     print(args.json, &json!({"ok": healthy, "chains": views}), || {
@@ -147,16 +147,19 @@ fn is_well(chain: &StatusRow) -> bool {
     matches!(chain.state.as_str(), "following" | "backfilling")
 }
 
-fn lanes_of<'a>(chain: &'a StatusRow, lanes: &'a [LaneRow]) -> impl Iterator<Item = &'a LaneRow> {
+fn accounts_of<'a>(
+    chain: &'a StatusRow,
+    lanes: &'a [RelayerAccount],
+) -> impl Iterator<Item = &'a RelayerAccount> {
     lanes.iter().filter(|lane| lane.chain_id == chain.chain_id)
 }
 
-fn chain_view(chain: &StatusRow, lanes: &[LaneRow]) -> Value {
+fn chain_view(chain: &StatusRow, lanes: &[RelayerAccount]) -> Value {
     let backfill = chain.backfill.as_ref().map(|backfill| {
         json!({"from": backfill.from, "to": backfill.to, "events": backfill.events,
                "eventsPerSecond": chain.events_per_second(), "secondsLeft": chain.seconds_left()})
     });
-    let accounts: Vec<Value> = lanes_of(chain, lanes)
+    let accounts: Vec<Value> = accounts_of(chain, lanes)
         .map(|lane| {
             json!({"address": lane.signer.to_string(), "balanceWei": lane.balance.map(|wei| wei.to_string()),
                    "low": lane.balance_low, "waiting": lane.waiting})
@@ -172,7 +175,7 @@ fn chain_view(chain: &StatusRow, lanes: &[LaneRow]) -> Value {
     })
 }
 
-fn chain_lines(chain: &StatusRow, lanes: &[LaneRow]) -> Vec<String> {
+fn chain_lines(chain: &StatusRow, lanes: &[RelayerAccount]) -> Vec<String> {
     let StatusRow { chain_id, name, state, state_seconds, indexed_head, node_head, indexed_final, .. } =
         chain;
     let mut lines = vec![format!(
@@ -191,7 +194,7 @@ fn chain_lines(chain: &StatusRow, lanes: &[LaneRow]) -> Vec<String> {
     if chain.retracted_facts > 0 {
         lines.push(format!("  {} facts were taken back after they were used", chain.retracted_facts));
     }
-    lines.extend(lanes_of(chain, lanes).map(|lane| {
+    lines.extend(accounts_of(chain, lanes).map(|lane| {
         let balance = lane.balance.map_or_else(|| "unknown".to_owned(), |wei| wei.to_string());
         let low = if lane.balance_low { ", LOW" } else { "" };
         format!("  account {}: {balance} wei{low}, {} waiting", lane.signer, lane.waiting)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
-use dvp_core::context::{ChainFacts, Context, Windows};
+use dvp_core::context::{ChainConfig, Context, Windows};
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
     OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
@@ -21,7 +21,7 @@ use dvp_rails::iso20022::instruction::Debtor;
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
-use dvp_store::orders::levels::NewLevel;
+use dvp_store::orders::resting_orders::NewRestingOrder;
 
 use super::chain::{NAME, SandboxChain};
 use crate::service::BankParts;
@@ -82,7 +82,7 @@ pub(super) fn context(
     let at = &chain.deployment;
     let text = |address: &dyn std::fmt::Display| address.to_string();
     let facts =
-        ChainFacts::new(at.chain_id, &text(&at.escrow), &text(&at.anchor), &text(&at.permit), PERMIT_NAME)
+        ChainConfig::new(at.chain_id, &text(&at.escrow), &text(&at.anchor), &text(&at.permit), PERMIT_NAME)
             .context("the deployment's addresses")?;
     let registry = registry(chain)?;
     Ok(Context {
@@ -196,9 +196,9 @@ fn providers(wallet: &str) -> [LiquidityProvider; 2] {
 
 /// What rests in the order book when the sandbox is new. Its rates are behind the best provider's: orders of ordinary
 /// sizes are filled by one.
-pub(super) fn resting(wallet: &str) -> anyhow::Result<Vec<NewLevel>> {
-    let level = |(input, output, rate, amount): (&str, &str, &str, u128)| -> anyhow::Result<NewLevel> {
-        Ok(NewLevel {
+pub(super) fn resting(wallet: &str) -> anyhow::Result<Vec<NewRestingOrder>> {
+    let level = |(input, output, rate, amount): (&str, &str, &str, u128)| -> anyhow::Result<NewRestingOrder> {
+        Ok(NewRestingOrder {
             provider_id: PROVIDERS[3].into(),
             wallet: wallet.to_owned(),
             input_asset: input.into(),

@@ -7,7 +7,7 @@ use dvp_store::PgPool;
 use dvp_store::fix::{self, NewFixSession};
 use dvp_store::ledger::balances;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::orders::{legacy, levels};
+use dvp_store::orders::{legacy, resting_orders};
 use dvp_store::partners::{self, NewKey};
 
 use super::files::{PartnerSecrets, Secrets};
@@ -40,9 +40,9 @@ pub(super) async fn seed(
             balances::insert_opening(&mut tx, provider, asset, amount).await?;
         }
     }
-    if levels::list_open(&mut tx).await?.is_empty() {
+    if resting_orders::list_open(&mut tx).await?.is_empty() {
         for level in resting(solver)? {
-            levels::insert(&mut tx, &level).await?;
+            resting_orders::insert(&mut tx, &level).await?;
         }
     }
     let partner = seed_partner(&mut tx, vault, &secrets.partner).await?;

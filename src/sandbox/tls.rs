@@ -1,4 +1,4 @@
-//! The certificate of the sandbox's FIX door, by an authority of the sandbox's own.
+//! The certificate of the sandbox's FIX listener, by an authority of the sandbox's own.
 //!
 //! Made at the first start that asks for it and kept: who trusts the authority goes on trusting it. The authority's
 //! key is forgotten, so nothing else can ever be signed with it.
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use dvp_fix_gateway::DoorConfig;
+use dvp_fix_gateway::ListenerConfig;
 use dvp_fix_gateway::acceptor::{ClientCertificates, Tls, TlsFiles, TlsVersion};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -19,7 +19,7 @@ use rcgen::{
 };
 
 /// The door's configuration, and the file with the authority's certificate that clients have to trust.
-pub(super) fn door(dir: &Path, host: IpAddr) -> anyhow::Result<(DoorConfig, PathBuf)> {
+pub(super) fn listener(dir: &Path, host: IpAddr) -> anyhow::Result<(ListenerConfig, PathBuf)> {
     let dir = dir.join("fix-tls");
     let [authority, certificate, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| dir.join(name));
     // Written last, so that a start that was killed half way begins again.
@@ -29,7 +29,7 @@ pub(super) fn door(dir: &Path, host: IpAddr) -> anyhow::Result<(DoorConfig, Path
     let clients = ClientCertificates::Ignored;
     let files = TlsFiles { certificate, key, clients, oldest: TlsVersion::Tls12 };
     let tls = Tls::load(files).context("certificate of the FIX TLS door")?;
-    Ok((DoorConfig { tls: Some(Arc::new(tls)), ..DoorConfig::default() }, authority))
+    Ok((ListenerConfig { tls: Some(Arc::new(tls)), ..ListenerConfig::default() }, authority))
 }
 
 fn make(dir: &Path, host: IpAddr, [authority, certificate, key]: [&Path; 3]) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
-use dvp_core::context::{ChainFacts, Context};
+use dvp_core::context::{ChainConfig, Context};
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider, FeedConfig,
     HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, PoolConfig,
@@ -22,7 +22,7 @@ use dvp_sandbox::rails as simulated;
 use dvp_store::PgPool;
 
 use crate::config::Config;
-use crate::config::doors::PayoutKind;
+use crate::config::listeners::PayoutKind;
 use crate::config::market::{AssetSection, ExternalSection, PairSection, ProviderSection};
 use crate::config::value::Span;
 use crate::service::ChainParts;
@@ -52,13 +52,13 @@ pub(super) fn context(
     })
 }
 
-fn facts(config: &Config, chains: &[ChainParts]) -> anyhow::Result<ChainFacts> {
+fn facts(config: &Config, chains: &[ChainParts]) -> anyhow::Result<ChainConfig> {
     let [section] = config.chains.as_slice() else {
         anyhow::bail!("chains: tokens settle on one chain, but there are {}", config.chains.len());
     };
     let at = &chains.first().context("no chain")?.config.deployment;
     let text = |address: &dyn std::fmt::Display| address.to_string();
-    ChainFacts::new(
+    ChainConfig::new(
         at.chain_id,
         &text(&at.escrow),
         &text(&at.anchor),

@@ -5,15 +5,15 @@
 use std::time::{Duration, Instant};
 
 use dvp_store::webhooks::deliveries::{self, Due};
-use dvp_store::webhooks::lanes::{self, Held, Renewed};
+use dvp_store::webhooks::leases::{self, Held, Renewed};
 use dvp_store::webhooks::{self as endpoints, Endpoint};
 use dvp_store::{PgConnection, PgPool, PoolConnection, StoreError};
 use uuid::Uuid;
 
-use super::holds::Reading;
+use super::leased_queues::Reading;
 
 /// The hands that look, and the connection they keep.
-pub(super) struct Hands {
+pub(super) struct PollConnection {
     pool: PgPool,
     conn: Option<PoolConnection>,
     full: bool,
@@ -38,7 +38,7 @@ pub(super) struct Found {
     pub(super) taken: Vec<Held>,
 }
 
-impl Hands {
+impl PollConnection {
     pub(super) fn new(pool: &PgPool) -> Self {
         Self { pool: pool.clone(), conn: None, full: false }
     }
@@ -90,7 +90,7 @@ async fn find(
         found.endpoints = endpoints::find_many(conn, &ids).await?;
     }
     if let Some((holder, lease, limit)) = take {
-        found.taken = lanes::take(conn, holder, lease, limit).await?;
+        found.taken = leases::take(conn, holder, lease, limit).await?;
     }
     Ok(found)
 }
@@ -108,20 +108,20 @@ pub(super) async fn renew(
     lease: Duration,
 ) -> Result<Renewed, StoreError> {
     let mut tx = pool.begin().await?;
-    let renewed = lanes::renew(&mut tx, holder, held, lease).await?;
+    let renewed = leases::renew(&mut tx, holder, held, lease).await?;
     tx.commit().await?;
     Ok(renewed)
 }
 
 pub(super) async fn release(pool: &PgPool, held: &[Held]) -> Result<(), StoreError> {
-    lanes::release(&mut *pool.acquire().await?, held).await
+    leases::release(&mut *pool.acquire().await?, held).await
 }
 
 /// This process sends no more.
 pub(super) async fn give_up(pool: &PgPool, holder: Uuid, held: &[Held]) -> Result<(), StoreError> {
     let mut tx = pool.begin().await?;
-    lanes::release(&mut tx, held).await?;
-    lanes::leave(&mut tx, holder).await?;
+    leases::release(&mut tx, held).await?;
+    leases::leave(&mut tx, holder).await?;
     tx.commit().await?;
     Ok(())
 }

@@ -27,7 +27,7 @@ const LOOK_UP: Duration = Duration::from_secs(8);
 /// How long the look-up of the probe may take.
 const PROBE: Duration = Duration::from_secs(4);
 /// How long what was found out about our resolver is believed.
-const BELIEVED: Duration = Duration::from_secs(10);
+const DNS_TTL: Duration = Duration::from_secs(10);
 /// Any port: no packet is sent.
 const PORT: u16 = 443;
 
@@ -73,7 +73,7 @@ impl Resolver {
     async fn works(&self) -> bool {
         let mut state = self.state.lock().await;
         if let Some((at, works)) = *state
-            && at.elapsed() < BELIEVED
+            && at.elapsed() < DNS_TTL
         {
             return works;
         }

@@ -11,15 +11,15 @@ use dvp_core::context::now;
 use dvp_domain::time::Timestamp;
 use dvp_domain::webhook::{Action, Verdict, pause_after};
 use dvp_store::webhooks::deliveries::{self, Attempt, Ended, Next};
-use dvp_store::webhooks::lanes::Held;
+use dvp_store::webhooks::leases::Held;
 use dvp_store::webhooks::{self as endpoints, NoticeKind};
 use dvp_store::{Acquire as _, PgConnection, PgPool, PoolConnection, StoreError};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
 use super::client::{Fault, Sent};
-use super::desk::{Ready, Told};
 use super::route::Route;
+use super::sender::{Ready, Told};
 
 /// Outcomes of one transaction.
 const BATCH: usize = 1024;

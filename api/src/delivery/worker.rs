@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use dvp_core::engine::Engine;
 use dvp_store::StoreError;
-use dvp_store::webhooks::lanes::{Held, Renewed};
+use dvp_store::webhooks::leases::{Held, Renewed};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -14,11 +14,11 @@ use uuid::Uuid;
 
 use super::Limits;
 use super::client::Client;
-use super::desk::{self, Desk, Job, Told};
-use super::holds::Holds;
-use super::lease::{self, Asked, Hands, Looked};
+use super::lease::{self, Asked, Looked, PollConnection};
+use super::leased_queues::LeasedQueues;
 use super::outcome;
 use super::route::Route;
+use super::sender::{self, Job, Sender, Told};
 use super::wake::Wake;
 
 /// Deliveries of one read.
@@ -37,13 +37,13 @@ enum Chore {
 
 struct Worker<'a> {
     engine: &'a Engine,
-    desk: Arc<Desk>,
+    sender: Arc<Sender>,
     limits: Limits,
     holder: Uuid,
-    holds: Holds,
+    queues: LeasedQueues,
     sending: JoinSet<()>,
     chores: JoinSet<Chore>,
-    hands: Hands,
+    poll_connection: PollConnection,
     /// A look that was asked for while one was under way.
     look_again: Option<Look>,
 }
@@ -69,13 +69,13 @@ pub(super) async fn run(
     let holder = Uuid::new_v4();
     let worker = Worker {
         engine,
-        desk: Arc::new(Desk::new(client, limits.per_endpoint, tell.clone(), outcomes)),
+        sender: Arc::new(Sender::new(client, limits.per_endpoint, tell.clone(), outcomes)),
         limits,
         holder,
-        holds: Holds::default(),
+        queues: LeasedQueues::default(),
         sending: JoinSet::new(),
         chores: JoinSet::new(),
-        hands: Hands::new(engine.pool()),
+        poll_connection: PollConnection::new(engine.pool()),
         look_again: None,
     };
     let (held, ()) = tokio::join!(worker.run(told, wake, shutdown), outcome::run(engine.pool(), ready, tell));
@@ -116,34 +116,34 @@ impl Worker<'_> {
 
     /// Starts a look, or remembers it if one is under way. For more of what was found only where there is much room.
     fn look(&mut self, what: Look) {
-        if self.hands.are_full() {
+        if self.poll_connection.are_full() {
             self.look_again = self.look_again.max(Some(what));
             return;
         }
-        let free = self.limits.in_hand.saturating_sub(self.holds.in_hand());
-        let (desk, everywhere) = (&self.desk, what == Look::Everywhere);
-        let lanes = desk.lanes();
+        let free = self.limits.in_hand.saturating_sub(self.queues.in_hand());
+        let (sender, everywhere) = (&self.sender, what == Look::Everywhere);
+        let lanes = sender.lanes();
         let reading =
-            self.holds.read(everywhere, free.min(READ_MAX), Instant::now(), |endpoint| match what {
+            self.queues.read(everywhere, free.min(READ_MAX), Instant::now(), |endpoint| match what {
                 Look::On => lanes.wide_room(endpoint),
                 Look::Everywhere => lanes.room(endpoint),
             });
         drop(lanes);
         let take = (everywhere && free > 0).then_some((self.holder, self.limits.lease, TAKE_MAX));
         if reading.is_none() && take.is_none() {
-            self.desk.has_looked();
+            self.sender.has_looked();
             return;
         }
-        let look = self.hands.look(reading, take);
+        let look = self.poll_connection.look(reading, take);
         self.chores.spawn(async move { Chore::Looked(Box::new(look.await)) });
     }
 
     fn renew(&mut self) {
-        for endpoint in self.holds.idle(Instant::now()) {
+        for endpoint in self.queues.idle(Instant::now()) {
             self.drop_waiting(&endpoint);
         }
         self.release();
-        let asked = Asked { held: self.holds.held(), at: Instant::now() };
+        let asked = Asked { held: self.queues.held(), at: Instant::now() };
         let (pool, holder, lease) = (self.engine.pool().clone(), self.holder, self.limits.lease);
         self.chores.spawn(async move {
             let renewed = lease::renew(&pool, holder, &asked.held, lease).await;
@@ -159,12 +159,12 @@ impl Worker<'_> {
             Ok(Chore::Released) => {}
             Err(error) => {
                 error!(%error, "a look at what is due failed");
-                self.hands = Hands::new(self.engine.pool());
-                self.desk.has_looked();
-                self.holds.end_read();
+                self.poll_connection = PollConnection::new(self.engine.pool());
+                self.sender.has_looked();
+                self.queues.end_read();
             }
         }
-        if !self.hands.are_full()
+        if !self.poll_connection.are_full()
             && let Some(what) = self.look_again.take()
         {
             self.look(what);
@@ -173,13 +173,13 @@ impl Worker<'_> {
 
     fn admit(&mut self, looked: Looked) {
         let Looked { conn, at, reading, found } = looked;
-        self.hands.put_back(conn);
-        self.desk.has_looked();
+        self.poll_connection.put_back(conn);
+        self.sender.has_looked();
         let found = match found {
             Ok(found) => found,
             Err(error) => {
                 error!(%error, "what is due cannot be read");
-                self.holds.end_read();
+                self.queues.end_read();
                 return;
             }
         };
@@ -189,12 +189,13 @@ impl Worker<'_> {
             let endpoint = found.endpoints.iter().find(|endpoint| endpoint.id == lane.endpoint_id);
             let active = endpoint.filter(|endpoint| endpoint.is_active);
             routes.push(
-                active.map(|endpoint| Arc::new(Route::new(lane.fence, endpoint, self.desk.client(), vault))),
+                active
+                    .map(|endpoint| Arc::new(Route::new(lane.fence, endpoint, self.sender.client(), vault))),
             );
         }
         let now = Instant::now();
-        let mut lanes = self.desk.lanes();
-        for due in self.holds.admit(&reading, found.due, now) {
+        let mut lanes = self.sender.lanes();
+        for due in self.queues.admit(&reading, found.due, now) {
             let Some((lane, route)) = reading.lanes.get(due.lane).zip(routes.get(due.lane)) else { continue };
             let id = due.place.id;
             if let Some(route) = route {
@@ -202,7 +203,7 @@ impl Worker<'_> {
                 let job = Job { route, id, event_id, attempts: due.attempts, body: due.body };
                 lanes.push(&lane.endpoint_id, job);
             } else {
-                self.holds.put_down(&lane.endpoint_id, lane.fence, id, false);
+                self.queues.put_down(&lane.endpoint_id, lane.fence, id, false);
             }
         }
         drop(lanes);
@@ -211,22 +212,22 @@ impl Worker<'_> {
                 self.start(&lane.endpoint_id);
             } else {
                 self.drop_waiting(&lane.endpoint_id);
-                self.holds.begin_again(&lane.endpoint_id);
+                self.queues.begin_again(&lane.endpoint_id);
             }
         }
         if !found.taken.is_empty() {
             let until = at + self.limits.lease;
-            found.taken.into_iter().for_each(|held| self.holds.take(held, now, until));
+            found.taken.into_iter().for_each(|held| self.queues.take(held, now, until));
             self.look(Look::On);
         }
     }
 
     fn renewed(&mut self, asked: &Asked, renewed: &Renewed) {
-        for endpoint in self.holds.renew(&asked.held, &renewed.standing, asked.at + self.limits.lease) {
+        for endpoint in self.queues.renew(&asked.held, &renewed.held, asked.at + self.limits.lease) {
             warn!(endpoint, "another process took this endpoint's deliveries");
-            self.desk.lanes().drop_waiting(&endpoint);
+            self.sender.lanes().drop_waiting(&endpoint);
         }
-        for endpoint in self.holds.leave(usize::try_from(renewed.share).unwrap_or(usize::MAX)) {
+        for endpoint in self.queues.leave(usize::try_from(renewed.share).unwrap_or(usize::MAX)) {
             self.drop_waiting(&endpoint);
         }
         self.release();
@@ -237,15 +238,15 @@ impl Worker<'_> {
 
     /// What has not started of an endpoint stays in the queue.
     fn drop_waiting(&mut self, endpoint: &str) {
-        let dropped = self.desk.lanes().drop_waiting(endpoint);
+        let dropped = self.sender.lanes().drop_waiting(endpoint);
         for job in dropped {
-            self.holds.put_down(endpoint, job.route.fence, job.id, false);
+            self.queues.put_down(endpoint, job.route.fence, job.id, false);
         }
     }
 
     /// Gives up the lanes that are to be given up and have nothing in hand.
     fn release(&mut self) {
-        let left = self.holds.left();
+        let left = self.queues.left();
         if left.is_empty() {
             return;
         }
@@ -262,12 +263,12 @@ impl Worker<'_> {
     fn start(&mut self, endpoint: &str) {
         // A request needs its time, and its outcome some, before the lease ends.
         let needed = self.limits.timeout.saturating_mul(5) / 4;
-        let start_by = self.holds.until(endpoint).and_then(|until| until.checked_sub(needed));
+        let start_by = self.queues.until(endpoint).and_then(|until| until.checked_sub(needed));
         let now = Instant::now();
-        let mut lanes = self.desk.lanes();
+        let mut lanes = self.sender.lanes();
         lanes.allow_until(endpoint, start_by);
         while let Some(job) = lanes.start(endpoint, now) {
-            self.sending.spawn(desk::send(Arc::clone(&self.desk), job));
+            self.sending.spawn(sender::send(Arc::clone(&self.sender), job));
         }
     }
 
@@ -276,9 +277,9 @@ impl Worker<'_> {
             Told::Roomy => self.look(Look::On),
             Told::Wider(route) => self.start(&route.endpoint_id),
             Told::PutDown { batch, written } => {
-                let full = self.holds.in_hand() >= self.limits.in_hand;
+                let full = self.queues.in_hand() >= self.limits.in_hand;
                 for (route, id) in &batch {
-                    self.holds.put_down(&route.endpoint_id, route.fence, *id, written);
+                    self.queues.put_down(&route.endpoint_id, route.fence, *id, written);
                 }
                 self.release();
                 if full {
@@ -290,12 +291,12 @@ impl Worker<'_> {
 
     /// Ends what is under way, within a moment. What has not started is in the queue.
     async fn stop(mut self) -> Vec<Held> {
-        self.desk.lanes().drop_all_waiting();
+        self.sender.lanes().drop_all_waiting();
         let ending = async { while self.sending.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, ending).await.is_err() {
             warn!("requests under way were cut; their deliveries are sent again");
         }
         self.sending.shutdown().await;
-        self.holds.held()
+        self.queues.held()
     }
 }

@@ -25,7 +25,7 @@ use crate::app::Api;
 use crate::auth::Caller;
 use crate::error::{ApiError, json, text};
 use crate::fields::{Object, fault, is_id};
-use crate::once::{Once, answer};
+use crate::idempotency::{IdempotentRequest, answer};
 use crate::query::Params;
 
 const SLIPPAGE_BPS: u32 = 50;
@@ -90,21 +90,21 @@ pub(crate) fn is_older(body: &Value) -> bool {
     has("pair") || has("strategy")
 }
 
-pub(crate) async fn create(api: &Api, once: Once) -> Result<Response, ApiError> {
-    let body = Object::root(&once.body)?;
+pub(crate) async fn create(api: &Api, write: IdempotentRequest) -> Result<Response, ApiError> {
+    let body = Object::root(&write.body)?;
     let (request, client_ref) = parse(api, &body)?;
     let (input, _) = listed_pair(api, &request.pair.source, &request.pair.target)?;
     // The body has no id of its own: without this, another process would carry out a captured request again.
-    let nonce = once.nonce.as_ref().ok_or_else(|| ApiError::Internal("a request without a nonce".into()))?;
-    nonce.use_up(api, &once.caller).await?;
-    let tenant = &once.caller.tenant;
+    let nonce = write.nonce.as_ref().ok_or_else(|| ApiError::Internal("a request without a nonce".into()))?;
+    nonce.use_up(api, &write.caller).await?;
+    let tenant = &write.caller.tenant;
     let account = match payable(input) {
         Ok(()) => api.engine.settlement_instruction(tenant, &request.pair.target).await?,
-        Err(refused) => return refuse(api, &once, refused).await,
+        Err(refused) => return refuse(api, &write, refused).await,
     };
     let Some(account) = account else {
         let problem = "there is no standing instruction that says where an output of this asset goes";
-        return refuse(api, &once, ApiError::ConstraintsNotMet(problem)).await;
+        return refuse(api, &write, ApiError::ConstraintsNotMet(problem)).await;
     };
     let created_at = api.now().to_utc();
     let (stage, run_at, expires_at) = beginning(request.strategy, created_at, request.constraints.ttl_ms);
@@ -133,11 +133,11 @@ pub(crate) async fn create(api: &Api, once: Once) -> Result<Response, ApiError> 
         run_at,
     };
     let stored = StoredResponse { status: StatusCode::CREATED.as_u16(), body: wrapped(View::from(row)) };
-    answer(api.engine.keep_legacy_intent(new, once.part_with(stored)).await?)
+    answer(api.engine.keep_legacy_intent(new, write.part_with(stored)).await?)
 }
 
-async fn refuse(api: &Api, once: &Once, refused: ApiError) -> Result<Response, ApiError> {
-    answer(api.engine.keep_refusal(once.part_with(refused.stored())).await?)
+async fn refuse(api: &Api, write: &IdempotentRequest, refused: ApiError) -> Result<Response, ApiError> {
+    answer(api.engine.keep_refusal(write.part_with(refused.stored())).await?)
 }
 
 /// A token cannot be pulled without its owner's permit, which this form has no place for.

@@ -14,7 +14,7 @@ use crate::app::Api;
 use crate::auth::Caller;
 use crate::error::{ApiError, given};
 use crate::fields::fault;
-use crate::once::REPLAYED;
+use crate::idempotency::REPLAYED;
 use crate::signature::read_body;
 
 const KEY_BYTES_MAX: usize = 255;
@@ -23,7 +23,7 @@ pub(crate) struct Managed {
     pub(crate) caller: Caller,
     /// `None`: there was no body.
     pub(crate) body: Option<Value>,
-    once: Option<OncePart>,
+    write: Option<OncePart>,
 }
 
 impl Managed {
@@ -42,7 +42,7 @@ impl FromRequest<Api> for Managed {
             .map_err(|error| ApiError::Internal(error.to_string()))?;
         let bytes = read_body(body).await?;
         let operation = format!("{} {}", parts.method, parts.uri.path());
-        let once = parse_key(&parts.headers)?.map(|key| OncePart {
+        let write = parse_key(&parts.headers)?.map(|key| OncePart {
             operation,
             key,
             fingerprint: Sha256::digest(&bytes).into(),
@@ -54,7 +54,7 @@ impl FromRequest<Api> for Managed {
             let parsed = serde_json::from_slice(&bytes);
             Some(parsed.map_err(|_| fault("body", "is not valid JSON"))?)
         };
-        Ok(Self { caller, body, once })
+        Ok(Self { caller, body, write })
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) async fn write(api: &Api, managed: &Managed, command: Command) -> Res
     let owner = Owner { key_id: managed.caller.key_id.clone(), tenant: managed.caller.tenant.clone() };
     let mut conn = api.engine.reads().acquire().await?;
     let vault = &api.engine.context().vault;
-    let done = carry_out(&mut conn, vault, &owner, command, managed.once.as_ref(), render).await?;
+    let done = carry_out(&mut conn, vault, &owner, command, managed.write.as_ref(), render).await?;
     let mut response = given(done.response);
     if done.replayed {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));

@@ -84,8 +84,8 @@ async fn a_partner_may_call_as_often_as_its_limit_says() {
         let answer = house.send(&Call::get(&keys, "/v1/events")).await;
         answer.ok(200);
         assert_eq!(answer.header("ratelimit-policy"), Some("\"minute\";q=3;w=60"));
-        let standing = answer.header("ratelimit").unwrap();
-        assert!(standing.starts_with(&format!("\"minute\";r={left};t=")), "{standing}");
+        let rate_limit = answer.header("ratelimit").unwrap();
+        assert!(rate_limit.starts_with(&format!("\"minute\";r={left};t=")), "{rate_limit}");
     }
     // The limit comes before the body: an empty one is not even looked at.
     for call in [Call::get(&keys, "/v1/events"), Call::post(&keys, "/v1/quotes", &json!({})).body("")] {

@@ -141,9 +141,9 @@ async fn a_replay_has_headers_of_its_own() {
     let house = House::new().await;
     let keys = house.issue("counted", 10, "test", &["quotes:write"]).await;
     let call = Call::post(&keys, "/v1/quotes/firm", &firm());
-    let standing = |answer: &crate::house::Answer| answer.header("ratelimit").unwrap().to_owned();
+    let rate_limit = |answer: &crate::house::Answer| answer.header("ratelimit").unwrap().to_owned();
     let (first, again) = (house.send(&call).await, house.send(&call).await);
     assert_eq!((first.ok(201), again.header("x-idempotency-replayed")), (again.ok(201), Some("true")));
-    assert!(standing(&first).starts_with("\"minute\";r=9;"), "{}", standing(&first));
-    assert!(standing(&again).starts_with("\"minute\";r=8;"), "{}", standing(&again));
+    assert!(rate_limit(&first).starts_with("\"minute\";r=9;"), "{}", rate_limit(&first));
+    assert!(rate_limit(&again).starts_with("\"minute\";r=8;"), "{}", rate_limit(&again));
 }

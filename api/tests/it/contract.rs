@@ -85,9 +85,12 @@ fn hold_headers(response: &Value, answer: &Answer) {
     let policy = answer.header("ratelimit-policy").unwrap_or_default();
     let quota = policy.strip_prefix("\"minute\";q=").and_then(|rest| rest.strip_suffix(";w=60"));
     assert!(number(quota), "RateLimit-Policy {policy}");
-    let standing = answer.header("ratelimit").unwrap_or_default();
-    let parts = standing.strip_prefix("\"minute\";r=").and_then(|rest| rest.split_once(";t="));
-    assert!(number(parts.map(|parts| parts.0)) && number(parts.map(|parts| parts.1)), "RateLimit {standing}");
+    let rate_limit = answer.header("ratelimit").unwrap_or_default();
+    let parts = rate_limit.strip_prefix("\"minute\";r=").and_then(|rest| rest.split_once(";t="));
+    assert!(
+        number(parts.map(|parts| parts.0)) && number(parts.map(|parts| parts.1)),
+        "RateLimit {rate_limit}"
+    );
 }
 
 fn validate(what: &str, schema: &Value, document: &Value, body: &Value) {

@@ -349,7 +349,7 @@ async fn claims_of_a_worker_that_died_fall_due_again_and_repeat_only_the_same_id
     }
     scene.received(3).await;
     // Dies in the middle: nothing of it is written.
-    sqlx::query("update webhook_lane set fence = fence + 1").execute(scene.house.pool()).await.unwrap();
+    sqlx::query("update endpoint_lease set fence = fence + 1").execute(scene.house.pool()).await.unwrap();
     scene.start_delivery();
     let delivered = async || scene.log().await.iter().filter(|one| one["state"] == "delivered").count();
     scene.house.wait_for("all of them", || async { (delivered().await == 3).then_some(()) }).await;
@@ -546,7 +546,7 @@ async fn two_processes_share_the_endpoints_and_send_everything_once() {
     let stop = CancellationToken::new();
     let other = Delivery::new(house.engine(), config(&scene.authority)).unwrap();
     tokio::spawn(other.run(stop.clone()));
-    let holders = "select count(distinct holder) from webhook_lane where leased_until > now()";
+    let holders = "select count(distinct holder) from endpoint_lease where leased_until > now()";
     let mut sent = std::collections::BTreeSet::new();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
     while house.count(holders).await < 2 {

@@ -15,7 +15,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use dvp_api::delivery::names::{LookUp, Names};
 use dvp_api::{Api, WebhookRules, router};
 use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
-use dvp_core::context::{ChainFacts, Context, Windows, now};
+use dvp_core::context::{ChainConfig, Context, Windows, now};
 use dvp_core::engine::Engine;
 use dvp_core::keys::SCOPES;
 use dvp_core::liquidity::Liquidity;
@@ -248,7 +248,7 @@ fn context() -> Context {
         liquidity: Arc::new(Liquidity::configured(&registry, [provider])),
         registry,
         payout_provider: simulated::PROVIDER.into(),
-        chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
+        chain: ChainConfig::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
         windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
         vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
         rest_millis: simulated::rest_millis,

@@ -24,7 +24,7 @@ mod quotes;
 mod receiver;
 mod reconciliation;
 mod signing;
-mod strangers;
 mod texts;
 mod transport;
+mod unauthenticated;
 mod webhooks;

@@ -1,4 +1,4 @@
-//! Latencies of the well-behaved partner, by door and phase.
+//! Latencies of the well-behaved partner, by interface and phase.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// What the well-behaved partner does and is measured at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Door {
+pub enum Interface {
     /// A fiat order: from the moment it is due to the whole answer.
     Rest,
     /// A fiat order: from the moment it is due to its first report.
@@ -19,7 +19,7 @@ pub enum Door {
     FixLogon,
 }
 
-impl Door {
+impl Interface {
     pub const ALL: [Self; 5] = [Self::Rest, Self::Fix, Self::RestToken, Self::FixToken, Self::FixLogon];
 
     #[must_use]
@@ -34,7 +34,7 @@ impl Door {
     }
 }
 
-/// The latencies of one door in one phase.
+/// The latencies of one interface in one phase.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Summary {
     pub count: usize,
@@ -57,12 +57,12 @@ impl Summary {
 pub(super) struct Recorder {
     is_measuring: Arc<AtomicBool>,
     pending: Arc<AtomicUsize>,
-    taken: Arc<Mutex<BTreeMap<Door, Vec<Duration>>>>,
+    taken: Arc<Mutex<BTreeMap<Interface, Vec<Duration>>>>,
 }
 
 /// Something that is due now. Dropped unanswered it is counted as never answered.
 pub(super) struct Due {
-    door: Door,
+    interface: Interface,
     at: Instant,
     recorder: Option<Recorder>,
 }
@@ -72,7 +72,7 @@ impl Due {
     pub(super) fn answered(mut self) {
         let Some(recorder) = self.recorder.take() else { return };
         let mut taken = recorder.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.entry(self.door).or_default().push(self.at.elapsed());
+        taken.entry(self.interface).or_default().push(self.at.elapsed());
         recorder.pending.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -87,12 +87,12 @@ impl Drop for Due {
 
 impl Recorder {
     /// What is due while nothing is measured is not counted, however late its answer is.
-    pub(super) fn due(&self, door: Door, at: Instant) -> Due {
+    pub(super) fn due(&self, interface: Interface, at: Instant) -> Due {
         let recorder = self.is_measuring.load(Ordering::Relaxed).then(|| self.clone());
         if recorder.is_some() {
             self.pending.fetch_add(1, Ordering::Relaxed);
         }
-        Due { door, at, recorder }
+        Due { interface, at, recorder }
     }
 
     pub(super) fn begin(&self) {
@@ -101,13 +101,16 @@ impl Recorder {
     }
 
     /// The latencies since [`Self::begin`], those included that are answered up to `patience` later.
-    pub(super) async fn end(&self, patience: Duration) -> BTreeMap<Door, Summary> {
+    pub(super) async fn end(&self, patience: Duration) -> BTreeMap<Interface, Summary> {
         self.is_measuring.store(false, Ordering::Relaxed);
         let until = Instant::now() + patience;
         while self.pending.load(Ordering::Relaxed) > 0 && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *taken).into_iter().map(|(door, all)| (door, Summary::of(all))).collect()
+        std::mem::take(&mut *taken)
+            .into_iter()
+            .map(|(interface, all)| (interface, Summary::of(all)))
+            .collect()
     }
 }

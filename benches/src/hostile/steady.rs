@@ -23,13 +23,13 @@ const TOKEN_PAUSE: Duration = Duration::from_secs(1);
 /// How long the last answers and reports may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What both doors' clients need.
+/// What both interfaces' clients need.
 #[derive(Clone)]
 pub(super) struct Terms {
     pub target: Target,
     pub recorder: Recorder,
     pub promises: Promises,
-    /// Between two orders at a door.
+    /// Between two orders at a interface.
     pub interval: Duration,
     pub stop: CancellationToken,
 }

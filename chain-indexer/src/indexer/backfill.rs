@@ -2,7 +2,7 @@
 
 use super::{IndexError, Indexer, Step};
 use crate::config::ChainConfig;
-use crate::duty::{Backoff, Duty};
+use crate::lease_guard::{Backoff, LeaseGuard};
 use dvp_store::PgPool;
 use dvp_store::chain as store;
 use std::time::{Duration, Instant};
@@ -46,9 +46,9 @@ impl Progress {
 #[derive(Debug, thiserror::Error)]
 pub enum BackfillError {
     /// A running service reads this chain; its own status tells how far it is.
-    #[error("another process has the duty of reading this chain")]
+    #[error("another process has the lease of reading this chain")]
     Taken,
-    #[error("the duty was lost to another process, or the backfill was stopped")]
+    #[error("the lease was lost to another process, or the backfill was stopped")]
     Stopped,
     #[error(transparent)]
     Index(#[from] IndexError),
@@ -64,27 +64,27 @@ pub async fn backfill(
 ) -> Result<Progress, BackfillError> {
     let name = format!("indexer:{}", config.chain_id);
     let mut indexer = Indexer::new(pool.clone(), config)?;
-    let duty = Duty::try_acquire(&pool, &name).await.map_err(IndexError::from)?;
-    let mut duty = duty.ok_or(BackfillError::Taken)?;
-    let result = to_the_head(&mut indexer, &mut duty, &mut tell, &shutdown).await;
-    duty.release(&pool).await;
+    let lease = LeaseGuard::try_acquire(&pool, &name).await.map_err(IndexError::from)?;
+    let mut lease = lease.ok_or(BackfillError::Taken)?;
+    let result = to_the_head(&mut indexer, &mut lease, &mut tell, &shutdown).await;
+    lease.release(&pool).await;
     result
 }
 
 async fn to_the_head(
     indexer: &mut Indexer,
-    duty: &mut Duty,
+    lease: &mut LeaseGuard,
     tell: &mut impl FnMut(&Progress),
     shutdown: &CancellationToken,
 ) -> Result<Progress, BackfillError> {
     let (began, mut from, mut failures) = (Instant::now(), None, 0);
     let mut backoff = Backoff::new();
     loop {
-        if shutdown.is_cancelled() || !duty.keep(&indexer.pool).await.map_err(IndexError::from)? {
+        if shutdown.is_cancelled() || !lease.keep(&indexer.pool).await.map_err(IndexError::from)? {
             return Err(BackfillError::Stopped);
         }
         let before = indexer.read_up_to().await?;
-        let step = indexer.step(&duty.lease).await;
+        let step = indexer.step(&lease.lease).await;
         let at = indexer.read_up_to().await?;
         let first = indexer.config.deployment.deployed_block.saturating_sub(1);
         let from = *from.get_or_insert(before.unwrap_or(first));

@@ -1,13 +1,13 @@
-//! The indexer at work: it has the duty, takes step after step, and says how it is doing.
+//! The indexer at work: it has the lease, takes step after step, and says how it is doing.
 
 use super::gate::GateKeeper;
 use super::{IndexError, Indexer, Step};
 use crate::config::ChainConfig;
-use crate::duty::{Backoff, Duty};
+use crate::lease_guard::{Backoff, LeaseGuard};
 use crate::reader::{ChainReader, HttpReader};
 use crate::wake;
 use dvp_store::PgPool;
-use dvp_store::chain::{self as store, Standing};
+use dvp_store::chain::{self as store, IndexerState};
 use metrics::gauge;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 /// After so many failures in a row we say that we hold.
 const HOLDING_AFTER: u32 = 3;
-/// How often the same standing is reported again.
+/// How often an unchanged state is reported again.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// A halted chain is looked at so often, in case an operator has resumed it.
 const HALTED_PAUSE: Duration = Duration::from_secs(2);
@@ -40,45 +40,45 @@ pub async fn run_indexer_on<R: ChainReader>(
     let pool = indexer.pool.clone();
     let news = Arc::new(Notify::new());
     let _waker = indexer.config.ws_url.clone().map(|url| wake::on_heads(url, Arc::clone(&news)));
-    while let Some(mut duty) = Duty::acquire(&pool, &name, &shutdown).await {
-        indexer.follow(&mut duty, &news, &shutdown).await;
-        duty.release(&pool).await;
+    while let Some(mut lease) = LeaseGuard::acquire(&pool, &name, &shutdown).await {
+        indexer.follow(&mut lease, &news, &shutdown).await;
+        lease.release(&pool).await;
     }
     Ok(())
 }
 
 impl<R: ChainReader> Indexer<R> {
-    async fn follow(&mut self, duty: &mut Duty, news: &Notify, shutdown: &CancellationToken) {
-        // Another process may have had the duty meanwhile.
+    async fn follow(&mut self, lease: &mut LeaseGuard, news: &Notify, shutdown: &CancellationToken) {
+        // Another process may have had the lease meanwhile.
         self.gate = GateKeeper::default();
         let mut backoff = Backoff::new();
         let mut failures = 0_u32;
         let mut reporter = Reporter::default();
         while !shutdown.is_cancelled() {
-            let (pause, standing) = match self.turn(duty).await {
+            let (pause, state) = match self.turn(lease).await {
                 Ok(None) => {
-                    tracing::warn!(chain = self.config.name, "the indexer's duty was lost");
+                    tracing::warn!(chain = self.config.name, "the indexer's lease was lost");
                     return;
                 }
                 Ok(Some(step)) => {
                     backoff.reset();
                     failures = 0;
                     let pause = if step == Step::Idle { self.config.poll_interval } else { Duration::ZERO };
-                    (pause, Some(self.standing(step)))
+                    (pause, Some(self.state(step)))
                 }
                 Err(IndexError::Halted(halted)) => {
                     let reason = format!("{}: {}", halted.reason.as_str(), halted.detail);
-                    (HALTED_PAUSE, Some(Standing::Halted { reason }))
+                    (HALTED_PAUSE, Some(IndexerState::Halted { reason }))
                 }
                 Err(error) => {
                     failures += 1;
                     let reason = error.to_string();
                     tracing::warn!(chain = self.config.name, %error, failures, "a step failed");
-                    (backoff.next(), (failures >= HOLDING_AFTER).then_some(Standing::Holding { reason }))
+                    (backoff.next(), (failures >= HOLDING_AFTER).then_some(IndexerState::Holding { reason }))
                 }
             };
-            if let Some(standing) = standing {
-                reporter.report(self, standing).await;
+            if let Some(state) = state {
+                reporter.report(self, state).await;
             }
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -89,58 +89,58 @@ impl<R: ChainReader> Indexer<R> {
     }
 
     /// At the head it is said, too, when there was no block for too long.
-    fn standing(&self, step: Step) -> Standing {
+    fn state(&self, step: Step) -> IndexerState {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let age = now.saturating_sub(self.newest);
         gauge!("dvp_chain_head_age_seconds", "chain" => self.config.name.clone())
             .set(f64::from(u32::try_from(age).unwrap_or(u32::MAX)));
         if let Some(backfill) = self.backfill.clone() {
-            return Standing::Backfilling(backfill);
+            return IndexerState::Backfilling(backfill);
         }
         let stalled = self.config.stalled_after.is_some_and(|limit| Duration::from_secs(age) > limit);
         if stalled && step == Step::Idle {
             let reason = format!("the newest block of all endpoints is {age} s old");
-            return Standing::Holding { reason };
+            return IndexerState::Holding { reason };
         }
-        Standing::Following
+        IndexerState::Following
     }
 
-    async fn turn(&mut self, duty: &mut Duty) -> Result<Option<Step>, IndexError> {
-        if duty.keep(&self.pool).await? { self.step(&duty.lease).await.map(Some) } else { Ok(None) }
+    async fn turn(&mut self, lease: &mut LeaseGuard) -> Result<Option<Step>, IndexError> {
+        if lease.keep(&self.pool).await? { self.step(&lease.lease).await.map(Some) } else { Ok(None) }
     }
 }
 
 /// Reports a change at once, the rest now and then.
 #[derive(Default)]
 struct Reporter {
-    last: Option<(Standing, Instant)>,
+    last: Option<(IndexerState, Instant)>,
 }
 
 impl Reporter {
-    async fn report<R>(&mut self, indexer: &Indexer<R>, standing: Standing) {
+    async fn report<R>(&mut self, indexer: &Indexer<R>, state: IndexerState) {
         let same_kind = self.last.as_ref().is_some_and(|(last, at)| {
-            std::mem::discriminant(last) == std::mem::discriminant(&standing) && at.elapsed() < REPORT_EVERY
+            std::mem::discriminant(last) == std::mem::discriminant(&state) && at.elapsed() < REPORT_EVERY
         });
         if same_kind {
             return;
         }
-        if let Standing::Holding { reason } = &standing
-            && !self.last.as_ref().is_some_and(|(last, _)| matches!(last, Standing::Holding { .. }))
+        if let IndexerState::Holding { reason } = &state
+            && !self.last.as_ref().is_some_and(|(last, _)| matches!(last, IndexerState::Holding { .. }))
         {
             let chain = &indexer.config.name;
             tracing::error!(chain, reason, "the indexer holds; it goes on by itself when it can");
         }
         let (chain_id, name) = (indexer.config.chain_id, &indexer.config.name);
-        if let Standing::Backfilling(backfill) = &standing {
+        if let IndexerState::Backfilling(backfill) = &state {
             let (to, events) = (backfill.to, backfill.events);
             tracing::info!(chain = name, from = backfill.from, to, events, "backfilling");
         }
         let written = async {
             let mut conn = indexer.pool.acquire().await?;
-            store::report_status(&mut conn, chain_id, name, &standing, indexer.node).await
+            store::report_status(&mut conn, chain_id, name, &state, indexer.node).await
         };
         match written.await {
-            Ok(()) => self.last = Some((standing, Instant::now())),
+            Ok(()) => self.last = Some((state, Instant::now())),
             Err(error) => tracing::warn!(chain = name, %error, "status not written"),
         }
     }

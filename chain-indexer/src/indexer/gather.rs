@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 pub(super) const AT_ONCE: usize = 4;
 /// Ranges in one step, at most.
 const IN_A_STEP: usize = 64;
-/// A step asks for no further range after so long: between steps the duty is kept, the head looked at, progress told.
+/// A step asks for no further range after so long: between steps the lease is kept, the head looked at, progress told.
 const LONGEST: Duration = Duration::from_secs(1);
 /// A transaction takes ranges until it has so many events.
 const IN_A_BATCH: usize = 8_000;

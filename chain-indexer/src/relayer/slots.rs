@@ -33,7 +33,7 @@ enum Refusal {
     /// It wants higher fees.
     Underpriced,
     /// The account cannot pay for gas.
-    Penniless,
+    InsufficientFunds,
     Other,
 }
 
@@ -47,7 +47,7 @@ fn refusal(message: &str) -> Refusal {
     } else if says(&["underpriced", "less than block base fee", "fee too low"]) {
         Refusal::Underpriced
     } else if says(&["insufficient funds"]) {
-        Refusal::Penniless
+        Refusal::InsufficientFunds
     } else {
         Refusal::Other
     }
@@ -251,8 +251,8 @@ impl Relayer {
                 self.pay_more(lease, attempt, head, market).await?;
             }
             Refusal::Underpriced => tracing::debug!(nonce, %tx, message, "the node wants more for it"),
-            Refusal::Penniless => {
-                self.penniless.store(true, Ordering::Relaxed);
+            Refusal::InsufficientFunds => {
+                self.is_out_of_funds.store(true, Ordering::Relaxed);
                 tracing::error!(nonce, %tx, message, "the relayer's account needs funds for gas")
             }
             Refusal::Other => tracing::warn!(nonce, %tx, message, "the node refused a transaction"),
@@ -414,7 +414,7 @@ mod tests {
         assert_eq!(refusal("nonce too low: next nonce 5"), Refusal::NonceUsed);
         assert_eq!(refusal("replacement transaction underpriced"), Refusal::Underpriced);
         assert_eq!(refusal("max fee per gas less than block base fee"), Refusal::Underpriced);
-        assert_eq!(refusal("Insufficient funds for gas * price + value"), Refusal::Penniless);
+        assert_eq!(refusal("Insufficient funds for gas * price + value"), Refusal::InsufficientFunds);
         assert_eq!(refusal("the moon is full"), Refusal::Other);
     }
 }

@@ -114,7 +114,7 @@ impl Relayer {
         send: bool,
     ) -> Result<(), RelayError> {
         self.waiting.store(false, Ordering::Relaxed);
-        if self.penniless.load(Ordering::Relaxed) {
+        if self.is_out_of_funds.load(Ordering::Relaxed) {
             return Ok(());
         }
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());

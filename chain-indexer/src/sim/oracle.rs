@@ -308,7 +308,7 @@ pub(super) async fn facts_are_final_or_retracted(
     .fetch_all(pool)
     .await
     .map_err(|error| error.to_string())?;
-    let mut standing = BTreeSet::new();
+    let mut canonical = BTreeSet::new();
     let mut ids = BTreeSet::new();
     let (mut locks, mut fills) = (HashMap::new(), HashMap::new());
     for row in &rows {
@@ -317,7 +317,7 @@ pub(super) async fn facts_are_final_or_retracted(
         if retracted == due.contains(&place) {
             return Err(format!("fact at {place:?}: retracted {retracted}, due {retracted}"));
         }
-        if !retracted && !standing.insert(place) {
+        if !retracted && !canonical.insert(place) {
             return Err(format!("two facts at {place:?}"));
         }
         let (kind, entity): (&str, _) = (row.get("kind"), B256::from_slice(row.get("entity")));
@@ -334,8 +334,8 @@ pub(super) async fn facts_are_final_or_retracted(
             return Err(format!("a consumed fact at {place:?} is open again"));
         }
     }
-    if standing != due {
-        let missing: Vec<_> = due.difference(&standing).take(3).collect();
+    if canonical != due {
+        let missing: Vec<_> = due.difference(&canonical).take(3).collect();
         return Err(format!("facts not given: {missing:?}"));
     }
     if (&locks, &fills) != (&consumed.locks, &consumed.fills) {

@@ -117,7 +117,7 @@ impl SimDatabase {
     }
 
     pub(super) async fn empty(&self) -> Result<(), sqlx::Error> {
-        let empty = "truncate chain_cursor, chain_block, chain_log, chain_fact, chain_command, signer_lane, nonce_slot,
+        let empty = "truncate chain_cursor, chain_block, chain_log, chain_fact, chain_command, relayer_account, nonce_slot,
                      slot_command, tx_attempt, lease cascade";
         sqlx::query(empty).execute(&self.admin).await?;
         Ok(())
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
         oracle::cursor(&self.database.admin, self.config.chain_id).await
     }
 
-    /// A step that is left alone, dropped, robbed of its connection or its duty, or whose database fails.
+    /// A step that is left alone, dropped, robbed of its connection or its lease, or whose database fails.
     async fn disturbed_step(&mut self) -> Result<(), String> {
         if self.violates && self.rng.chance(30) {
             self.sim().chain.violate();
@@ -301,18 +301,18 @@ impl<'a> Run<'a> {
         Ok(result)
     }
 
-    /// Somebody else takes the duty: what we write from then on must be refused.
+    /// Somebody else takes the lease: what we write from then on must be refused.
     async fn another_owner(&mut self) -> Result<Result<Step, IndexError>, String> {
-        // Waits for the commit of a step that was dropped: it holds the duty's row.
+        // Waits for the commit of a step that was dropped: it holds the lease's row.
         self.lease.release(&self.database.admin).await.map_err(|error| error.to_string())?;
         let next = lease(self.database, self.config.chain_id).await?;
         let before = self.cursor().await?;
         let result = self.indexer.step(&self.lease).await;
         let wrote = matches!(result, Ok(Step::Advanced | Step::Unwound | Step::Repaired));
         let after = self.cursor().await?;
-        // A range that is to be shorter counts as a step forward; the first cursor needs no duty.
+        // A range that is to be shorter counts as a step forward; the first cursor needs no lease.
         if before.is_some() && before != after {
-            return Err(format!("wrote without the duty: {result:?}, {before:?} became {after:?}"));
+            return Err(format!("wrote without the lease: {result:?}, {before:?} became {after:?}"));
         }
         self.lease = next;
         Ok(if wrote { Ok(Step::Idle) } else { result })
@@ -438,7 +438,7 @@ async fn interrupted<F: Future>(
 async fn lease(database: &SimDatabase, chain_id: u64) -> Result<Lease, String> {
     let name = format!("indexer:{chain_id}");
     let lease = Lease::acquire(&database.admin, &name, Uuid::new_v4(), LEASE).await;
-    lease.map_err(|error| error.to_string())?.ok_or_else(|| "the duty is taken".to_owned())
+    lease.map_err(|error| error.to_string())?.ok_or_else(|| "the lease is taken".to_owned())
 }
 
 fn indexer(

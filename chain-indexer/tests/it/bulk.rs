@@ -161,7 +161,7 @@ async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
     record(pool, &start, &[1, 2, 3].map(block), &logs()).await;
     let mut tx = pool.begin().await.unwrap();
     let told = store::emit_facts(&mut tx, 1, 0, 3).await.unwrap();
-    assert_eq!((told.facts.len(), told.strangers), (0, 2));
+    assert_eq!((told.facts.len(), told.foreign), (0, 2));
     assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0);
     sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
@@ -176,7 +176,7 @@ async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
     assert_eq!(told, [(1, Some("restored")), (3, Some("restored"))], "in the order of the chain");
     assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0, "once");
     let again = store::emit_facts(&mut tx, 1, 0, 3).await.unwrap();
-    assert_eq!((again.facts.len(), again.strangers), (0, 0), "nor any other way");
+    assert_eq!((again.facts.len(), again.foreign), (0, 0), "nor any other way");
     assert_eq!(store::complete_commands(&mut tx, 1, 0, 3).await.unwrap(), 1);
     tx.commit().await.unwrap();
 }

@@ -128,12 +128,12 @@ async fn a_reorg_while_nobody_looked_is_unwound_at_the_next_start() {
     let mut indexer = Indexer::new(chain.pool(), chain.config.clone()).unwrap();
     let steps = read_to_the_head(&chain, &mut indexer).await;
     assert_eq!(steps.iter().filter(|step| **step == Step::Unwound).count(), 1, "{steps:?}");
-    let standing: Vec<Vec<u8>> =
+    let canonical: Vec<Vec<u8>> =
         sqlx::query_scalar("select entity from chain_fact where retracted_at is null order by id")
             .fetch_all(&chain.pool())
             .await
             .unwrap();
-    assert_eq!(standing, [B256::repeat_byte(2).to_vec()]);
+    assert_eq!(canonical, [B256::repeat_byte(2).to_vec()]);
     let head = rpc::head(&chain.scene.provider).await.unwrap();
     let mut conn = chain.pool().acquire().await.unwrap();
     let cursor = store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap().unwrap();
@@ -395,7 +395,7 @@ async fn the_nodes_head_is_never_shown_below_what_was_read() {
     let mut conn = chain.pool().acquire().await.unwrap();
     // As it was reported before the last block was read.
     let (id, name) = (chain.config.chain_id, chain.config.name.as_str());
-    store::report_status(&mut conn, id, name, &store::Standing::Following, (head - 1, 0)).await.unwrap();
+    store::report_status(&mut conn, id, name, &store::IndexerState::Following, (head - 1, 0)).await.unwrap();
     let row = shown(&chain).await.unwrap();
     assert_eq!((row.indexed_head, row.node_head), (head, head));
     assert!(row.node_final >= row.indexed_final);

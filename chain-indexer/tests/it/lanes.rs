@@ -36,7 +36,7 @@ async fn two_accounts_share_the_commands_and_do_each_once() {
     // Both are in service before there is anything to do.
     let pool = chain.pool();
     eventually("both accounts are able", async || {
-        let able = "select count(*) from signer_lane where able_at is not null";
+        let able = "select count(*) from relayer_account where able_at is not null";
         let count: i64 = sqlx::query_scalar(able).fetch_one(&pool).await.unwrap();
         (count == 2).then_some(())
     })
@@ -99,7 +99,7 @@ async fn an_account_that_runs_dry_is_reported() {
     let running = Running::start(&chain);
     let pool = chain.pool();
     let lane = eventually("the lane is reported low", async || {
-        let lanes = store::list_lanes(&mut pool.acquire().await.unwrap()).await.unwrap();
+        let lanes = store::list_accounts(&mut pool.acquire().await.unwrap()).await.unwrap();
         lanes.into_iter().find(|lane| lane.signer == relayer && lane.balance_low)
     })
     .await;

@@ -316,7 +316,7 @@ pub fn judge(subject: &Subject, moment: &Moment) -> Vec<Break> {
     let mut found = Found { subject, breaks: Vec::new() };
     index(&mut found);
     match &subject.booked {
-        None => strangers(&mut found, moment),
+        None => foreign(&mut found, moment),
         Some(booked) => settled::judge(&mut found, booked, moment),
     }
     found.breaks
@@ -397,7 +397,7 @@ fn index(found: &mut Found<'_>) {
     }
 }
 
-fn strangers(found: &mut Found<'_>, moment: &Moment) {
+fn foreign(found: &mut Found<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
     if now.settler != SettlerState::None || now.escrow != EscrowState::None {
         let action = give_back(found.subject, moment).unwrap_or(Action::Page);

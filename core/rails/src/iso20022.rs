@@ -11,7 +11,7 @@
 //! taken in at least once and counts once.
 //!
 //! Reading order: [`text`] and [`xml`] what files are made of, [`schema`] what they may contain, [`instruction`] and
-//! [`pain001`] what we write, [`answers`] what we read, [`standing`] what it means, [`folder`] where it lies. All but
+//! [`pain001`] what we write, [`answers`] what we read, [`status`] what it means, [`folder`] where it lies. All but
 //! the last and this are pure.
 
 pub mod answers;
@@ -19,7 +19,7 @@ pub mod folder;
 pub mod instruction;
 pub mod pain001;
 pub mod schema;
-pub mod standing;
+pub mod status;
 pub mod text;
 pub mod xml;
 
@@ -42,7 +42,7 @@ use self::answers::{Said, Word};
 use self::folder::Folder;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::schema::{Message, check};
-use self::standing::{Ordered, failure_code, hear};
+use self::status::{Ordered, failure_code, hear};
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
 /// The name on paths and receipts.
@@ -224,11 +224,11 @@ impl BankFiles {
     /// Gives the file named by the row to the bank unless that was done, and returns how the payment stands.
     async fn give(&self, id: &str) -> Result<Option<BankPayment>, BankError> {
         let Some(mut payment) = self.find(id).await? else { return Ok(None) };
-        if payment.standing == PaymentStatus::Staged {
+        if payment.status == PaymentStatus::Staged {
             self.folder.give(&payment.staged_file, &format!("{id}.xml")).await?;
             let mut conn = self.pool.acquire().await?;
             store::mark_sent(&mut conn, id).await?;
-            payment.standing = PaymentStatus::Sent;
+            payment.status = PaymentStatus::Sent;
         }
         Ok(Some(payment))
     }
@@ -244,20 +244,20 @@ impl BankFiles {
 async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &Said) -> Result<bool, BankError> {
     let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
     let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
-    let after = hear(payment.standing, &said.word, ordered);
+    let after = hear(payment.status, &said.word, ordered);
     let id = payment.end_to_end_id.clone();
     if let Some(alarm) = after.alarm {
         error!(end_to_end_id = id, execution = payment.execution, word = ?said.word, alarm, "look at this payment");
         payment.alarm = Some(alarm.to_owned());
     }
-    if after.standing != payment.standing {
+    if after.status != payment.status {
         info!(
             end_to_end_id = id,
-            from = payment.standing.as_str(),
-            to = after.standing.as_str(),
+            from = payment.status.as_str(),
+            to = after.status.as_str(),
             "the bank answered"
         );
-        payment.standing = after.standing;
+        payment.status = after.status;
         match &said.word {
             Word::Paid { at, bank_reference, .. } => {
                 (payment.paid_at, payment.bank_reference) = (Some(*at), bank_reference.clone());
@@ -278,7 +278,7 @@ async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &Said) -> Result<bool
 /// What the settlement is told of a payment. One that came back after it was paid stays paid: the contract's one way
 /// on from there is a reversal, which no rail records today; people are told.
 fn answer(payment: &BankPayment) -> RailAnswer {
-    match payment.standing {
+    match payment.status {
         PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {
             RailAnswer::InProgress { provider_reference: payment.end_to_end_id.clone() }
         }

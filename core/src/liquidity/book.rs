@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dvp_domain::liquidity::{Curve, Deliverer, Offer, Policy, Reference, Rung, Venue};
 use dvp_domain::time::Timestamp;
-use dvp_store::orders::levels::{self, Level};
+use dvp_store::orders::resting_orders::{self, RestingOrder};
 use serde_json::{Map, Value};
 use sqlx::PgPool;
 
@@ -40,7 +40,7 @@ impl Default for BookConfig {
 pub struct OrderBook {
     config: BookConfig,
     pool: PgPool,
-    read: RwLock<Option<(Vec<Level>, Timestamp)>>,
+    read: RwLock<Option<(Vec<RestingOrder>, Timestamp)>>,
 }
 
 impl OrderBook {
@@ -52,13 +52,13 @@ impl OrderBook {
         let unavailable = |error: &dyn std::fmt::Display| SourceError::Unavailable(error.to_string());
         let asked = now();
         let mut conn = self.pool.acquire().await.map_err(|error| unavailable(&error))?;
-        let levels = levels::list_open(&mut conn).await.map_err(|error| unavailable(&error))?;
+        let levels = resting_orders::list_open(&mut conn).await.map_err(|error| unavailable(&error))?;
         *self.read.write().unwrap_or_else(PoisonError::into_inner) = Some((levels, asked));
         Ok(())
     }
 }
 
-fn rung(level: &Level, pair: PairAssets<'_>) -> Option<Rung> {
+fn rung(level: &RestingOrder, pair: PairAssets<'_>) -> Option<Rung> {
     let deliverer = Deliverer { provider_id: level.provider_id.clone(), wallet: level.wallet.clone() };
     let rung = Rung::new(deliverer, level.rate, level.remaining, (pair.input, pair.output))?;
     Some(Rung { level_id: Some(level.id), ..rung })
@@ -72,7 +72,7 @@ impl LiquiditySource for OrderBook {
     fn offer(&self, pair: PairAssets<'_>, _reference: Option<&Reference>) -> Option<Offer> {
         let read = self.read.read().unwrap_or_else(PoisonError::into_inner);
         let (levels, at) = read.as_ref()?;
-        let of_pair = |level: &&Level| {
+        let of_pair = |level: &&RestingOrder| {
             level.input_asset == pair.input.symbol && level.output_asset == pair.output.symbol
         };
         let mut rungs: Vec<Rung> =

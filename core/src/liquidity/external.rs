@@ -108,18 +108,18 @@ impl ExternalProvider {
     }
 
     fn judge(&self, answer: Answer, pair: PairAssets<'_>, latency_ms: u64) -> Result<Offer, SourceError> {
-        let nonsense = |what: &str| SourceError::Nonsense(what.to_owned());
+        let invalid = |what: &str| SourceError::InvalidResponse(what.to_owned());
         let now = now();
         let limit = i64::try_from(self.config.good_for.as_millis()).unwrap_or(i64::MAX);
         let valid_until =
             dvp_domain::time::Timestamp::from_millis(answer.valid_until).min(now.plus_millis(limit));
         if valid_until <= now {
-            return Err(nonsense("an answer that is stale already"));
+            return Err(invalid("an answer that is stale already"));
         }
         let rate = super::positive_decimal(&answer.price)?;
         let deliverer = self.config.deliverer.clone();
         let rung = Rung::new(deliverer, rate, answer.max_output_minor, (pair.input, pair.output))
-            .ok_or_else(|| nonsense("a price that is not positive"))?;
+            .ok_or_else(|| invalid("a price that is not positive"))?;
         let Value::Object(metadata) = json!({
             "venue": Venue::External.to_string(),
             "lpId": answer.lp_id,
@@ -128,7 +128,7 @@ impl ExternalProvider {
             "confidence": answer.confidence,
             "isDynamic": answer.is_dynamic,
         }) else {
-            return Err(nonsense("no object"));
+            return Err(invalid("no object"));
         };
         Ok(Offer {
             source: self.config.id.clone(),

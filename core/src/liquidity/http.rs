@@ -49,9 +49,9 @@ async fn read<T: DeserializeOwned>(request: reqwest::RequestBuilder) -> Result<T
     let mut body = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(unavailable)? {
         if body.len().saturating_add(chunk.len()) > BODY_BYTES_MAX {
-            return Err(SourceError::Nonsense("a body without end".into()));
+            return Err(SourceError::InvalidResponse("a body without end".into()));
         }
         body.extend_from_slice(&chunk);
     }
-    serde_json::from_slice(&body).map_err(|error| SourceError::Nonsense(error.to_string()))
+    serde_json::from_slice(&body).map_err(|error| SourceError::InvalidResponse(error.to_string()))
 }

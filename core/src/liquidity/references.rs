@@ -79,13 +79,13 @@ impl OnChainFeed {
 
 /// A round as a price, if it is one.
 fn judged(round: FeedRound, stale_after: Duration, now: Timestamp) -> Result<Reference, SourceError> {
-    let nonsense = |what: &str| SourceError::Nonsense(what.to_owned());
+    let invalid = |what: &str| SourceError::InvalidResponse(what.to_owned());
     if round.answer <= 0 {
-        return Err(nonsense("an answer that is not positive"));
+        return Err(invalid("an answer that is not positive"));
     }
     let price = Decimal::try_from_i128_with_scale(round.answer, u32::from(round.decimals))
-        .map_err(|_| nonsense("an answer beyond all prices"))?;
-    let seconds = i64::try_from(round.updated_at).map_err(|_| nonsense("an update beyond all time"))?;
+        .map_err(|_| invalid("an answer beyond all prices"))?;
+    let seconds = i64::try_from(round.updated_at).map_err(|_| invalid("an update beyond all time"))?;
     dated(price.normalize(), seconds.saturating_mul(1000), stale_after, now)
 }
 
@@ -99,7 +99,7 @@ fn dated(
     let good_for = i64::try_from(stale_after.as_millis()).unwrap_or(i64::MAX);
     let valid_until = Timestamp::from_millis(at_ms).plus_millis(good_for);
     if at_ms > now.millis().saturating_add(CLOCK_SKEW_MS) {
-        return Err(SourceError::Nonsense("a price from the future".into()));
+        return Err(SourceError::InvalidResponse("a price from the future".into()));
     }
     if valid_until <= now {
         return Err(SourceError::Unavailable("its price is stale".into()));

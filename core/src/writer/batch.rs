@@ -20,7 +20,7 @@ use super::rows::Rows;
 use super::sessions::{Numbers, session_ids};
 use super::submit::{self, Decided, Known};
 use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
-use super::{Place, WriteError, claims, figures, plan};
+use super::{Place, WriteError, figures, idempotency, plan};
 use crate::context::{Context, now};
 
 /// What is taken for granted about the units of a batch.
@@ -113,7 +113,7 @@ async fn write<'u>(
     // A unit whose FIX part does not follow is left out whole.
     let follow = numbers.clone().foresee(units);
     let taken = || units.iter().zip(&follow).filter(|(_, follows)| **follows).map(|(unit, _)| *unit);
-    let mut outcomes = claims::decide(conn, units, trust).await?;
+    let mut outcomes = idempotency::decide(conn, units, trust).await?;
     let undecided = units.iter().zip(&follow).zip(&outcomes);
     let asked: Vec<&Submission> = undecided
         .filter_map(|((unit, follows), outcome)| match &unit.work {

@@ -13,7 +13,7 @@ use tracing::{Instrument, Span, debug, error, info, warn};
 
 use super::batch::Patience;
 use super::figures::{self, Batch, Running};
-use super::lanes::{Door, Lane, Taken};
+use super::lanes::{Lane, Taken, UnitSource};
 use super::line::{Failure, Line, Manner};
 use super::pieces::{Pieces, Split};
 use super::queue::Taking;
@@ -297,11 +297,11 @@ impl Carrier {
         let Some(at) = open.first().copied() else { return };
         let Some((lane, waiting)) = course.units.get(at).and_then(Option::as_ref) else { return };
         // Who brings a suspect again and again has logged it.
-        if lane.door != Door::Suspect {
+        if lane.source != UnitSource::Suspect {
             let _entered = waiting.span.enter();
             error!(
                 error = %failed, kind = fault.as_str(), work = waiting.unit.work.as_str(),
-                subject = waiting.unit.work.subject(), partner = lane.tenant.partner_id, lane = ?lane.door,
+                subject = waiting.unit.work.subject(), partner = lane.tenant.partner_id, lane = ?lane.source,
                 "a unit cannot be written; its caller is told, and nothing of it was kept"
             );
         }

@@ -19,7 +19,7 @@ use dvp_store::orders::intents::Tenant;
 
 /// How a unit came in. Units of one lane keep their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Door {
+pub enum UnitSource {
     Rest,
     /// A FIX session, by its id.
     Session(String),
@@ -33,15 +33,15 @@ pub enum Door {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane {
     pub tenant: Tenant,
-    pub door: Door,
+    pub source: UnitSource,
 }
 
 impl Lane {
     const fn class(&self) -> Class {
-        match self.door {
-            Door::Rest | Door::Session(_) => Class::Entry,
-            Door::Settlement => Class::Service,
-            Door::Suspect => Class::Suspect,
+        match self.source {
+            UnitSource::Rest | UnitSource::Session(_) => Class::Entry,
+            UnitSource::Settlement => Class::Service,
+            UnitSource::Suspect => Class::Suspect,
         }
     }
 
@@ -124,9 +124,9 @@ pub(super) struct Lanes<T> {
 }
 
 struct Group<T> {
-    lanes: HashMap<Door, VecDeque<T>>,
+    lanes: HashMap<UnitSource, VecDeque<T>>,
     /// Lanes with something waiting, in the order of their turns.
-    turns: VecDeque<Door>,
+    turns: VecDeque<UnitSource>,
     queued: usize,
 }
 
@@ -137,25 +137,25 @@ impl<T> Default for Group<T> {
 }
 
 impl<T> Group<T> {
-    fn lane(&mut self, door: Door) -> &mut VecDeque<T> {
+    fn lane(&mut self, source: UnitSource) -> &mut VecDeque<T> {
         self.queued += 1;
-        if !self.lanes.contains_key(&door) {
-            self.turns.push_back(door.clone());
+        if !self.lanes.contains_key(&source) {
+            self.turns.push_back(source.clone());
         }
-        self.lanes.entry(door).or_default()
+        self.lanes.entry(source).or_default()
     }
 
-    fn pop(&mut self) -> Option<(Door, T)> {
-        let door = self.turns.pop_front()?;
-        let lane = self.lanes.get_mut(&door)?;
+    fn pop(&mut self) -> Option<(UnitSource, T)> {
+        let source = self.turns.pop_front()?;
+        let lane = self.lanes.get_mut(&source)?;
         let unit = lane.pop_front()?;
         self.queued -= 1;
         if lane.is_empty() {
-            self.lanes.remove(&door);
+            self.lanes.remove(&source);
         } else {
-            self.turns.push_back(door.clone());
+            self.turns.push_back(source.clone());
         }
-        Some((door, unit))
+        Some((source, unit))
     }
 }
 
@@ -192,14 +192,14 @@ impl<T> Lanes<T> {
     /// Puts a unit at the end of its lane, whether or not there is a place for it.
     pub(super) fn push(&mut self, lane: Lane, unit: T) {
         self.enter(&lane);
-        self.groups.entry(lane.group()).or_default().lane(lane.door).push_back(unit);
+        self.groups.entry(lane.group()).or_default().lane(lane.source).push_back(unit);
     }
 
     /// Puts units that were taken and not tried back to the beginning of their lanes.
     pub(super) fn put_back(&mut self, units: Vec<(Lane, T)>) {
         for (lane, unit) in units.into_iter().rev() {
             self.enter(&lane);
-            self.groups.entry(lane.group()).or_default().lane(lane.door).push_front(unit);
+            self.groups.entry(lane.group()).or_default().lane(lane.source).push_front(unit);
         }
     }
 
@@ -234,8 +234,8 @@ impl<T> Lanes<T> {
     pub(super) fn take_all(&mut self) -> Vec<(Lane, T)> {
         let mut all = Vec::new();
         for (key, mut group) in std::mem::take(&mut self.groups) {
-            while let Some((door, unit)) = group.pop() {
-                all.push((Lane { tenant: key.tenant.clone(), door }, unit));
+            while let Some((source, unit)) = group.pop() {
+                all.push((Lane { tenant: key.tenant.clone(), source }, unit));
             }
         }
         for turns in [&mut self.entry, &mut self.service, &mut self.apart] {
@@ -289,12 +289,12 @@ impl<T> Lanes<T> {
 
     fn pop(&mut self, key: &GroupKey) -> Option<(Lane, T)> {
         let group = self.groups.get_mut(key)?;
-        let (door, unit) = group.pop()?;
+        let (source, unit) = group.pop()?;
         if group.queued == 0 {
             self.groups.remove(key);
         }
         self.queued[key.class.index()] -= 1;
-        Some((Lane { tenant: key.tenant.clone(), door }, unit))
+        Some((Lane { tenant: key.tenant.clone(), source }, unit))
     }
 
     /// A unit of the lane failed: its tenant's units are taken apart from the others' for a while.

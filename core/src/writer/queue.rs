@@ -221,11 +221,11 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::writer::lanes::Door;
+    use crate::writer::lanes::UnitSource;
     use dvp_store::orders::intents::Tenant;
 
     fn lane(name: &str) -> Lane {
-        Lane { tenant: Tenant { partner_id: name.to_owned(), livemode: false }, door: Door::Rest }
+        Lane { tenant: Tenant { partner_id: name.to_owned(), livemode: false }, source: UnitSource::Rest }
     }
 
     #[tokio::test]

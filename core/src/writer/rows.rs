@@ -14,10 +14,10 @@ use dvp_store::StoreError;
 use dvp_store::chain::commands::{self, NewCommand};
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
-use dvp_store::orders::additions::{self, Additions};
 use dvp_store::orders::effects::{self, EndedEffect, NewEffect};
 use dvp_store::orders::events::NewEvent;
 use dvp_store::orders::idempotency::Record;
+use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::receipts;
@@ -121,7 +121,7 @@ impl Rows {
         if !self.commands.is_empty() {
             commands::insert(conn, &self.commands).await?;
         }
-        let added = Additions {
+        let added = InsertBatch {
             postings: &self.postings,
             intents,
             executions: &self.accepted,
@@ -131,6 +131,6 @@ impl Rows {
             records,
             events: &self.events,
         };
-        if added.is_empty() { Ok(()) } else { additions::insert(conn, &added).await }
+        if added.is_empty() { Ok(()) } else { insert_batch::insert(conn, &added).await }
     }
 }

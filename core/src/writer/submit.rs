@@ -22,9 +22,9 @@ use dvp_store::StoreError;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::intents::{self, IntentRow, Tenant};
 use dvp_store::orders::legacy::{self, HeldTurn};
-use dvp_store::orders::levels;
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::quotes::{self, FirmQuote};
+use dvp_store::orders::resting_orders;
 use dvp_store::pauses;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -206,7 +206,7 @@ pub(super) async fn load(
         .flat_map(|(input, output)| known.snapshot.levels(input, output))
         .collect();
     if !resting.is_empty() {
-        known.levels = levels::lock(conn, &Vec::from_iter(resting)).await?;
+        known.levels = resting_orders::lock(conn, &Vec::from_iter(resting)).await?;
     }
     Ok(known)
 }
@@ -446,7 +446,7 @@ pub(super) fn intent_rows<'a>(decided: &'a [Decided<'a>]) -> Vec<IntentRow<'a>> 
 /// Takes from the resting orders, marks the quotes that the decisions used up, and ends the turns they executed.
 pub(super) async fn use_up(conn: &mut PgConnection, known: &Known) -> Result<(), StoreError> {
     if !known.taken.is_empty() {
-        levels::take(conn, &known.taken).await?;
+        resting_orders::take(conn, &known.taken).await?;
     }
     if !known.consumed.is_empty() {
         let used: Vec<(&str, &str)> =

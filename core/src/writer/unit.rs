@@ -16,7 +16,7 @@ use dvp_store::orders::legacy::{HeldTurn, NewLegacyIntent};
 use dvp_store::orders::quotes::{NewFirmQuote, QuoteContext};
 
 use super::fix::FixPart;
-use super::lanes::{Door, Lane};
+use super::lanes::{Lane, UnitSource};
 use crate::chain::{WalletFacts, WalletKey};
 
 /// One piece of work, written whole or not at all.
@@ -31,21 +31,26 @@ impl Unit {
     /// A request over REST, with the key its answer is kept under.
     pub fn of_request(work: Work, key: IdempotencyPart) -> Self {
         let tenant = Tenant { partner_id: key.id.partner_id.clone(), livemode: key.id.livemode };
-        Self { lane: Lane { tenant, door: Door::Rest }, work, idempotency: Some(key), fix: None }
+        Self { lane: Lane { tenant, source: UnitSource::Rest }, work, idempotency: Some(key), fix: None }
     }
 
     /// What a FIX session of a tenant wants, in the session's order.
     pub fn of_session(tenant: Tenant, work: Work, fix: FixPart) -> Self {
-        let door = Door::Session(fix.numbers.session_id.clone());
-        Self { lane: Lane { tenant, door }, work, idempotency: None, fix: Some(fix) }
+        let source = UnitSource::Session(fix.numbers.session_id.clone());
+        Self { lane: Lane { tenant, source }, work, idempotency: None, fix: Some(fix) }
     }
 
     /// A step that the service itself takes. `is_suspect`: it could not be written before, so it is tried alone.
     pub fn of_settlement(change: Change, is_suspect: bool) -> Self {
-        let door = if is_suspect { Door::Suspect } else { Door::Settlement };
+        let source = if is_suspect { UnitSource::Suspect } else { UnitSource::Settlement };
         let partner_id = change.terms.partner_id.to_string();
         let tenant = Tenant { partner_id, livemode: change.terms.livemode };
-        Self { lane: Lane { tenant, door }, work: Work::Step(Box::new(change)), idempotency: None, fix: None }
+        Self {
+            lane: Lane { tenant, source },
+            work: Work::Step(Box::new(change)),
+            idempotency: None,
+            fix: None,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Single-owner duties: a row lease by the database's clock, with a fence that grows at each change of owner.
+//! Single-owner leases: a row lease by the database's clock, with a fence that grows at each change of owner.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::StoreError;
 
-/// A duty this process holds until [`expires`](Lease::renew) it no longer renews it.
+/// A lease this process holds until [`expires`](Lease::renew) it no longer renews it.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub name: String,
@@ -17,7 +17,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Takes the duty if nobody holds it. `owner` identifies this process.
+    /// Takes the lease if nobody holds it. `owner` identifies this process.
     pub async fn acquire(
         db: impl PgExecutor<'_>,
         name: &str,
@@ -69,7 +69,7 @@ impl Lease {
         row.map(|_| ()).ok_or(StoreError::Stale { what: "lease" })
     }
 
-    /// Gives the duty up, so that another process need not wait.
+    /// Gives the lease up, so that another process need not wait.
     pub async fn release(&self, db: impl PgExecutor<'_>) -> Result<(), StoreError> {
         sqlx::query(
             "update lease set expires_at = clock_timestamp() where name = $1 and owner = $2 and fence = $3",

@@ -1,17 +1,17 @@
 //! Quotes, intents, executions with what follows from them, and the feed of their events.
 
-pub mod additions;
 pub mod bank;
 pub mod effects;
 pub mod events;
 pub mod executions;
 pub mod feed;
 pub mod idempotency;
+pub mod insert_batch;
 pub mod intents;
 pub mod legacy;
-pub mod levels;
 pub mod operations;
 pub mod permits;
 pub mod quotes;
 pub mod receipts;
 pub mod reports;
+pub mod resting_orders;

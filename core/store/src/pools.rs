@@ -39,7 +39,7 @@ pub struct PoolSizes {
 }
 
 impl PoolSizes {
-    /// The fewest connections that give every pool what its standing connections need.
+    /// The fewest connections that give every pool what its permanent connections need.
     pub const LEAST: u32 = 20;
 
     /// A fifth for orders, a fifth for reads, a tenth for look-ups, and half for background work.

@@ -86,7 +86,7 @@ pub async fn delete_transactions(
     limit: i64,
 ) -> Result<u64, StoreError> {
     let statement = "delete from tx_attempt a \
-                     using signer_lane l cross join lateral ( \
+                     using relayer_account l cross join lateral ( \
                          select chain_id, signer, nonce, attempt, created_at from tx_attempt \
                          where chain_id = l.chain_id and signer = l.signer \
                          order by chain_id, signer, nonce, attempt limit $2 \

@@ -1,7 +1,7 @@
 //! Webhook endpoints, one per API key, and the answers kept under the optional Idempotency-Key.
 
 pub mod deliveries;
-pub mod lanes;
+pub mod leases;
 pub mod replays;
 
 use chrono::{DateTime, Utc};
@@ -100,7 +100,7 @@ pub async fn insert(conn: &mut PgConnection, new: &NewEndpoint) -> Result<(), St
                                            sealed_secret, from_position) \
              select $1, $2, $3, $4, $5, $6, $7, $8, position from feed_counter returning id \
          ) \
-         insert into webhook_lane (endpoint_id) select id from new",
+         insert into endpoint_lease (endpoint_id) select id from new",
     )
     .bind(&new.id)
     .bind(&new.key_id)

@@ -169,9 +169,9 @@ async fn a_payment_is_given_to_the_bank_once_however_many_try_and_wherever_they_
     }
     assert_eq!(count(place.files.folder().outbox()).await, 1);
     // A process that stopped between its row and the file's move, before and after it.
-    for standing in ["staged", "sent"] {
-        sqlx::query("update bank_payment set standing = $1")
-            .bind(standing)
+    for status in ["staged", "sent"] {
+        sqlx::query("update bank_payment set status = $1")
+            .bind(status)
             .execute(place.house.pool())
             .await
             .unwrap();
@@ -179,7 +179,7 @@ async fn a_payment_is_given_to_the_bank_once_however_many_try_and_wherever_they_
         assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{status:?}");
     }
     place.bank.turn().await.unwrap();
-    sqlx::query("update bank_payment set standing = 'staged'").execute(place.house.pool()).await.unwrap();
+    sqlx::query("update bank_payment set status = 'staged'").execute(place.house.pool()).await.unwrap();
     place.files.submit(&request).await.unwrap();
     place.bank.turn().await.unwrap();
     assert_eq!(place.bank.count_received().await.unwrap(), 1, "taken by the bank, and not given again");

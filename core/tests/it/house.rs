@@ -7,7 +7,7 @@ use alloy::primitives::Address;
 use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
-use dvp_core::context::{ChainFacts, Context, Windows, now};
+use dvp_core::context::{ChainConfig, Context, Windows, now};
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::liquidity::Liquidity;
 use dvp_core::secrets::Vault;
@@ -119,7 +119,7 @@ fn context(liquidity: Liquidity) -> Context {
         liquidity: Arc::new(liquidity),
         registry: registry(),
         payout_provider: simulated::PROVIDER.into(),
-        chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
+        chain: ChainConfig::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
         windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
         vault: Vault::new([7; 32]),
         rest_millis: simulated::rest_millis,

@@ -4,7 +4,7 @@ use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, Reason, deposited}
 use dvp_domain::money::Minor;
 use dvp_store::ledger::balances::{self, Balance};
 use dvp_store::ledger::{self, Deposited, NewPosting};
-use dvp_store::orders::additions::{self, Additions};
+use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::{PgConnection, StoreError};
 
 use crate::house::House;
@@ -14,7 +14,7 @@ fn partner(house: &House) -> Owner {
 }
 
 async fn add(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), StoreError> {
-    additions::insert(conn, &Additions { postings, ..Additions::default() }).await
+    insert_batch::insert(conn, &InsertBatch { postings, ..InsertBatch::default() }).await
 }
 
 /// Runs a statement by hand and gives the constraint that refused it.

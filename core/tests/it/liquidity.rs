@@ -17,7 +17,7 @@ use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::liquidity::{Deliverer, Policy};
 use dvp_domain::money::Minor;
 use dvp_domain::quote::{Candidate, IndicativeRequest};
-use dvp_store::orders::levels::{self, NewLevel};
+use dvp_store::orders::resting_orders::{self, NewRestingOrder};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -210,7 +210,7 @@ async fn a_provider_that_fails_three_times_is_left_alone() {
 }
 
 async fn rest(house: &House, provider: &str, rate: &str, amount: u128) {
-    let level = NewLevel {
+    let level = NewRestingOrder {
         provider_id: provider.into(),
         wallet: format!("0x{provider}"),
         input_asset: "USDC".into(),
@@ -218,7 +218,7 @@ async fn rest(house: &House, provider: &str, rate: &str, amount: u128) {
         rate: rate.parse().unwrap(),
         amount: Minor::new(amount),
     };
-    levels::insert(&mut house.pool().acquire().await.unwrap(), &level).await.unwrap();
+    resting_orders::insert(&mut house.pool().acquire().await.unwrap(), &level).await.unwrap();
 }
 
 fn book(pool: &sqlx::PgPool) -> Liquidity {

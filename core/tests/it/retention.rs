@@ -33,7 +33,7 @@ async fn insert(pool: &PgPool, name: &str, age: Duration) {
 
 /// Three nonces of a signer: one final long ago, one final now, one long ago that is not final.
 async fn insert_transactions(pool: &PgPool) {
-    let lane = "insert into signer_lane (chain_id, signer, next_nonce) \
+    let lane = "insert into relayer_account (chain_id, signer, next_nonce) \
                 values (31337, decode(repeat('01', 20), 'hex'), 3)";
     sqlx::query(lane).execute(pool).await.unwrap();
     for (nonce, state, age) in [(0_i64, "final", 200), (1, "final", 0), (2, "mined", 200)] {

@@ -88,7 +88,7 @@ impl Directory {
         self.lock().remove(key);
     }
 
-    /// A directory whose keeper calls [`Directory::refreshed`] again and again.
+    /// A directory whose supervisor calls [`Directory::refreshed`] again and again.
     pub fn kept_up_to_date() -> Self {
         Self { refreshes: Some(Arc::default()), ..Self::default() }
     }

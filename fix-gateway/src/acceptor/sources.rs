@@ -22,9 +22,9 @@ pub struct Budget {
     /// Bytes of the first message, which must be a Logon.
     pub logon_bytes_max: usize,
     /// Connections at once that have not logged on.
-    pub strangers_max: usize,
+    pub unauthenticated_max: usize,
     /// Of these, from one address.
-    pub strangers_per_source_max: u32,
+    pub unauthenticated_per_source_max: u32,
     /// Connections a minute from one address.
     pub connections_per_minute: u32,
 }
@@ -35,8 +35,8 @@ impl Default for Budget {
             handshake: Duration::from_secs(5),
             logon: Duration::from_secs(10),
             logon_bytes_max: 4 * 1024,
-            strangers_max: 1024,
-            strangers_per_source_max: 512,
+            unauthenticated_max: 1024,
+            unauthenticated_per_source_max: 512,
             connections_per_minute: 6000,
         }
     }
@@ -58,16 +58,16 @@ pub(crate) enum TooMany {
 pub(crate) struct Sources {
     counts: Arc<Mutex<HashMap<IpAddr, Counts>>>,
     pace: Pace,
-    strangers_max: u32,
+    unauthenticated_max: u32,
 }
 
 #[derive(Debug)]
 struct Counts {
     connections: Bucket,
-    strangers: u32,
+    unauthenticated: u32,
 }
 
-/// One stranger's place at the door; free again when dropped.
+/// One stranger's place at the listener; free again when dropped.
 #[derive(Debug)]
 pub(crate) struct Visit {
     sources: Sources,
@@ -80,7 +80,7 @@ impl Sources {
         Self {
             counts: Arc::default(),
             pace: Pace::new(count, Duration::from_secs(60), count),
-            strangers_max: budget.strangers_per_source_max,
+            unauthenticated_max: budget.unauthenticated_per_source_max,
         }
     }
 
@@ -89,20 +89,20 @@ impl Sources {
         let source = source_of(addr);
         let mut counts = self.lock();
         if !counts.contains_key(&source) && counts.len() >= SOURCES_MAX {
-            counts.retain(|_, counts| counts.strangers > 0 || !counts.connections.is_full(now));
+            counts.retain(|_, counts| counts.unauthenticated > 0 || !counts.connections.is_full(now));
             if counts.len() >= SOURCES_MAX {
                 return Err(TooMany::Sources);
             }
         }
-        let fresh = || Counts { connections: Bucket::new(now), strangers: 0 };
+        let fresh = || Counts { connections: Bucket::new(now), unauthenticated: 0 };
         let entry = counts.entry(source).or_insert_with(fresh);
         if !entry.connections.take(self.pace, now) {
             return Err(TooMany::Connections);
         }
-        if entry.strangers >= self.strangers_max {
+        if entry.unauthenticated >= self.unauthenticated_max {
             return Err(TooMany::Strangers);
         }
-        entry.strangers += 1;
+        entry.unauthenticated += 1;
         drop(counts);
         Ok(Visit { sources: self.clone(), source })
     }
@@ -116,7 +116,7 @@ impl Sources {
 impl Drop for Visit {
     fn drop(&mut self) {
         if let Some(counts) = self.sources.lock().get_mut(&self.source) {
-            counts.strangers = counts.strangers.saturating_sub(1);
+            counts.unauthenticated = counts.unauthenticated.saturating_sub(1);
         }
     }
 }
@@ -136,9 +136,9 @@ pub(crate) fn source_of(addr: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
 
-    fn sources(strangers: u32, per_minute: u32) -> Sources {
+    fn sources(unauthenticated: u32, per_minute: u32) -> Sources {
         let budget = Budget {
-            strangers_per_source_max: strangers,
+            unauthenticated_per_source_max: unauthenticated,
             connections_per_minute: per_minute,
             ..Budget::default()
         };

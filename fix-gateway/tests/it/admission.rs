@@ -2,7 +2,7 @@
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dvp_fix_gateway::{
-    DoorConfig,
+    ListenerConfig,
     acceptor::{ClientCertificates, Refusal, TlsVersion},
     gate,
 };
@@ -103,8 +103,8 @@ async fn a_signed_logon_opens_once_and_a_password_no_more() {
 async fn a_session_may_demand_a_certificate_of_its_own() {
     let (house, files) = (House::new().await, Files::new());
     let tls = files.tls(ClientCertificates::Optional(files.path("clients.pem")), TlsVersion::Tls12);
-    let gateway = house.gateway_with(vec![tls::door(tls)]).await;
-    let addr = gateway.doors_at[0];
+    let gateway = house.gateway_with(vec![tls::listener(tls)]).await;
+    let addr = gateway.listener_addrs[0];
     let [ours, other] = ["acme.example", "globex.example"].map(|name| tls::identity(&files.clients, name));
     let der = CertificateDer::from_pem_slice(ours.certificate.as_bytes()).unwrap();
     let fingerprint = Sha256::digest(&der).to_vec();
@@ -154,10 +154,11 @@ async fn a_session_may_be_bound_to_addresses() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
     let house = House::new().await;
-    let door = DoorConfig { proxies: vec!["127.0.0.0/8".parse().unwrap()], ..DoorConfig::default() };
-    let gateway = house.gateway_as(vec![door], |config| config.refusal = Refusal::Logout).await;
+    let listener =
+        ListenerConfig { proxies: vec!["127.0.0.0/8".parse().unwrap()], ..ListenerConfig::default() };
+    let gateway = house.gateway_as(vec![listener], |config| config.refusal = Refusal::Logout).await;
     let from = async |source: &str, comp_id: &'static str| {
-        let mut stream = tokio::net::TcpStream::connect(gateway.doors_at[0]).await.unwrap();
+        let mut stream = tokio::net::TcpStream::connect(gateway.listener_addrs[0]).await.unwrap();
         let header = format!("PROXY TCP4 {source} 192.0.2.1 1000 9880\r\n");
         tokio::io::AsyncWriteExt::write_all(&mut stream, header.as_bytes()).await.unwrap();
         Client::over(stream, "FIX.4.4", comp_id)
@@ -222,7 +223,7 @@ async fn every_refusal_is_the_same_and_none_comes_before_the_delay_on_any_listen
         .unwrap();
     let delay = std::time::Duration::from_millis(300);
     // A listener's own values do not count.
-    let second = DoorConfig { refusal: Refusal::Silent, ..DoorConfig::default() };
+    let second = ListenerConfig { refusal: Refusal::Silent, ..ListenerConfig::default() };
     let gateway = house
         .gateway_as(vec![second], |config| {
             (config.refusal, config.refusal_delay) = (Refusal::Logout, delay);
@@ -234,7 +235,7 @@ async fn every_refusal_is_the_same_and_none_comes_before_the_delay_on_any_listen
         ("FIX.4.2", "ACME42", "95=6|96=secret"),
         ("FIXT.1.1", "ACME50", "553=acme|554=wrong|1137=9"),
     ];
-    for addr in [gateway.addr, gateway.doors_at[0]] {
+    for addr in [gateway.addr, gateway.listener_addrs[0]] {
         for (begin_string, comp_id, logon) in cases {
             let mut client = Client::connect(addr, begin_string, comp_id).await;
             let began = std::time::Instant::now();

@@ -196,7 +196,7 @@ async fn a_drop_copy_tells_every_order_of_the_partner_under_the_same_exec_ids_an
     client.send("D", &order("through", "12345678", LIMIT)).await;
     let original = reports(&mut client, 5).await;
     assert_eq!(reports(&mut copy, 5).await, original);
-    // Away, and an order through the other door meanwhile.
+    // Away, and an order through the other listener meanwhile.
     copy.send("5", "").await;
     let logout = copy.expect("5").await.seq().unwrap().0;
     let reference = house.submit_otherwise("by rest").await;

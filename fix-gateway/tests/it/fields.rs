@@ -284,7 +284,7 @@ async fn a_cl_ord_id_of_any_request_is_used_up() {
     answers.push(client.expect("8").await);
     // Orders, too: refused by us, by the engine, and for their permits.
     for (id, body) in [
-        ("door", order("door", "00000008", "40=3")),
+        ("listener", order("listener", "00000008", "40=3")),
         ("engine", order("engine", "00000008", "40=2|44=5")),
         ("permit", order("permit", "00000008", LIMIT).replace("|20003=0x", "|20003=0xzz")),
     ] {
@@ -299,9 +299,9 @@ async fn a_cl_ord_id_of_any_request_is_used_up() {
         assert_eq!((answer.text(39), answer.text(103)), (Some("8"), Some("6")), "{answer:?}");
     }
     let told: BTreeSet<&str> = answers.iter().map(|answer| answer.text(11).unwrap()).collect();
-    assert_eq!(told, BTreeSet::from(["done", "door", "engine", "late", "permit", "unknown"]));
+    assert_eq!(told, BTreeSet::from(["done", "listener", "engine", "late", "permit", "unknown"]));
     // A cancel request cannot take an order's name either.
-    client.send("F", &cancel("door", "rests")).await;
+    client.send("F", &cancel("listener", "rests")).await;
     assert_eq!(client.expect("9").await.text(102), Some("6"));
     gateway.stop().await;
     assert_eq!(house.count("select count(*) from execution").await, 1);

@@ -15,7 +15,7 @@ use alloy::{
 };
 use dvp_core::{
     chain::{ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading},
-    context::{ChainFacts, Context, Windows, now},
+    context::{ChainConfig, Context, Windows, now},
     engine::{Engine, SubmitCommand},
     liquidity::Liquidity,
     permit::PermitDomain,
@@ -31,7 +31,7 @@ use dvp_domain::{
     money::Minor,
     pricing::FeeSchedule,
 };
-use dvp_fix_gateway::{DoorConfig, FixGateway, GatewayConfig, SlowConsumer};
+use dvp_fix_gateway::{FixGateway, GatewayConfig, ListenerConfig, SlowConsumer};
 use dvp_sandbox::{
     embedded::TestDatabase,
     rails::{self as simulated, SimulatedRails},
@@ -129,8 +129,8 @@ pub(crate) struct House {
 /// A running gateway.
 pub(crate) struct Gateway {
     pub(crate) addr: SocketAddr,
-    /// The further doors.
-    pub(crate) doors_at: Vec<SocketAddr>,
+    /// The further listeners.
+    pub(crate) listener_addrs: Vec<SocketAddr>,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -187,7 +187,7 @@ fn context() -> Context {
         liquidity: Arc::new(Liquidity::configured(&registry, [provider])),
         registry,
         payout_provider: simulated::PROVIDER.into(),
-        chain: ChainFacts::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
+        chain: ChainConfig::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
         windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
         vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
         rest_millis: simulated::rest_millis,
@@ -241,15 +241,15 @@ impl House {
         self.gateway_with(Vec::new()).await
     }
 
-    /// A gateway with more doors than the plain one. `addrs` has them in this order.
-    pub(crate) async fn gateway_with(&self, doors: Vec<DoorConfig>) -> Gateway {
-        self.gateway_as(doors, |_| ()).await
+    /// A gateway with more listeners than the plain one. `addrs` has them in this order.
+    pub(crate) async fn gateway_with(&self, listeners: Vec<ListenerConfig>) -> Gateway {
+        self.gateway_as(listeners, |_| ()).await
     }
 
     /// A gateway whose configuration differs from that of the other tests.
     pub(crate) async fn gateway_as(
         &self,
-        doors: Vec<DoorConfig>,
+        listeners: Vec<ListenerConfig>,
         change: impl FnOnce(&mut GatewayConfig),
     ) -> Gateway {
         let mut config = GatewayConfig {
@@ -263,13 +263,13 @@ impl House {
         let any = "127.0.0.1:0".parse().unwrap();
         let pool = self.pool().clone();
         let (mut gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();
-        let mut doors_at = Vec::new();
-        for door in doors {
-            doors_at.push(gateway.listen(any, door).await.unwrap());
+        let mut listener_addrs = Vec::new();
+        for listener in listeners {
+            listener_addrs.push(gateway.listen(any, listener).await.unwrap());
         }
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(gateway.run(shutdown.clone()));
-        Gateway { addr, doors_at, shutdown, task }
+        Gateway { addr, listener_addrs, shutdown, task }
     }
 
     /// Starts the workflow and plays the chain side: every command succeeds.
@@ -300,7 +300,7 @@ impl House {
         self.engine.context().vault.seal(SESSION, secret).unwrap()
     }
 
-    /// An order through the other door; answers its reference.
+    /// An order through the other listener; answers its reference.
     pub(crate) async fn submit_otherwise(&self, client_reference: &str) -> String {
         let signer = PrivateKeySigner::random();
         let (permit, wallet) = (signed_permit(&signer, 0), format!("{:#x}", signer.address()));

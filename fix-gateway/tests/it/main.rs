@@ -5,7 +5,6 @@
 mod admission;
 mod client;
 mod dictionaries;
-mod door;
 mod engagement;
 mod failing;
 mod fields;
@@ -14,6 +13,7 @@ mod house;
 mod idle;
 mod killed;
 mod limits;
+mod listener;
 mod liveness;
 mod logons;
 mod operators;

@@ -83,7 +83,7 @@ async fn a_resend_beyond_its_pace_waits_and_is_whole_and_nothing_comes_in_betwee
     let driver = tokio::spawn(Driver::new(app, config, attach).with_resend_pace(pace).run(stop.clone()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let door = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
+    let listener = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
 
     let order = "11=A|21=1|38=1|40=1|54=1|55=USDC/USD|60=20261121-12:00:40";
     let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
@@ -104,5 +104,5 @@ async fn a_resend_beyond_its_pace_waits_and_is_whole_and_nothing_comes_in_betwee
     assert_eq!((answer.seq(), answer.text(43)), (Some(SeqNum(41)), None));
     stop.cancel();
     driver.await.unwrap();
-    door.await.unwrap();
+    listener.await.unwrap();
 }

@@ -84,7 +84,7 @@ async fn heartbeats_go_out_between_frames_that_were_read_at_once_and_the_peer_is
     let driver = tokio::spawn(Driver::new(app, config, attach).run(stop.clone()));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
-    let door = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
+    let listener = tokio::spawn(acceptor::accept(listener, directory, stop.clone()));
 
     let mut client = Client::connect(addr, "FIX.4.4", "ACME").await;
     client.send("A", "98=0|108=1").await;
@@ -109,5 +109,5 @@ async fn heartbeats_go_out_between_frames_that_were_read_at_once_and_the_peer_is
     assert!(heartbeats >= 3, "{heartbeats} heartbeats, {longest:?} without any");
     stop.cancel();
     driver.await.unwrap();
-    door.await.unwrap();
+    listener.await.unwrap();
 }

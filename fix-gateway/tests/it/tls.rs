@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use dvp_fix_gateway::{
-    DoorConfig,
+    ListenerConfig,
     acceptor::{Budget, ClientCertificates, Tls, TlsFiles, TlsVersion},
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
@@ -75,8 +75,8 @@ impl Files {
     }
 }
 
-pub(crate) fn door(tls: Arc<Tls>) -> DoorConfig {
-    DoorConfig { tls: Some(tls), ..DoorConfig::default() }
+pub(crate) fn listener(tls: Arc<Tls>) -> ListenerConfig {
+    ListenerConfig { tls: Some(tls), ..ListenerConfig::default() }
 }
 
 pub(crate) async fn connect(
@@ -110,8 +110,8 @@ async fn sessions_speak_tls_1_2_and_1_3_beside_plain_ones() {
     let (house, files) = (House::new().await, Files::new());
     let tls = files.tls(ClientCertificates::Ignored, TlsVersion::Tls12);
     let newest = files.tls(ClientCertificates::Ignored, TlsVersion::Tls13);
-    let gateway = house.gateway_with(vec![door(tls), door(newest)]).await;
-    let addr = gateway.doors_at[0];
+    let gateway = house.gateway_with(vec![listener(tls), listener(newest)]).await;
+    let addr = gateway.listener_addrs[0];
     for (version, begin_string, comp_id, logon) in
         [(&TLS12, "FIX.4.2", "ACME42", "95=6|96=secret"), (&TLS13, "FIX.4.4", "ACME", LOGON)]
     {
@@ -129,7 +129,7 @@ async fn sessions_speak_tls_1_2_and_1_3_beside_plain_ones() {
     // Whatever is said is a TLS alert, and then it is over.
     let _ = no_tls.into_stream().read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"8=FIX"));
-    assert!(connect(gateway.doors_at[1], &files.servers, &[&TLS12], None).await.is_err());
+    assert!(connect(gateway.listener_addrs[1], &files.servers, &[&TLS12], None).await.is_err());
     gateway.stop().await;
 }
 
@@ -138,8 +138,8 @@ async fn a_handshake_that_stalls_is_given_up_and_keeps_nobody_waiting() {
     let (house, files) = (House::new().await, Files::new());
     let budget = Budget { handshake: Duration::from_millis(400), ..Budget::default() };
     let tls = files.tls(ClientCertificates::Ignored, TlsVersion::Tls12);
-    let gateway = house.gateway_with(vec![DoorConfig { budget, ..door(tls) }]).await;
-    let addr = gateway.doors_at[0];
+    let gateway = house.gateway_with(vec![ListenerConfig { budget, ..listener(tls) }]).await;
+    let addr = gateway.listener_addrs[0];
     let mut stalled: Vec<TcpStream> = Vec::new();
     for _ in 0..50 {
         stalled.push(TcpStream::connect(addr).await.unwrap());
@@ -158,8 +158,8 @@ async fn a_handshake_that_stalls_is_given_up_and_keeps_nobody_waiting() {
 async fn a_certificate_can_be_replaced_while_sessions_are_up() {
     let (house, files) = (House::new().await, Files::new());
     let tls = files.tls(ClientCertificates::Ignored, TlsVersion::Tls12);
-    let gateway = house.gateway_with(vec![door(Arc::clone(&tls))]).await;
-    let addr = gateway.doors_at[0];
+    let gateway = house.gateway_with(vec![listener(Arc::clone(&tls))]).await;
+    let addr = gateway.listener_addrs[0];
     let stream = connect(addr, &files.servers, &[&TLS13], None).await.unwrap();
     let mut client = Client::over(stream, "FIX.4.4", "ACME");
     client.log_on(LOGON).await;
@@ -201,8 +201,8 @@ fn files_that_make_no_server_are_refused() {
 async fn a_certificate_of_another_authority_opens_nothing() {
     let (house, files) = (House::new().await, Files::new());
     let required = ClientCertificates::Required(files.path("clients.pem"));
-    let gateway = house.gateway_with(vec![door(files.tls(required, TlsVersion::Tls12))]).await;
-    let addr = gateway.doors_at[0];
+    let gateway = house.gateway_with(vec![listener(files.tls(required, TlsVersion::Tls12))]).await;
+    let addr = gateway.listener_addrs[0];
     let foreign = identity(&authority(), "acme.example");
     for identity in [None, Some(&foreign)] {
         // TLS 1.3 tells a client only after its own part of the handshake is done.

@@ -37,7 +37,7 @@ const HANDSHAKE_WITHIN: Duration = Duration::from_secs(5);
 const BREATH: Duration = Duration::from_millis(100);
 
 #[derive(Clone)]
-struct Desk {
+struct Receiver {
     secret: Arc<str>,
     forward_to: Option<Arc<str>>,
     client: reqwest::Client,
@@ -57,9 +57,11 @@ pub(super) async fn run(args: WebhookListen) -> anyhow::Result<()> {
     };
     let forward_to = args.forward_to.map(Arc::from);
     let client = reqwest::Client::builder().no_proxy().timeout(FORWARD_WITHIN).build()?;
-    let desk = Desk { secret: secret.as_str().into(), forward_to, client, json: args.json };
-    let router =
-        Router::new().fallback(post(receive)).layer(DefaultBodyLimit::max(BODY_BYTES_MAX)).with_state(desk);
+    let receiver = Receiver { secret: secret.as_str().into(), forward_to, client, json: args.json };
+    let router = Router::new()
+        .fallback(post(receive))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(receiver);
     let value = json!({"listening": shown, "secret": secret});
     print(args.json, &value, || vec![format!("listening at {shown}"), format!("secret {secret}")])?;
     let stop = async {
@@ -152,12 +154,12 @@ impl Listener for TlsListener {
     }
 }
 
-async fn receive(State(desk): State<Desk>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn receive(State(receiver): State<Receiver>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let header = headers.get(HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let verdict = verify(&desk.secret, header, &body, now().unix_secs(), TOLERANCE_SECS);
+    let verdict = verify(&receiver.secret, header, &body, now().unix_secs(), TOLERANCE_SECS);
     let reason = verdict.err().map(|error| error.to_string());
-    let forwarded = match (&reason, &desk.forward_to) {
-        (None, Some(url)) => Some(forward(&desk.client, url, &headers, body.clone()).await),
+    let forwarded = match (&reason, &receiver.forward_to) {
+        (None, Some(url)) => Some(forward(&receiver.client, url, &headers, body.clone()).await),
         (Some(_), _) | (None, None) => None,
     };
     let event: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -169,7 +171,7 @@ async fn receive(State(desk): State<Desk>, headers: HeaderMap, body: Bytes) -> S
     let value = json!({
         "verified": reason.is_none(), "reason": reason, "answered": status.as_u16(), "event": event,
     });
-    let told = print(desk.json, &value, || {
+    let told = print(receiver.json, &value, || {
         let field = |name: &str| event[name].as_str().unwrap_or("-").to_owned();
         let word =
             reason.as_deref().map_or_else(|| "verified".to_owned(), |why| format!("NOT verified: {why}"));

@@ -1,4 +1,4 @@
-//! The service is killed and started again under orders through both doors.
+//! The service is killed and started again under orders through both interfaces.
 
 use std::io::Write;
 use std::path::PathBuf;

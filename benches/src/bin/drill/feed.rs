@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use dvp_benches::house::House;
 use dvp_domain::event::EventType;
-use dvp_store::orders::additions::{self, Additions};
 use dvp_store::orders::events::{self, Filter, NewEvent};
+use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::{PgPool, StoreError};
 use futures_util::future::try_join_all;
@@ -124,7 +124,7 @@ async fn write(pool: &PgPool, tenant: &Tenant, seed: u64, writer: u64) -> Result
                 tokio::time::sleep(Duration::from_millis(dice.roll(20))).await;
             }
             let events = [event(tenant, writer, commit)];
-            additions::insert(&mut tx, &Additions { events: &events, ..Additions::default() }).await?;
+            insert_batch::insert(&mut tx, &InsertBatch { events: &events, ..InsertBatch::default() }).await?;
             if dice.roll(16) == 0 {
                 tokio::time::sleep(Duration::from_millis(dice.roll(10))).await;
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use dvp_benches::hostile::{Door, Kind, Load, Plan, Report, Summary, run as run_one};
+use dvp_benches::hostile::{Interface, Kind, Load, Plan, Report, Summary, run as run_one};
 use serde_json::{Value, json};
 
 use crate::Seeds;
@@ -22,7 +22,7 @@ pub(crate) struct HostileArgs {
     /// How long the well-behaved partner is alone, and then among hostile peers.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     seconds: u64,
-    /// Orders a second of the well-behaved partner at each door.
+    /// Orders a second of the well-behaved partner at each interface.
     #[arg(long, default_value_t = 20)]
     rate: u32,
     /// Stretches the pauses of hostile peers: for a build without optimisation.
@@ -71,9 +71,9 @@ pub(crate) async fn run(args: HostileArgs) -> anyhow::Result<bool> {
     Ok(is_kept)
 }
 
-/// The latencies of a door in both phases.
-fn phases(report: &Report, door: Door) -> [Summary; 2] {
-    [&report.quiet, &report.hostile].map(|phase| phase.get(&door).copied().unwrap_or_default())
+/// The latencies of a interface in both phases.
+fn phases(report: &Report, interface: Interface) -> [Summary; 2] {
+    [&report.quiet, &report.hostile].map(|phase| phase.get(&interface).copied().unwrap_or_default())
 }
 
 fn as_json(seed: u64, report: &Report) -> Value {
@@ -81,25 +81,25 @@ fn as_json(seed: u64, report: &Report) -> Value {
         json!({"count": of.count, "medianMicros": of.median.as_micros(), "p99Micros": of.p99.as_micros(),
                "worstMicros": of.worst.as_micros()})
     };
-    let doors: Vec<Value> = Door::ALL
+    let interfaces: Vec<Value> = Interface::ALL
         .iter()
-        .map(|door| {
-            let [quiet, hostile] = phases(report, *door).map(summary);
-            json!({"door": door.name(), "quiet": quiet, "hostile": hostile})
+        .map(|interface| {
+            let [quiet, hostile] = phases(report, *interface).map(summary);
+            json!({"interface": interface.name(), "quiet": quiet, "hostile": hostile})
         })
         .collect();
     let resident = report.vitals.map(|vitals| vitals.resident_bytes);
-    json!({"drill": "hostile", "seed": seed, "doors": doors, "residentBytes": resident, "done": report.done,
+    json!({"drill": "hostile", "seed": seed, "interfaces": interfaces, "residentBytes": resident, "done": report.done,
            "broken": report.broken})
 }
 
 fn as_text(seed: u64, report: &Report) -> String {
     let millis = |of: Duration| format!("{}.{:01} ms", of.as_millis(), of.as_micros() / 100 % 10);
     let mut lines = vec![format!("seed {seed}: {} promises broken", report.broken.len())];
-    for door in Door::ALL {
-        let [quiet, hostile] = phases(report, door)
+    for interface in Interface::ALL {
+        let [quiet, hostile] = phases(report, interface)
             .map(|of| format!("{} times, p99 {}, worst {}", of.count, millis(of.p99), millis(of.worst)));
-        lines.push(format!("{}: alone {quiet}; among hostile peers {hostile}", door.name()));
+        lines.push(format!("{}: alone {quiet}; among hostile peers {hostile}", interface.name()));
     }
     let [warm, end, after] = report.vitals.map(|vitals| vitals.resident_bytes / (1024 * 1024));
     lines.push(format!("memory: {warm} MiB after a third, {end} MiB at the end, {after} MiB afterwards"));

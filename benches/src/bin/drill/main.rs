@@ -48,7 +48,7 @@ enum What {
     /// Orders through a sandbox whose node fails, lags and loses while the chain forks: do all end once? Needs the
     /// `dvp` binary beside this one.
     ChainFaults(Seeds),
-    /// Orders through both doors while the service is killed with SIGKILL and started again.
+    /// Orders through both interfaces while the service is killed with SIGKILL and started again.
     Crash(crash::CrashArgs),
     /// A reader pages while sixteen writers commit, some slowly, in one process and in two.
     Feed(Seeds),

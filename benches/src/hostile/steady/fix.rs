@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use super::{ACCOUNT, PATIENCE, TOKEN_PAUSE, Terms};
 use crate::crash::fix::{ENDED, Told, content};
 use crate::crash::rest::{Wallet, text};
-use crate::hostile::latency::{Door, Due};
+use crate::hostile::latency::{Due, Interface};
 use crate::hostile::wire::{Fields, Line, Login, fields, readable, utc};
 
 /// Pause between two Logons of the session that only logs on and off.
@@ -63,12 +63,12 @@ impl Client {
             tokio::select! {
                 message = self.line.next() => self.take(message).await?,
                 () = tokio::time::sleep_until(at.into()) => {
-                    self.order(Door::Fix, at, Fields::new()).await?;
+                    self.order(Interface::Fix, at, Fields::new()).await?;
                     at += self.terms.interval;
                 }
                 permit = joined(&mut self.permit), if self.permit.is_some() => {
                     self.permit = None;
-                    self.order(Door::FixToken, Instant::now(), permit?).await?;
+                    self.order(Interface::FixToken, Instant::now(), permit?).await?;
                 }
                 _ = beat.tick() => {
                     self.line.send("0", &Fields::new()).await?;
@@ -111,11 +111,11 @@ impl Client {
         }))
     }
 
-    async fn order(&mut self, door: Door, at: Instant, permit: Fields) -> anyhow::Result<()> {
+    async fn order(&mut self, interface: Interface, at: Instant, permit: Fields) -> anyhow::Result<()> {
         self.n += 1;
         let id = format!("S-{}", self.n);
-        let due = self.terms.recorder.due(door, at);
-        let is_token = door == Door::FixToken;
+        let due = self.terms.recorder.due(interface, at);
+        let is_token = interface == Interface::FixToken;
         let (symbol, quantity, price) =
             if is_token { ("USDC/USD", "10", "0.9") } else { ("USD/EUR", "100", "0.5") };
         let mut body =
@@ -185,7 +185,7 @@ async fn logons(terms: Terms) {
     let Some(login) = terms.target.good_sessions.get(1) else { return };
     while !terms.stop.is_cancelled() {
         let pause = Instant::now() + LOGON_EVERY;
-        let due = terms.recorder.due(Door::FixLogon, Instant::now());
+        let due = terms.recorder.due(Interface::FixLogon, Instant::now());
         match come_and_go(&terms, login, due).await {
             Ok(()) => {}
             Err(error) => {

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use super::{ACCOUNT, PATIENCE, TOKEN_PAUSE, Terms};
 use crate::crash::rest::{Placed, Wallet, fiat_order, pay_with_token, text, unix_secs};
-use crate::hostile::latency::{Door, Due};
+use crate::hostile::latency::{Due, Interface};
 
 const REFUSED: &str = "an order of the well-behaved partner over REST is accepted";
 const PATH: &str = "/v1/intents";
@@ -22,7 +22,7 @@ pub(super) async fn run(terms: Terms) -> anyhow::Result<Vec<Placed>> {
         let (order, request) = signed(&terms, &client, fiat_order(ACCOUNT)?)?;
         at += terms.interval;
         tokio::time::sleep_until(at.into()).await;
-        let due = terms.recorder.due(Door::Rest, at);
+        let due = terms.recorder.due(Interface::Rest, at);
         asked.spawn(submit(terms.clone(), order, request, due));
     }
     let mut placed: Vec<Placed> = asked.join_all().await.into_iter().flatten().collect();
@@ -86,7 +86,7 @@ async fn token_orders(terms: Terms, client: reqwest::Client) -> anyhow::Result<V
         let mut order = fiat_order(ACCOUNT)?;
         pay_with_token(&mut order, &wallet, &permit)?;
         let (order, request) = signed(&terms, &client, order)?;
-        let due = terms.recorder.due(Door::RestToken, Instant::now());
+        let due = terms.recorder.due(Interface::RestToken, Instant::now());
         let pause = Instant::now() + TOKEN_PAUSE;
         if let Some(one) = submit(terms.clone(), order, request, due).await {
             let reference = one.reference.clone().unwrap_or_default();

@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
     /// As if time had passed: what was put off is due, and who was able to sign long ago need not be now.
     async fn make_due(&self) -> Result<(), String> {
         let sql = "update chain_command set not_before = now() where state = 'pending';
-                   update signer_lane set able_at = null";
+                   update relayer_account set able_at = null";
         sqlx::raw_sql(sql).execute(&self.database.admin).await.map_err(text)?;
         Ok(())
     }
@@ -443,7 +443,7 @@ async fn lease(
 ) -> Result<Lease, String> {
     let name = format!("relayer:{}:{}", config.chain_id, signer.address());
     let lease = Lease::acquire(&database.admin, &name, Uuid::new_v4(), LEASE).await;
-    lease.map_err(text)?.ok_or_else(|| "the duty is taken".to_owned())
+    lease.map_err(text)?.ok_or_else(|| "the lease is taken".to_owned())
 }
 
 /// Runs a turn until it was polled so often; then its process is gone.

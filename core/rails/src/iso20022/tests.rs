@@ -10,7 +10,7 @@ use super::answers::{Said, Word, read};
 use super::instruction::{Debtor, Instruction};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
-use super::standing::{Ordered, hear};
+use super::status::{Ordered, hear};
 use super::xml::{Document, Node};
 use crate::{LegKind, RailRequest, Unpayable};
 
@@ -321,16 +321,12 @@ fn the_whole_table_of_standings_and_words() {
     ];
     let ordered = Ordered { amount: Minor::new(9_935), currency: "USD", exponent: 2 };
     let mut table = String::new();
-    for standing in PaymentStatus::ALL {
+    for status in PaymentStatus::ALL {
         for (name, word) in &words {
-            let after = hear(standing, word, ordered);
+            let after = hear(status, word, ordered);
             let alarm = after.alarm.map(|alarm| format!(" ALARM {alarm}")).unwrap_or_default();
-            table.push_str(&format!(
-                "{} + {name} -> {}{alarm}\n",
-                standing.as_str(),
-                after.standing.as_str()
-            ));
+            table.push_str(&format!("{} + {name} -> {}{alarm}\n", status.as_str(), after.status.as_str()));
         }
     }
-    expect_file!["standings.txt"].assert_eq(&table);
+    expect_file!["statuses.txt"].assert_eq(&table);
 }

@@ -5,19 +5,19 @@ fn tenant(name: &str) -> Tenant {
 }
 
 fn rest(name: &str) -> Lane {
-    Lane { tenant: tenant(name), door: Door::Rest }
+    Lane { tenant: tenant(name), source: UnitSource::Rest }
 }
 
 fn session(name: &str, id: &str) -> Lane {
-    Lane { tenant: tenant(name), door: Door::Session(id.to_owned()) }
+    Lane { tenant: tenant(name), source: UnitSource::Session(id.to_owned()) }
 }
 
 fn settlement(name: &str) -> Lane {
-    Lane { tenant: tenant(name), door: Door::Settlement }
+    Lane { tenant: tenant(name), source: UnitSource::Settlement }
 }
 
 fn suspect(name: &str) -> Lane {
-    Lane { tenant: tenant(name), door: Door::Suspect }
+    Lane { tenant: tenant(name), source: UnitSource::Suspect }
 }
 
 fn lanes() -> Lanes<u32> {

@@ -31,7 +31,7 @@ pub struct Told {
     /// The facts given, in the order of their events.
     pub facts: Vec<Emitted>,
     /// Events that would tell something of an entity for which there is no command.
-    pub strangers: u64,
+    pub foreign: u64,
 }
 
 /// What an insert of facts gave, in order, with the order each belongs to.
@@ -74,9 +74,9 @@ pub async fn emit_facts(
     .bind(bigint(up_to))
     .fetch_one(&mut **tx)
     .await?;
-    let strangers = unsigned("chain_log", all - ours)?;
+    let foreign = unsigned("chain_log", all - ours)?;
     if ours == 0 {
-        return Ok(Told { facts: Vec::new(), strangers });
+        return Ok(Told { facts: Vec::new(), foreign });
     }
     let rows = sqlx::query(giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
@@ -104,7 +104,7 @@ pub async fn emit_facts(
     .bind(bigint(up_to))
     .fetch_all(&mut **tx)
     .await?;
-    Ok(Told { facts: given(tx, &rows).await?, strangers })
+    Ok(Told { facts: given(tx, &rows).await?, foreign })
 }
 
 /// Gives the facts that open commands wait for and that nobody gave: when their events were read, the commands were

@@ -3,13 +3,13 @@
 //! Invariants: a command is `sent` while it is in a live transaction, and in one at most; it is `done` when the indexer
 //! has seen its event, and open again when that event is taken back or did not come.
 
+mod accounts;
 mod attempts;
-mod lanes;
 mod operators;
 mod slots;
 
+pub use accounts::{RelayerAccount, Share, find_share, list_accounts, note_balance, reserve_nonce};
 pub use attempts::{AttemptRow, NewAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
-pub use lanes::{LaneRow, Share, find_share, list_lanes, note_balance, reserve_nonce};
 pub use operators::{CommandFilter, CommandView, Retried, list_commands, retry_command};
 pub use slots::{
     Load, NewSlot, SlotRow, abandon_slots, finalize_slots, find_load, insert_slot, judge_slots, list_retired,
@@ -173,8 +173,8 @@ pub async fn list_ready_commands(
     )
     .bind(bigint(chain_id))
     .bind(kind)
-    .bind(share.lanes)
-    .bind(share.lane)
+    .bind(share.count)
+    .bind(share.index)
     .bind(i64::try_from(limit).unwrap_or(i64::MAX))
     .fetch_all(conn)
     .await?;

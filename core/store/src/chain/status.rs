@@ -1,4 +1,4 @@
-//! How the indexers are doing, for people: written by the holder of a chain's duty, read by anybody.
+//! How the indexers are doing, for people: written by the holder of a chain's lease, read by anybody.
 //!
 //! Invariant: nothing is decided by these rows. Whether a chain is halted is the cursor's to say.
 
@@ -9,7 +9,7 @@ use sqlx::{PgConnection, Row};
 
 /// What an indexer is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum IndexerState {
     /// Reading old blocks in ranges.
     Backfilling(Backfill),
     /// At the head, or on the way there block by block.
@@ -31,7 +31,7 @@ pub struct Backfill {
     pub events: u64,
 }
 
-impl Standing {
+impl IndexerState {
     const fn name(&self) -> &'static str {
         match self {
             Self::Backfilling(_) => "backfilling",
@@ -91,16 +91,16 @@ pub async fn report_status(
     conn: &mut PgConnection,
     chain_id: u64,
     name: &str,
-    standing: &Standing,
+    state: &IndexerState,
     node: (u64, u64),
 ) -> Result<(), StoreError> {
-    let backfill = match standing {
-        Standing::Backfilling(backfill) => Some(backfill),
-        Standing::Following | Standing::Holding { .. } | Standing::Halted { .. } => None,
+    let backfill = match state {
+        IndexerState::Backfilling(backfill) => Some(backfill),
+        IndexerState::Following | IndexerState::Holding { .. } | IndexerState::Halted { .. } => None,
     };
-    let reason = match standing {
-        Standing::Holding { reason } | Standing::Halted { reason } => Some(reason.as_str()),
-        Standing::Backfilling(_) | Standing::Following => None,
+    let reason = match state {
+        IndexerState::Holding { reason } | IndexerState::Halted { reason } => Some(reason.as_str()),
+        IndexerState::Backfilling(_) | IndexerState::Following => None,
     };
     sqlx::query(
         "insert into chain_status as old (chain_id, name, state, reason, node_head, node_final, backfill_from,
@@ -118,7 +118,7 @@ pub async fn report_status(
     )
     .bind(bigint(chain_id))
     .bind(name)
-    .bind(standing.name())
+    .bind(state.name())
     .bind(reason)
     .bind(bigint(node.0))
     .bind(bigint(node.1))

@@ -31,7 +31,7 @@ pub struct BankPayment {
     pub amount: Minor,
     pub currency: String,
     pub exponent: u8,
-    pub standing: PaymentStatus,
+    pub status: PaymentStatus,
     pub staged_file: String,
     pub bank_reference: Option<String>,
     pub paid_at: Option<DateTime<Utc>>,
@@ -47,7 +47,7 @@ struct Row {
     amount: String,
     currency: String,
     exponent: i32,
-    standing: String,
+    status: String,
     staged_file: String,
     bank_reference: Option<String>,
     paid_at: Option<DateTime<Utc>>,
@@ -62,7 +62,7 @@ impl Row {
         Ok(BankPayment {
             amount: Minor::parse(&self.amount).map_err(|error| StoreError::corrupt("bank_payment", error))?,
             exponent: u8::try_from(self.exponent).map_err(|_| corrupt("exponent"))?,
-            standing: PaymentStatus::parse(&self.standing).ok_or_else(|| corrupt("standing"))?,
+            status: PaymentStatus::parse(&self.status).ok_or_else(|| corrupt("status"))?,
             end_to_end_id: self.end_to_end_id,
             execution: self.execution,
             currency: self.currency,
@@ -80,7 +80,7 @@ impl Row {
 pub async fn insert_payment(conn: &mut PgConnection, new: &NewBankPayment) -> Result<bool, StoreError> {
     let inserted = sqlx::query(
         "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, \
-                                   exponent, standing, staged_file) \
+                                   exponent, status, staged_file) \
          select $1, $2, $3, $4, $5, $6::text::numeric, $7, $8, 'staged', $9 where clock_timestamp() <= $10 \
          on conflict on constraint bank_payment_pkey do nothing",
     )
@@ -104,7 +104,7 @@ pub async fn find_payment(
     end_to_end_id: &str,
 ) -> Result<Option<BankPayment>, StoreError> {
     let row: Option<Row> = sqlx::query_as(
-        "select end_to_end_id, execution, amount::text as amount, currency, exponent, standing, staged_file, \
+        "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
                 bank_reference, paid_at, reason, reason_text, alarm \
          from bank_payment where end_to_end_id = $1",
     )
@@ -117,7 +117,7 @@ pub async fn find_payment(
 /// The file is where the bank looks.
 pub async fn mark_sent(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
     sqlx::query(
-        "update bank_payment set standing = 'sent', updated_at = now() where end_to_end_id = $1 and standing = 'staged'",
+        "update bank_payment set status = 'sent', updated_at = now() where end_to_end_id = $1 and status = 'staged'",
     )
     .bind(end_to_end_id)
     .execute(conn)
@@ -132,19 +132,19 @@ pub async fn lock_payment(
 ) -> Result<Option<BankPayment>, StoreError> {
     let (sql, id) = match of {
         PaymentSubject::Payment(id) => (
-            "select end_to_end_id, execution, amount::text as amount, currency, exponent, standing, staged_file, \
+            "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
                     bank_reference, paid_at, reason, reason_text, alarm \
              from bank_payment where end_to_end_id = $1 for update",
             id,
         ),
         PaymentSubject::Block(id) => (
-            "select end_to_end_id, execution, amount::text as amount, currency, exponent, standing, staged_file, \
+            "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
                     bank_reference, paid_at, reason, reason_text, alarm \
              from bank_payment where block_id = $1 for update",
             id,
         ),
         PaymentSubject::Message(id) => (
-            "select end_to_end_id, execution, amount::text as amount, currency, exponent, standing, staged_file, \
+            "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
                     bank_reference, paid_at, reason, reason_text, alarm \
              from bank_payment where message_id = $1 for update",
             id,
@@ -157,11 +157,11 @@ pub async fn lock_payment(
 /// Writes how a payment stands now, and has whoever waits for it look at once.
 pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> Result<(), StoreError> {
     sqlx::query(
-        "update bank_payment set standing = $2, bank_reference = $3, paid_at = $4, reason = $5, reason_text = $6, \
+        "update bank_payment set status = $2, bank_reference = $3, paid_at = $4, reason = $5, reason_text = $6, \
                 alarm = $7, updated_at = now() where end_to_end_id = $1",
     )
     .bind(&payment.end_to_end_id)
-    .bind(payment.standing.as_str())
+    .bind(payment.status.as_str())
     .bind(&payment.bank_reference)
     .bind(payment.paid_at)
     .bind(&payment.reason)

@@ -52,7 +52,7 @@ pub async fn list_tenants_after(
     Ok((tenants.collect(), newest))
 }
 
-/// How far the feed was turned into deliveries. Locks the duty until the transaction ends; `None`: somebody else
+/// How far the feed was turned into deliveries. Locks the lease until the transaction ends; `None`: somebody else
 /// holds it.
 pub async fn lock_dispatcher(tx: &mut PgTransaction<'_>) -> Result<Option<i64>, StoreError> {
     let row: Option<(i64,)> =

@@ -91,7 +91,7 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                          'amount', amount::text) order by step, line), '[]') \
                       from ledger_entry where reference = $1), \
            'bank', (select coalesce(jsonb_agg(jsonb_build_object('endToEndId', end_to_end_id, \
-                         'standing', standing, 'orderedAt', ordered_at, 'bankReference', bank_reference, \
+                         'status', status, 'orderedAt', ordered_at, 'bankReference', bank_reference, \
                          'paidAt', paid_at, 'reason', reason, 'alarm', alarm)), '[]') \
                     from bank_payment where execution = $1), \
            'operators', (select coalesce(jsonb_agg(jsonb_build_object('at', at, 'operator', operator, \

@@ -12,7 +12,7 @@ use dvp_domain::envelope::BODY_BYTES_MAX;
 use sqlx::PgConnection;
 
 use crate::StoreError;
-use crate::webhooks::lanes::Held;
+use crate::webhooks::leases::Held;
 
 /// Why a delivery exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,12 +192,12 @@ pub struct Attempt {
     pub body_prefix: Option<String>,
 }
 
-/// Lanes that `standing` finds with their fences, locked against being taken until the transaction ends.
-macro_rules! standing {
+/// The endpoint leases whose fences still hold, locked until the transaction ends.
+macro_rules! held_leases {
     ($rest:literal) => {
         concat!(
-            "with standing as materialized ( \
-                 select l.endpoint_id, l.fence from webhook_lane l \
+            "with held as materialized ( \
+                 select l.endpoint_id, l.fence from endpoint_lease l \
                         join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
                         on l.endpoint_id = h.endpoint_id and l.fence = h.fence \
                  order by l.endpoint_id for share of l \
@@ -212,9 +212,9 @@ macro_rules! standing {
 }
 
 /// Takes what was delivered or given up out of the queue and into the log. An endpoint that took something is well.
-const CLOSE: &str = standing!(
+const CLOSE: &str = held_leases!(
     "gone as ( \
-         delete from webhook_queue q using u, standing s \
+         delete from webhook_queue q using u, held s \
          where q.id = u.id and s.endpoint_id = q.endpoint_id and s.fence = u.fence \
          returning q.id, q.endpoint_id, q.partner_id, q.event_id, q.type, q.origin, q.created_at, \
                    u.state, u.number, u.at, u.status, u.latency_ms, u.error, u.body_prefix \
@@ -232,12 +232,12 @@ const CLOSE: &str = standing!(
 );
 
 /// Puts off what is to be tried again, and logs the attempt.
-const PUT_OFF: &str = standing!(
+const PUT_OFF: &str = held_leases!(
     "kept as ( \
          update webhook_queue q \
          set attempts = coalesce(u.number, q.attempts), \
              due_at = clock_timestamp() + make_interval(secs => u.pause) \
-         from u, standing s where q.id = u.id and s.endpoint_id = q.endpoint_id and s.fence = u.fence \
+         from u, held s where q.id = u.id and s.endpoint_id = q.endpoint_id and s.fence = u.fence \
          returning q.id \
      ), made as ( \
          insert into webhook_attempt (delivery_id, number, at, status, latency_ms, error, body_prefix) \
@@ -396,7 +396,7 @@ pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError
          ), ended as ( \
              delete from webhook_delivery d \
              using (select l.endpoint_id, o.id \
-                    from webhook_lane l cross join aged cross join lateral ( \
+                    from endpoint_lease l cross join aged cross join lateral ( \
                         select created_at from webhook_delivery \
                         where endpoint_id = l.endpoint_id order by id limit 1 \
                     ) first cross join lateral ( \

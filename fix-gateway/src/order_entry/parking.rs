@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument as _, error, info, info_span, warn};
 
 use super::{
-    Desk,
+    OrderEntry,
     cancels::Named,
     refusal,
     rows::{Slot, cancel_order, to_json},
@@ -84,7 +84,7 @@ impl ParkedOrders {
     }
 }
 
-impl Desk {
+impl OrderEntry {
     /// Has an order decided at once, or parks it.
     pub(super) async fn place(
         &mut self,

@@ -100,8 +100,8 @@ pub(crate) struct FixBudgetSection {
     /// From the connection to a whole Logon.
     pub logon: Option<Span>,
     /// Connections at once that have not logged on, in all and from one address.
-    pub strangers: Option<NonZeroU32>,
-    pub strangers_per_source: Option<NonZeroU32>,
+    pub unauthenticated: Option<NonZeroU32>,
+    pub unauthenticated_per_source: Option<NonZeroU32>,
     /// Connections from one address.
     pub connections_per_minute: Option<NonZeroU32>,
 }

@@ -26,44 +26,44 @@ pub struct Ordered<'a> {
 /// What a word leads to. An alarm is for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct After {
-    pub standing: PaymentStatus,
+    pub status: PaymentStatus,
     pub alarm: Option<&'static str>,
 }
 
 /// Takes a word in.
-pub fn hear(standing: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
-    let quiet = |standing| After { standing, alarm: None };
-    let alarm = |standing, alarm| After { standing, alarm: Some(alarm) };
+pub fn hear(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
+    let quiet = |status| After { status, alarm: None };
+    let alarm = |status, alarm| After { status, alarm: Some(alarm) };
     match word {
-        Word::Pending { .. } if standing.is_open() => quiet(PaymentStatus::Pending),
-        Word::Pending { .. } => quiet(standing),
-        Word::TakenForDuplicate if standing.is_open() => {
+        Word::Pending { .. } if status.is_open() => quiet(PaymentStatus::Pending),
+        Word::Pending { .. } => quiet(status),
+        Word::TakenForDuplicate if status.is_open() => {
             alarm(PaymentStatus::Pending, "the bank takes it for a duplicate")
         }
-        Word::TakenForDuplicate => quiet(standing),
+        Word::TakenForDuplicate => quiet(status),
         Word::Paid { amount: Some((amount, currency)), .. } if !ordered.is(amount, currency) => {
-            alarm(standing, "another amount was booked than was ordered")
+            alarm(status, "another amount was booked than was ordered")
         }
-        Word::Paid { .. } => match standing {
+        Word::Paid { .. } => match status {
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => {
                 quiet(PaymentStatus::Paid)
             }
-            PaymentStatus::Refused => alarm(standing, "paid after it was refused"),
-            PaymentStatus::Returned => quiet(standing),
+            PaymentStatus::Refused => alarm(status, "paid after it was refused"),
+            PaymentStatus::Returned => quiet(status),
         },
-        Word::Refused { .. } => match standing {
+        Word::Refused { .. } => match status {
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Refused => {
                 quiet(PaymentStatus::Refused)
             }
-            PaymentStatus::Paid => alarm(standing, "refused after it was paid"),
-            PaymentStatus::Returned => quiet(standing),
+            PaymentStatus::Paid => alarm(status, "refused after it was paid"),
+            PaymentStatus::Returned => quiet(status),
         },
-        Word::Returned { .. } => match standing {
+        Word::Returned { .. } => match status {
             // It came back before we knew that it had gone: it is not paid, and will not be.
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {
                 quiet(PaymentStatus::Refused)
             }
-            PaymentStatus::Refused | PaymentStatus::Returned => quiet(standing),
+            PaymentStatus::Refused | PaymentStatus::Returned => quiet(status),
             PaymentStatus::Paid => alarm(PaymentStatus::Returned, "returned after it was paid"),
         },
     }

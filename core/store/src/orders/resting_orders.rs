@@ -10,7 +10,7 @@ use crate::StoreError;
 
 /// An order to leave resting.
 #[derive(Debug, Clone)]
-pub struct NewLevel {
+pub struct NewRestingOrder {
     pub provider_id: String,
     /// The provider's wallet for released funds.
     pub wallet: String,
@@ -24,7 +24,7 @@ pub struct NewLevel {
 
 /// A resting order with something left.
 #[derive(Debug, Clone)]
-pub struct Level {
+pub struct RestingOrder {
     pub id: i64,
     pub provider_id: String,
     pub wallet: String,
@@ -42,7 +42,7 @@ fn minor(text: &str) -> Result<Minor, StoreError> {
 }
 
 /// Leaves an order resting and returns its id.
-pub async fn insert(conn: &mut PgConnection, new: &NewLevel) -> Result<i64, StoreError> {
+pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<i64, StoreError> {
     let (id,) = sqlx::query_as(
         "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining) \
          values ($1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $6::text::numeric) \
@@ -60,7 +60,7 @@ pub async fn insert(conn: &mut PgConnection, new: &NewLevel) -> Result<i64, Stor
 }
 
 /// The orders that have something left, oldest first.
-pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<Level>, StoreError> {
+pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
         "select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
          from resting_order \
@@ -74,7 +74,7 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<Level>, StoreError
     rows.into_iter()
         .map(|(id, provider_id, wallet, input_asset, output_asset, rate, remaining)| {
             let rate = Decimal::from_str_exact(&rate);
-            Ok(Level {
+            Ok(RestingOrder {
                 id,
                 provider_id,
                 wallet,

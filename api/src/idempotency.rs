@@ -5,7 +5,7 @@
 //!
 //! An answer that was given is given again whatever stands in the way now. Most requests are no repeats, and the writer
 //! finds those that are: a submission is looked up beforehand only when its key was seen here a while ago, and
-//! afterwards when it failed ([`Unasked`]).
+//! afterwards when it failed ([`Unchecked`]).
 
 use std::collections::HashSet;
 use std::mem;
@@ -29,7 +29,7 @@ use crate::signature::{SignedNonce, read_body};
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
 
 /// A write that was not answered before.
-pub(crate) struct Once {
+pub(crate) struct IdempotentRequest {
     pub(crate) caller: Caller,
     pub(crate) body: Value,
     /// Of a signed request.
@@ -59,21 +59,21 @@ impl IntoResponse for Stopped {
     }
 }
 
-impl FromRequest<Api> for Once {
+impl FromRequest<Api> for IdempotentRequest {
     type Rejection = Stopped;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
-        let Unasked(once) = Unasked::from_request(request, api).await?;
-        once.ask(api).await?;
-        Ok(once)
+        let Unchecked(write) = Unchecked::from_request(request, api).await?;
+        write.ask(api).await?;
+        Ok(write)
     }
 }
 
-/// A write of which nobody has looked yet whether it was answered before. Whoever refuses it has to [`ask`](Once::ask)
+/// A write of which nobody has looked yet whether it was answered before. Whoever refuses it has to [`ask`](IdempotentRequest::ask)
 /// first.
-pub(crate) struct Unasked(pub(crate) Once);
+pub(crate) struct Unchecked(pub(crate) IdempotentRequest);
 
-impl FromRequest<Api> for Unasked {
+impl FromRequest<Api> for Unchecked {
     type Rejection = Stopped;
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
@@ -88,7 +88,7 @@ impl FromRequest<Api> for Unasked {
             .map_err(|_| ApiError::IdempotencyKeyInvalid("the body is not valid JSON"))?;
         let method = parts.method.as_str();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let once = Once {
+        let write = IdempotentRequest {
             id: RecordId {
                 partner_id: caller.tenant.partner_id.clone(),
                 livemode: caller.tenant.livemode,
@@ -101,11 +101,11 @@ impl FromRequest<Api> for Unasked {
             body,
             nonce: parts.extensions.remove(),
         };
-        Ok(Self(once))
+        Ok(Self(write))
     }
 }
 
-impl Once {
+impl IdempotentRequest {
     /// Stops what was answered before.
     pub(crate) async fn ask(&self, api: &Api) -> Result<(), Stopped> {
         match api.engine.find_answer(&self.id).await.map_err(ApiError::from)? {

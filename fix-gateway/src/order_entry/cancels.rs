@@ -11,7 +11,7 @@ use dvp_store::fix::{
 use tracing::{Instrument as _, info_span};
 
 use super::{
-    Desk,
+    OrderEntry,
     rows::{Slot, cancel_order, details, is_repetition, order_facts, to_json, transmissible},
 };
 use crate::{
@@ -39,7 +39,7 @@ impl<'a> Named<'a> {
     }
 }
 
-impl Desk {
+impl OrderEntry {
     pub(super) async fn cancel(
         &mut self,
         message: MessageRef<'_>,

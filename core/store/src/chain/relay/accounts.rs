@@ -1,13 +1,13 @@
 //! The relayer's accounts: their nonces, what they hold, and how they share the commands.
 //!
-//! Invariant: a nonce is given out under its lane's row lock.
+//! Invariant: a nonce is given out under its account's row lock.
 
 use super::super::{address, bigint, unsigned};
 use crate::StoreError;
 use alloy::primitives::Address;
 use sqlx::{PgConnection, PgTransaction, Row};
 
-/// Locks the lane and takes its lowest free nonce: one that was skipped, if any at or above the chain's own count
+/// Locks the account and takes its lowest free nonce: one that was skipped, if any at or above the chain's own count
 /// `mined`, otherwise the next. The lock is held until the transaction ends.
 pub async fn reserve_nonce(
     tx: &mut PgTransaction<'_>,
@@ -16,16 +16,16 @@ pub async fn reserve_nonce(
     mined: u64,
 ) -> Result<u64, StoreError> {
     sqlx::query(
-        "insert into signer_lane (chain_id, signer, next_nonce)
+        "insert into relayer_account (chain_id, signer, next_nonce)
          values ($1, $2, $3)
-         on conflict on constraint signer_lane_pkey do nothing",
+         on conflict on constraint relayer_account_pkey do nothing",
     )
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .bind(bigint(mined))
     .execute(&mut **tx)
     .await?;
-    sqlx::query("select from signer_lane where chain_id = $1 and signer = $2 for update")
+    sqlx::query("select from relayer_account where chain_id = $1 and signer = $2 for update")
         .bind(bigint(chain_id))
         .bind(signer.as_slice())
         .execute(&mut **tx)
@@ -33,22 +33,22 @@ pub async fn reserve_nonce(
     let row = sqlx::query(
         "select coalesce(
              (select min(nonce)
-              from generate_series($3::bigint, lane.next_nonce - 1) as skipped (nonce)
+              from generate_series($3::bigint, account.next_nonce - 1) as skipped (nonce)
               where not exists (
                   select from nonce_slot slot
                   where slot.chain_id = $1 and slot.signer = $2 and slot.nonce = skipped.nonce)),
-             greatest(lane.next_nonce, $3::bigint)) as nonce
-         from signer_lane lane
-         where lane.chain_id = $1 and lane.signer = $2",
+             greatest(account.next_nonce, $3::bigint)) as nonce
+         from relayer_account account
+         where account.chain_id = $1 and account.signer = $2",
     )
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .bind(bigint(mined))
     .fetch_one(&mut **tx)
     .await?;
-    let nonce = unsigned("signer_lane", row.try_get("nonce")?)?;
+    let nonce = unsigned("relayer_account", row.try_get("nonce")?)?;
     sqlx::query(
-        "update signer_lane
+        "update relayer_account
          set next_nonce = greatest(next_nonce, $3)
          where chain_id = $1 and signer = $2",
     )
@@ -60,11 +60,11 @@ pub async fn reserve_nonce(
     Ok(nonce)
 }
 
-/// Which commands are an account's: those whose number modulo `lanes` is `lane`.
+/// Which commands are an account's: those whose number modulo `count` is `index`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
-    pub lane: i32,
-    pub lanes: i32,
+    pub index: i32,
+    pub count: i32,
 }
 
 /// Notes that an account can sign, and gives its share among those that could in the last ten seconds. An account that
@@ -75,18 +75,18 @@ pub async fn find_share(
     signer: Address,
 ) -> Result<Share, StoreError> {
     sqlx::query(
-        "insert into signer_lane (chain_id, signer, next_nonce, able_at)
+        "insert into relayer_account (chain_id, signer, next_nonce, able_at)
          values ($1, $2, 0, clock_timestamp())
-         on conflict on constraint signer_lane_pkey do update set able_at = excluded.able_at
-         where signer_lane.able_at is null or signer_lane.able_at < clock_timestamp() - interval '2 seconds'",
+         on conflict on constraint relayer_account_pkey do update set able_at = excluded.able_at
+         where relayer_account.able_at is null or relayer_account.able_at < clock_timestamp() - interval '2 seconds'",
     )
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .execute(&mut *conn)
     .await?;
-    let (lane, lanes): (i64, i64) = sqlx::query_as(
+    let (index, count): (i64, i64) = sqlx::query_as(
         "select count(*) filter (where signer < $2), count(*)
-         from signer_lane
+         from relayer_account
          where chain_id = $1 and (signer = $2 or able_at > clock_timestamp() - interval '10 seconds')",
     )
     .bind(bigint(chain_id))
@@ -94,7 +94,7 @@ pub async fn find_share(
     .fetch_one(conn)
     .await?;
     let small = |count: i64| i32::try_from(count).unwrap_or(i32::MAX);
-    Ok(Share { lane: small(lane), lanes: small(lanes).max(1) })
+    Ok(Share { index: small(index), count: small(count).max(1) })
 }
 
 /// Notes what an account holds, in wei. `true`: it has just become low, or stopped being so.
@@ -107,10 +107,10 @@ pub async fn note_balance(
 ) -> Result<bool, StoreError> {
     let before: Option<bool> = sqlx::query_scalar(
         "with before as (
-             select balance_low from signer_lane where chain_id = $1 and signer = $2)
-         insert into signer_lane (chain_id, signer, next_nonce, balance_wei, balance_low, balance_at)
+             select balance_low from relayer_account where chain_id = $1 and signer = $2)
+         insert into relayer_account (chain_id, signer, next_nonce, balance_wei, balance_low, balance_at)
          select $1, $2, 0, $3::text::numeric, $4, clock_timestamp()
-         on conflict on constraint signer_lane_pkey do update
+         on conflict on constraint relayer_account_pkey do update
          set balance_wei = excluded.balance_wei, balance_low = excluded.balance_low,
              balance_at = excluded.balance_at
          returning (select balance_low from before)",
@@ -126,7 +126,7 @@ pub async fn note_balance(
 
 /// A signer's account as it was last seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneRow {
+pub struct RelayerAccount {
     pub chain_id: u64,
     pub signer: Address,
     /// Wei; `None` before it was asked for.
@@ -136,24 +136,24 @@ pub struct LaneRow {
     pub waiting: u64,
 }
 
-/// Every lane, by chain and signer.
-pub async fn list_lanes(conn: &mut PgConnection) -> Result<Vec<LaneRow>, StoreError> {
+/// Every account, by chain and signer.
+pub async fn list_accounts(conn: &mut PgConnection) -> Result<Vec<RelayerAccount>, StoreError> {
     let rows = sqlx::query(
-        "select lane.chain_id, lane.signer, lane.balance_wei::text as balance_wei, lane.balance_low,
+        "select account.chain_id, account.signer, account.balance_wei::text as balance_wei, account.balance_low,
                 (select count(*) from nonce_slot slot
-                 where slot.chain_id = lane.chain_id and slot.signer = lane.signer
+                 where slot.chain_id = account.chain_id and slot.signer = account.signer
                    and slot.state in ('signed', 'broadcast')) as waiting
-         from signer_lane lane
-         order by lane.chain_id, lane.signer",
+         from relayer_account account
+         order by account.chain_id, account.signer",
     )
     .fetch_all(conn)
     .await?;
-    let table = "signer_lane";
+    let table = "relayer_account";
     rows.iter()
         .map(|row| {
             let balance: Option<&str> = row.try_get("balance_wei")?;
             let balance = balance.map(|text| text.parse().map_err(|error| StoreError::corrupt(table, error)));
-            Ok(LaneRow {
+            Ok(RelayerAccount {
                 chain_id: unsigned(table, row.try_get("chain_id")?)?,
                 signer: address(table, row.try_get("signer")?)?,
                 balance: balance.transpose()?,

@@ -1,9 +1,9 @@
 //! The business behind one session: orders to the engine, outcomes and events to reports, everything in commits of
 //! the engine's writer.
 
-mod absence;
+mod cancel_on_disconnect;
 mod cancels;
-mod copies;
+mod drop_copy;
 mod parking;
 mod quotes;
 mod rows;
@@ -35,11 +35,10 @@ use dvp_store::{
 };
 use tracing::{Instrument as _, info, info_span};
 
-use self::absence::Absence;
+use self::cancel_on_disconnect::CancelOnDisconnect;
 use self::parking::ParkedOrders;
 use self::rows::{Slot, is_repetition, order_facts, stored, submitted_rows, transmissible};
 use crate::{
-    agreement::stale_types,
     application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable},
     feed::{self, Subscription},
     orders::{
@@ -51,6 +50,7 @@ use crate::{
         report::{self, Ids, Told},
         tags,
     },
+    session_config::stale_types,
 };
 
 /// Events read at once.
@@ -59,7 +59,7 @@ const PAGE: i64 = 200;
 const POSITIONS_BEHIND_MAX: i64 = feed::TELL_ALL_EVERY;
 
 /// One session's application.
-pub(crate) struct Desk {
+pub(crate) struct OrderEntry {
     engine: Engine,
     session: FixSessionRow,
     version: Version,
@@ -72,7 +72,7 @@ pub(crate) struct Desk {
     feed_has_more: bool,
     /// Copies of all the partner's reports, and no orders.
     is_drop_copy: bool,
-    absence: Absence,
+    cancel_on_disconnect: CancelOnDisconnect,
     ages: AgeLimits,
     parked: ParkedOrders,
     /// The commits since the numbers were loaded.
@@ -97,7 +97,7 @@ impl From<EngineError> for Unavailable {
     }
 }
 
-impl Desk {
+impl OrderEntry {
     pub(crate) fn new(
         engine: Engine,
         session: FixSessionRow,
@@ -116,7 +116,7 @@ impl Desk {
             queued_position: feed_position,
             feed_has_more: true,
             is_drop_copy: settings.drop_copy,
-            absence: Absence::agreed(settings),
+            cancel_on_disconnect: CancelOnDisconnect::agreed(settings),
             ages: AgeLimits::agreed(settings),
             parked: ParkedOrders::default(),
             chain: FixChain::default(),
@@ -381,7 +381,7 @@ impl Desk {
     }
 }
 
-impl Application for Desk {
+impl Application for OrderEntry {
     async fn load(&mut self) -> Result<(SeqNum, SeqNum), Unavailable> {
         let mut conn = self.connection().await?;
         let id = &self.session.session_id;
@@ -391,7 +391,7 @@ impl Application for Desk {
         self.queued_position = session.feed_position;
         self.feed_has_more = true;
         // Nobody is connected when the numbers are loaded.
-        self.absence.begin();
+        self.cancel_on_disconnect.begin();
         let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
         let numbers = (seq(session.next_in), seq(session.next_out));
         self.chain = FixChain::from_loaded(numbers.1.0);
@@ -457,11 +457,11 @@ impl Application for Desk {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.absence.due().map(tokio::time::Instant::into_std)
+        self.cancel_on_disconnect.due().map(tokio::time::Instant::into_std)
     }
 
     async fn handle_timeout(&mut self) -> Result<(), Unavailable> {
-        self.cancel_for_absence().await
+        self.cancel_resting_orders().await
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
@@ -543,7 +543,7 @@ impl Application for Desk {
     }
 
     fn connected(&mut self, is_connected: bool) {
-        if is_connected { self.absence.end() } else { self.absence.begin() }
+        if is_connected { self.cancel_on_disconnect.end() } else { self.cancel_on_disconnect.begin() }
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use dvp_store::webhooks::deliveries::{Ask, Due, Place};
-use dvp_store::webhooks::lanes::Held;
+use dvp_store::webhooks::leases::Held;
 
 /// How often a lane is read from its front.
 const WHOLE_EVERY: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ pub(super) struct Reading {
 }
 
 #[derive(Default)]
-pub(super) struct Holds {
+pub(super) struct LeasedQueues {
     lanes: HashMap<String, Hold>,
     in_hand: usize,
     reading: bool,
@@ -57,7 +57,7 @@ pub(super) struct Holds {
     turn: usize,
 }
 
-impl Holds {
+impl LeasedQueues {
     /// Deliveries read and not yet written.
     pub(super) const fn in_hand(&self) -> usize {
         self.in_hand
@@ -190,15 +190,15 @@ impl Holds {
     }
 
     /// The lanes that were `asked` to be renewed and stand do so until `until`; returns those of them that were lost.
-    pub(super) fn renew(&mut self, asked: &[Held], standing: &[String], until: Instant) -> Vec<String> {
-        let standing: HashSet<&String> = standing.iter().collect();
+    pub(super) fn renew(&mut self, asked: &[Held], held: &[String], until: Instant) -> Vec<String> {
+        let held: HashSet<&String> = held.iter().collect();
         let mut lost = Vec::new();
         for lane in asked {
             let Some(hold) = self.lanes.get_mut(&lane.endpoint_id).filter(|hold| hold.fence == lane.fence)
             else {
                 continue;
             };
-            if standing.contains(&lane.endpoint_id) {
+            if held.contains(&lane.endpoint_id) {
                 hold.until = until;
                 continue;
             }
@@ -261,23 +261,23 @@ mod tests {
     }
 
     struct World {
-        holds: Holds,
+        queues: LeasedQueues,
         start: Instant,
     }
 
     impl World {
         fn new() -> Self {
-            let (mut holds, start) = (Holds::default(), Instant::now());
-            holds.take(lane(1), start, start + Duration::from_secs(60));
-            Self { holds, start }
+            let (mut queues, start) = (LeasedQueues::default(), Instant::now());
+            queues.take(lane(1), start, start + Duration::from_secs(60));
+            Self { queues, start }
         }
 
         fn read_at(&mut self, secs: u64, limit: usize) -> Reading {
-            self.holds.read(true, limit, self.start + Duration::from_secs(secs), |_| 2).unwrap()
+            self.queues.read(true, limit, self.start + Duration::from_secs(secs), |_| 2).unwrap()
         }
 
         fn admit(&mut self, reading: &Reading, found: Vec<Due>) -> Vec<i64> {
-            self.holds.admit(reading, found, self.start).into_iter().map(|due| due.place.id).collect()
+            self.queues.admit(reading, found, self.start).into_iter().map(|due| due.place.id).collect()
         }
     }
 
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(world.admit(&first, vec![due(1, true), due(2, false)]), [1, 2]);
         let second = world.read_at(1, 9);
         assert_eq!((second.asked[0].after, second.in_hand), (Some(due(1, true).place), vec![2]));
-        world.holds.end_read();
+        world.queues.end_read();
         let mut whole = world.read_at(5, 9);
         whole.in_hand.sort_unstable();
         assert_eq!((whole.asked[0].after, whole.in_hand), (None, vec![1, 2]));
@@ -300,10 +300,10 @@ mod tests {
         let first = world.read_at(0, 9);
         assert_eq!(world.admit(&first, vec![due(1, true), due(2, true)]), [1, 2]);
         let during = world.read_at(5, 9);
-        world.holds.put_down("e", 1, 1, true);
+        world.queues.put_down("e", 1, 1, true);
         assert!(world.admit(&during, vec![due(1, true), due(2, true)]).is_empty());
-        assert_eq!(world.holds.in_hand(), 1);
-        world.holds.put_down("e", 1, 2, false);
+        assert_eq!(world.queues.in_hand(), 1);
+        world.queues.put_down("e", 1, 2, false);
         let next = world.read_at(6, 9);
         assert_eq!((next.asked[0].after, &next.in_hand), (None, &vec![]));
         assert_eq!(world.admit(&next, vec![due(2, true)]), [2]);
@@ -315,23 +315,23 @@ mod tests {
         let first = world.read_at(0, 9);
         world.admit(&first, vec![due(1, true)]);
         let late = world.read_at(1, 9);
-        assert_eq!(world.holds.renew(&[lane(1)], &[], world.start), ["e"]);
-        assert_eq!((world.holds.in_hand(), world.admit(&late, vec![due(2, true)])), (0, vec![]));
-        world.holds.take(lane(2), world.start, world.start);
-        world.holds.put_down("e", 1, 1, true);
+        assert_eq!(world.queues.renew(&[lane(1)], &[], world.start), ["e"]);
+        assert_eq!((world.queues.in_hand(), world.admit(&late, vec![due(2, true)])), (0, vec![]));
+        world.queues.take(lane(2), world.start, world.start);
+        world.queues.put_down("e", 1, 1, true);
         let again = world.read_at(1, 9);
         assert_eq!(world.admit(&again, vec![due(1, true)]), [1]);
         // A renewal that was asked for under the fence before says nothing of this one.
-        assert!(world.holds.renew(&[lane(1)], &[], world.start).is_empty());
-        assert_eq!(world.holds.held(), [lane(2)]);
+        assert!(world.queues.renew(&[lane(1)], &[], world.start).is_empty());
+        assert_eq!(world.queues.held(), [lane(2)]);
     }
 
     #[test]
     fn a_renewal_prolongs_the_lanes_that_stand() {
         let mut world = World::new();
         let later = world.start + Duration::from_secs(75);
-        assert!(world.holds.renew(&[lane(1)], &["e".to_owned()], later).is_empty());
-        assert_eq!((world.holds.until("e"), world.holds.until("other")), (Some(later), None));
+        assert!(world.queues.renew(&[lane(1)], &["e".to_owned()], later).is_empty());
+        assert_eq!((world.queues.until("e"), world.queues.until("other")), (Some(later), None));
     }
 
     #[test]
@@ -340,15 +340,15 @@ mod tests {
         let first = world.read_at(0, 9);
         world.admit(&first, vec![due(1, true)]);
         let later = world.start + IDLE;
-        assert!(world.holds.idle(later).is_empty());
-        world.holds.take(Held { endpoint_id: "idle".to_owned(), fence: 7 }, world.start, later);
-        assert_eq!(world.holds.leave(1), ["idle"]);
-        assert_eq!(world.holds.left(), [Held { endpoint_id: "idle".to_owned(), fence: 7 }]);
-        world.holds.put_down("e", 1, 1, true);
-        assert_eq!(world.holds.idle(later), ["e"]);
-        assert!(world.holds.read(true, 9, later, |_| 2).is_none());
-        assert_eq!(world.holds.left(), [lane(1)]);
-        assert!(world.holds.held().is_empty());
+        assert!(world.queues.idle(later).is_empty());
+        world.queues.take(Held { endpoint_id: "idle".to_owned(), fence: 7 }, world.start, later);
+        assert_eq!(world.queues.leave(1), ["idle"]);
+        assert_eq!(world.queues.left(), [Held { endpoint_id: "idle".to_owned(), fence: 7 }]);
+        world.queues.put_down("e", 1, 1, true);
+        assert_eq!(world.queues.idle(later), ["e"]);
+        assert!(world.queues.read(true, 9, later, |_| 2).is_none());
+        assert_eq!(world.queues.left(), [lane(1)]);
+        assert!(world.queues.held().is_empty());
     }
 
     #[test]
@@ -357,9 +357,9 @@ mod tests {
         for (limit, found, more) in [(9, 2, true), (9, 1, false), (1, 1, true)] {
             let reading = world.read_at(0, limit);
             world.admit(&reading, (0..found).map(|id| due(id, true)).collect());
-            let on = world.holds.read(false, 9, world.start, |_| 2);
+            let on = world.queues.read(false, 9, world.start, |_| 2);
             assert_eq!(on.is_some(), more, "{limit} {found}");
-            world.holds.end_read();
+            world.queues.end_read();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Those whom nobody knows: they are never admitted, at either door.
+//! Those whom nobody knows: they are never admitted, at either interface.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const ENDED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where strangers come from and how often.
 #[derive(Clone)]
-pub(super) struct Strangers {
+pub(super) struct Unauthenticated {
     pub http: SocketAddr,
     pub fix: SocketAddr,
     /// Sessions whose passwords are guessed from elsewhere.
@@ -36,7 +36,7 @@ fn elsewhere(dice: &mut Dice) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, last)
 }
 
-impl Strangers {
+impl Unauthenticated {
     /// Bytes before any Logon.
     pub(super) async fn garbage(self) -> anyhow::Result<u64> {
         let mut dice = Dice::new(self.seed);
@@ -85,7 +85,7 @@ impl Strangers {
         Ok(made)
     }
 
-    /// Connections that come and go, at both doors.
+    /// Connections that come and go, at both interfaces.
     pub(super) async fn storms(self, burst: usize) -> anyhow::Result<u64> {
         let mut dice = Dice::new(self.seed);
         let mut made = 0;
@@ -144,7 +144,7 @@ async fn stay(mut stream: TcpStream, how_long: Duration) {
 }
 
 /// One Logon that has to be refused: nobody who is not admitted is answered with a Logon.
-async fn knock(me: Strangers, from: Ipv4Addr, login: Login) {
+async fn knock(me: Unauthenticated, from: Ipv4Addr, login: Login) {
     let Ok(mut line) = Line::open(me.fix, from, &login, 1).await else { return };
     if line.send_logon(&[(141, "Y")]).await.is_err() {
         return;

@@ -1,4 +1,4 @@
-//! What the configuration says about doors and workers, as the service takes it.
+//! What the configuration says about listeners and workers, as the service takes it.
 
 use std::net::IpAddr;
 use std::num::NonZeroU32;
@@ -11,7 +11,7 @@ use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::SystemNames;
 use dvp_api::{Limits, WebhookRules};
 use dvp_fix_gateway::acceptor::{Budget, ClientCertificates, Tls, TlsFiles, TlsVersion};
-use dvp_fix_gateway::{DoorConfig, GatewayConfig, Lockout, Refusal};
+use dvp_fix_gateway::{GatewayConfig, ListenerConfig, Lockout, Refusal};
 use dvp_rails::Rail;
 use dvp_rails::http_desk::HttpDesk;
 use dvp_rails::inventory::Inventory;
@@ -23,7 +23,7 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tracing::warn;
 
-use crate::config::doors::{FixBudgetSection, FixTlsSection, Network, OfframpKind, PayoutKind};
+use crate::config::listeners::{FixBudgetSection, FixTlsSection, Network, OfframpKind, PayoutKind};
 use crate::config::{Config, Role};
 use crate::service::{BankParts, FixParts, Rails, RestParts, WorkerParts};
 
@@ -51,12 +51,12 @@ pub(super) fn rest(config: &Config) -> anyhow::Result<RestParts> {
 pub(super) fn fix(config: &Config) -> anyhow::Result<FixParts> {
     let fix = config.fix.as_ref().context("the role fix needs the section [fix]")?;
     let tls = match &fix.tls {
-        Some(section) => Some((section.listen, tls_door(section).context("fix.tls")?)),
+        Some(section) => Some((section.listen, tls_listener(section).context("fix.tls")?)),
         None => None,
     };
     let usual = GatewayConfig::default();
     let gateway = GatewayConfig {
-        door: door(&fix.proxies, &fix.allow, &fix.budget),
+        listener: listener(&fix.proxies, &fix.allow, &fix.budget),
         refusal_delay: fix.refusal_delay.map_or(usual.refusal_delay, |delay| delay.0),
         refusal: if fix.refusal_logout { Refusal::Logout } else { Refusal::Silent },
         lockout: Lockout {
@@ -68,30 +68,30 @@ pub(super) fn fix(config: &Config) -> anyhow::Result<FixParts> {
     Ok(FixParts { addr: fix.listen, gateway, tls })
 }
 
-fn door(proxies: &[Network], allow: &[Network], budget: &FixBudgetSection) -> DoorConfig {
+fn listener(proxies: &[Network], allow: &[Network], budget: &FixBudgetSection) -> ListenerConfig {
     let networks = |list: &[Network]| list.iter().map(|network| network.0).collect();
     let usual = Budget::default();
-    let strangers_max = budget.strangers.and_then(|strangers| usize::try_from(strangers.get()).ok());
-    DoorConfig {
+    let unauthenticated_max = budget.unauthenticated.and_then(|limit| usize::try_from(limit.get()).ok());
+    ListenerConfig {
         proxies: networks(proxies),
         allow: networks(allow),
         budget: Budget {
             handshake: budget.handshake.map_or(usual.handshake, |span| span.0),
             logon: budget.logon.map_or(usual.logon, |span| span.0),
-            strangers_max: strangers_max.unwrap_or(usual.strangers_max),
-            strangers_per_source_max: budget
-                .strangers_per_source
-                .map_or(usual.strangers_per_source_max, NonZeroU32::get),
+            unauthenticated_max: unauthenticated_max.unwrap_or(usual.unauthenticated_max),
+            unauthenticated_per_source_max: budget
+                .unauthenticated_per_source
+                .map_or(usual.unauthenticated_per_source_max, NonZeroU32::get),
             connections_per_minute: budget
                 .connections_per_minute
                 .map_or(usual.connections_per_minute, NonZeroU32::get),
             ..usual
         },
-        ..DoorConfig::default()
+        ..ListenerConfig::default()
     }
 }
 
-fn tls_door(section: &FixTlsSection) -> anyhow::Result<DoorConfig> {
+fn tls_listener(section: &FixTlsSection) -> anyhow::Result<ListenerConfig> {
     let clients = match (&section.client_ca, section.client_certificate_required) {
         (Some(authorities), true) => ClientCertificates::Required(authorities.clone()),
         (Some(authorities), false) => ClientCertificates::Optional(authorities.clone()),
@@ -105,7 +105,7 @@ fn tls_door(section: &FixTlsSection) -> anyhow::Result<DoorConfig> {
         oldest: TlsVersion::Tls12,
     };
     let tls = Some(Arc::new(Tls::load(files)?));
-    Ok(DoorConfig { tls, ..door(&section.proxies, &section.allow, &section.budget) })
+    Ok(ListenerConfig { tls, ..listener(&section.proxies, &section.allow, &section.budget) })
 }
 
 pub(super) async fn worker(config: &Config, pool: &PgPool) -> anyhow::Result<WorkerParts> {
@@ -218,27 +218,32 @@ mod tests {
     fn what_is_not_configured_of_a_fix_listener_is_as_usual() {
         let (found, usual) = (parts("").gateway, GatewayConfig::default());
         assert_eq!((found.refusal_delay, found.refusal), (usual.refusal_delay, usual.refusal));
-        assert_eq!((found.lockout, found.door.budget), (usual.lockout, usual.door.budget));
-        assert!(found.door.proxies.is_empty() && found.door.allow.is_empty());
+        assert_eq!((found.lockout, found.listener.budget), (usual.lockout, usual.listener.budget));
+        assert!(found.listener.proxies.is_empty() && found.listener.allow.is_empty());
     }
 
     #[test]
     fn a_fix_listener_takes_its_networks_budget_lockout_and_refusals_from_the_configuration() {
         let found = parts(
             "proxies = [\"10.0.0.0/8\"]\nallow = [\"192.0.2.7\", \"2001:db8::/32\"]\nrefusal_delay = \"2s\"\n\
-             refusal_logout = true\n[fix.budget]\nhandshake = \"3s\"\nlogon = \"4s\"\nstrangers = 5\n\
-             strangers_per_source = 6\nconnections_per_minute = 7\n[fix.lockout]\nattempts = 8\nper_minute = 9\n",
+             refusal_logout = true\n[fix.budget]\nhandshake = \"3s\"\nlogon = \"4s\"\nunauthenticated = 5\n\
+             unauthenticated_per_source = 6\nconnections_per_minute = 7\n[fix.lockout]\nattempts = 8\nper_minute = 9\n",
         );
-        let GatewayConfig { door, refusal_delay, refusal, lockout, .. } = found.gateway;
+        let GatewayConfig { listener, refusal_delay, refusal, lockout, .. } = found.gateway;
         assert_eq!((refusal_delay.as_secs(), refusal), (2, Refusal::Logout));
         assert_eq!(lockout, Lockout { attempts: 8, per_minute: 9 });
-        assert_eq!(door.proxies, ["10.0.0.0/8".parse().unwrap()]);
-        assert_eq!(door.allow, ["192.0.2.7/32".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);
+        assert_eq!(listener.proxies, ["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(listener.allow, ["192.0.2.7/32".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);
         let Budget {
-            handshake, logon, strangers_max, strangers_per_source_max, connections_per_minute, ..
-        } = door.budget;
+            handshake,
+            logon,
+            unauthenticated_max,
+            unauthenticated_per_source_max,
+            connections_per_minute,
+            ..
+        } = listener.budget;
         assert_eq!((handshake.as_secs(), logon.as_secs()), (3, 4));
-        assert_eq!((strangers_max, strangers_per_source_max, connections_per_minute), (5, 6, 7));
+        assert_eq!((unauthenticated_max, unauthenticated_per_source_max, connections_per_minute), (5, 6, 7));
     }
 
     #[test]

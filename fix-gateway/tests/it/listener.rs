@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use dvp_fix_gateway::{DoorConfig, acceptor::Budget};
+use dvp_fix_gateway::{ListenerConfig, acceptor::Budget};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -33,34 +33,35 @@ async fn via_proxy(addr: SocketAddr, header: &str) -> Client {
     Client::over(stream, "FIX.4.4", "ACME")
 }
 
-fn budget(change: impl FnOnce(&mut Budget)) -> DoorConfig {
+fn budget(change: impl FnOnce(&mut Budget)) -> ListenerConfig {
     let mut budget = Budget::default();
     change(&mut budget);
-    DoorConfig { budget, ..DoorConfig::default() }
+    ListenerConfig { budget, ..ListenerConfig::default() }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_proxy_the_header_is_required_and_its_address_counts() {
     let house = House::new().await;
-    let door = DoorConfig {
+    let listener = ListenerConfig {
         proxies: vec!["127.0.0.0/8".parse().unwrap()],
         allow: vec!["203.0.113.0/24".parse().unwrap()],
-        ..DoorConfig::default()
+        ..ListenerConfig::default()
     };
-    let elsewhere = DoorConfig { proxies: vec!["192.0.2.0/24".parse().unwrap()], ..DoorConfig::default() };
-    let gateway = house.gateway_with(vec![door, elsewhere]).await;
-    let [door, elsewhere] = gateway.doors_at[..] else { panic!("two doors") };
+    let elsewhere =
+        ListenerConfig { proxies: vec!["192.0.2.0/24".parse().unwrap()], ..ListenerConfig::default() };
+    let gateway = house.gateway_with(vec![listener, elsewhere]).await;
+    let [listener, elsewhere] = gateway.listener_addrs[..] else { panic!("two listeners") };
 
-    let mut allowed = via_proxy(door, "PROXY TCP4 203.0.113.7 192.0.2.1 4711 9880\r\n").await;
+    let mut allowed = via_proxy(listener, "PROXY TCP4 203.0.113.7 192.0.2.1 4711 9880\r\n").await;
     allowed.log_on(LOGON).await;
-    let mut denied = via_proxy(door, "PROXY TCP4 198.51.100.7 192.0.2.1 4711 9880\r\n").await;
+    let mut denied = via_proxy(listener, "PROXY TCP4 198.51.100.7 192.0.2.1 4711 9880\r\n").await;
     assert!(denied.next().await.is_none(), "an address that is not allowed");
-    let mut health_check = via_proxy(door, "PROXY UNKNOWN\r\n").await;
+    let mut health_check = via_proxy(listener, "PROXY UNKNOWN\r\n").await;
     assert!(health_check.next().await.is_none(), "the proxy itself is nobody");
-    let mut no_header = Client::connect(door, "FIX.4.4", "ACME42").await;
+    let mut no_header = Client::connect(listener, "FIX.4.4", "ACME42").await;
     no_header.send("A", &format!("98=0|108=30|{LOGON}")).await;
     assert!(no_header.next().await.is_none(), "no header");
-    let mut malformed = via_proxy(door, "PROXY TCP4 203.0.113.7\r\n").await;
+    let mut malformed = via_proxy(listener, "PROXY TCP4 203.0.113.7\r\n").await;
     assert!(malformed.next().await.is_none(), "half a header");
     let mut untrusted = via_proxy(elsewhere, "PROXY TCP4 203.0.113.7 192.0.2.1 4711 9880\r\n").await;
     assert!(untrusted.next().await.is_none(), "no proxy of ours");
@@ -70,23 +71,23 @@ async fn behind_a_proxy_the_header_is_required_and_its_address_counts() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_who_says_nothing_or_too_much_or_the_wrong_thing_is_closed_without_a_word() {
     let house = House::new().await;
-    let door = budget(|budget| {
+    let listener = budget(|budget| {
         budget.logon = Duration::from_millis(300);
         budget.logon_bytes_max = 1024;
     });
-    let gateway = house.gateway_with(vec![door]).await;
-    let door = gateway.doors_at[0];
-    assert_eq!(after(door, b"").await, b"", "nothing");
-    assert_eq!(after(door, b"8=FIX.4.4\x019=").await, b"", "the beginning of a Logon");
+    let gateway = house.gateway_with(vec![listener]).await;
+    let listener = gateway.listener_addrs[0];
+    assert_eq!(after(listener, b"").await, b"", "nothing");
+    assert_eq!(after(listener, b"8=FIX.4.4\x019=").await, b"", "the beginning of a Logon");
     let long = format!("8=FIX.4.4\u{1}9=5000\u{1}35=A\u{1}58={}", "x".repeat(4000));
-    assert_eq!(after(door, long.as_bytes()).await, b"", "an endless Logon");
-    assert_eq!(after(door, &vec![b'x'; 100_000]).await, b"", "noise");
-    assert_eq!(after(door, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await, b"", "another protocol");
-    let mut early = Client::connect(door, "FIX.4.4", "ACME").await;
+    assert_eq!(after(listener, long.as_bytes()).await, b"", "an endless Logon");
+    assert_eq!(after(listener, &vec![b'x'; 100_000]).await, b"", "noise");
+    assert_eq!(after(listener, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await, b"", "another protocol");
+    let mut early = Client::connect(listener, "FIX.4.4", "ACME").await;
     early.send("1", "112=x").await;
     assert!(early.next().await.is_none(), "a message before the Logon");
     // One byte at a time does not make the time longer.
-    let mut drip = TcpStream::connect(door).await.unwrap();
+    let mut drip = TcpStream::connect(listener).await.unwrap();
     let (mut read, mut write) = drip.split();
     let dripping = async {
         while write.write_all(b"x").await.is_ok() {
@@ -106,22 +107,22 @@ async fn a_stranger_who_says_nothing_or_too_much_or_the_wrong_thing_is_closed_wi
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_have_so_many_places_and_a_session_needs_none() {
     let house = House::new().await;
-    let door = budget(|budget| {
+    let listener = budget(|budget| {
         budget.logon = Duration::from_millis(1500);
-        budget.strangers_per_source_max = 2;
+        budget.unauthenticated_per_source_max = 2;
     });
-    let gateway = house.gateway_with(vec![door]).await;
-    let door = gateway.doors_at[0];
-    let mut first = Client::connect(door, "FIX.4.4", "ACME").await;
+    let gateway = house.gateway_with(vec![listener]).await;
+    let listener = gateway.listener_addrs[0];
+    let mut first = Client::connect(listener, "FIX.4.4", "ACME").await;
     first.log_on(LOGON).await;
-    let idle = [TcpStream::connect(door).await.unwrap(), TcpStream::connect(door).await.unwrap()];
+    let idle = [TcpStream::connect(listener).await.unwrap(), TcpStream::connect(listener).await.unwrap()];
     // Each is taken in by a task: both are once the third is refused, and it must be.
-    let mut third = Client::connect(door, "FIX.4.4", "ACME42").await;
+    let mut third = Client::connect(listener, "FIX.4.4", "ACME42").await;
     assert!(third.next().await.is_none());
     for stream in idle {
         assert_eq!(all_that_is_said(stream).await, b"");
     }
-    let mut second = Client::connect(door, "FIX.4.2", "ACME42").await;
+    let mut second = Client::connect(listener, "FIX.4.2", "ACME42").await;
     second.log_on("95=6|96=secret").await;
     first.send("1", "112=still").await;
     assert_eq!(first.expect("0").await.text(112), Some("still"));
@@ -132,13 +133,13 @@ async fn strangers_have_so_many_places_and_a_session_needs_none() {
 async fn a_source_connects_so_often_and_not_more() {
     let house = House::new().await;
     let gateway = house.gateway_with(vec![budget(|budget| budget.connections_per_minute = 3)]).await;
-    let door = gateway.doors_at[0];
+    let listener = gateway.listener_addrs[0];
     for _ in 0..2 {
-        drop(TcpStream::connect(door).await.unwrap());
+        drop(TcpStream::connect(listener).await.unwrap());
     }
-    let mut third = Client::connect(door, "FIX.4.4", "ACME").await;
+    let mut third = Client::connect(listener, "FIX.4.4", "ACME").await;
     third.log_on(LOGON).await;
-    let mut fourth = Client::connect(door, "FIX.4.2", "ACME42").await;
+    let mut fourth = Client::connect(listener, "FIX.4.2", "ACME42").await;
     assert!(fourth.next().await.is_none());
     gateway.stop().await;
 }

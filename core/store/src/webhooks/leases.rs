@@ -28,7 +28,7 @@ pub async fn take(
 ) -> Result<Vec<Held>, StoreError> {
     let rows: Vec<(String, i64)> = sqlx::query_as(
         "with due as ( \
-             select l.endpoint_id from webhook_lane l join webhook_endpoint w on w.id = l.endpoint_id \
+             select l.endpoint_id from endpoint_lease l join webhook_endpoint w on w.id = l.endpoint_id \
              where l.leased_until <= statement_timestamp() and w.is_active \
                and exists (select from webhook_queue q \
                            where q.endpoint_id = l.endpoint_id and q.due_at <= statement_timestamp()) \
@@ -37,14 +37,14 @@ pub async fn take(
                     - count(*) filter (where l.holder = $1) as lanes \
              from (select greatest(count(*), 1) as processes from webhook_sender \
                    where leased_until > statement_timestamp()) s \
-                  left join webhook_lane l on l.leased_until > statement_timestamp() \
+                  left join endpoint_lease l on l.leased_until > statement_timestamp() \
              group by s.processes \
          ), free as ( \
-             select endpoint_id from webhook_lane \
+             select endpoint_id from endpoint_lease \
              where endpoint_id in (select endpoint_id from due) and leased_until <= statement_timestamp() \
              order by endpoint_id limit (select greatest(least(lanes, $3), 0) from share) for update skip locked \
          ) \
-         update webhook_lane l \
+         update endpoint_lease l \
          set holder = $1, fence = l.fence + 1, leased_until = clock_timestamp() + make_interval(secs => $2) \
          from free where l.endpoint_id = free.endpoint_id returning l.endpoint_id, l.fence",
     )
@@ -60,7 +60,7 @@ pub async fn take(
 #[derive(Debug, Clone, Default)]
 pub struct Renewed {
     /// The endpoints whose fence still stands; the others have been taken.
-    pub standing: Vec<String>,
+    pub held: Vec<String>,
     /// How many lanes each process may hold, for all of them to hold as many.
     pub share: i64,
 }
@@ -85,11 +85,11 @@ pub async fn renew(
     // In order, so that two processes that mean the same lanes do not wait for each other.
     let rows: Vec<(String,)> = sqlx::query_as(
         "with own as ( \
-             select l.endpoint_id from webhook_lane l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
+             select l.endpoint_id from endpoint_lease l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
                     on l.endpoint_id = h.endpoint_id and l.fence = h.fence \
              order by l.endpoint_id for update of l \
          ) \
-         update webhook_lane l set leased_until = clock_timestamp() + make_interval(secs => $3) \
+         update endpoint_lease l set leased_until = clock_timestamp() + make_interval(secs => $3) \
          from own where l.endpoint_id = own.endpoint_id returning l.endpoint_id",
     )
     .bind(held.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
@@ -98,24 +98,24 @@ pub async fn renew(
     .fetch_all(&mut **tx)
     .await?;
     let (share,): (i64,) = sqlx::query_as(
-        "select ((select count(*) from webhook_lane where leased_until > statement_timestamp()) \
+        "select ((select count(*) from endpoint_lease where leased_until > statement_timestamp()) \
                  + greatest(count(*), 1) - 1) / greatest(count(*), 1) \
          from webhook_sender where leased_until > statement_timestamp()",
     )
     .fetch_one(&mut **tx)
     .await?;
-    Ok(Renewed { standing: rows.into_iter().map(|row| row.0).collect(), share })
+    Ok(Renewed { held: rows.into_iter().map(|row| row.0).collect(), share })
 }
 
 /// Gives lanes up, so that others need not wait for the lease to end.
 pub async fn release(conn: &mut PgConnection, held: &[Held]) -> Result<(), StoreError> {
     sqlx::query(
         "with own as ( \
-             select l.endpoint_id from webhook_lane l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
+             select l.endpoint_id from endpoint_lease l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \
                     on l.endpoint_id = h.endpoint_id and l.fence = h.fence \
              order by l.endpoint_id for update of l \
          ) \
-         update webhook_lane l set leased_until = '-infinity' from own where l.endpoint_id = own.endpoint_id",
+         update endpoint_lease l set leased_until = '-infinity' from own where l.endpoint_id = own.endpoint_id",
     )
     .bind(held.iter().map(|lane| lane.endpoint_id.as_str()).collect::<Vec<_>>())
     .bind(held.iter().map(|lane| lane.fence).collect::<Vec<_>>())
@@ -134,7 +134,7 @@ pub async fn leave(conn: &mut PgConnection, holder: Uuid) -> Result<(), StoreErr
 pub async fn free_all(conn: &mut PgConnection) -> Result<(), StoreError> {
     sqlx::query(
         "with gone as (delete from webhook_sender) \
-         update webhook_lane set leased_until = '-infinity' where leased_until > '-infinity'",
+         update endpoint_lease set leased_until = '-infinity' where leased_until > '-infinity'",
     )
     .execute(conn)
     .await?;

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - a status is put in only when nothing about its execution changed since its reading began ([`Ticket`]);
 //! - while an execution is being changed nothing of it is given or put in;
-//! - what is given holds everything that others had committed [`BELIEVED`] ago or earlier, and was read [`KEPT`] ago at
+//! - what is given holds everything that others had committed [`STALENESS_MAX`] ago or earlier, and was read [`KEPT`] ago at
 //!   most: that is no promise, but the end of any mistake;
 //! - it takes at most [`BYTES_MAX`] and a fixed number of notes, whatever is asked for.
 
@@ -18,7 +18,7 @@ use dvp_store::orders::executions::RefType;
 use dvp_store::orders::intents::Tenant;
 
 /// How long ago everything may have been heard last.
-pub(super) const BELIEVED: Duration = Duration::from_millis(500);
+pub(super) const STALENESS_MAX: Duration = Duration::from_millis(500);
 /// How long a status is kept.
 const KEPT: Duration = Duration::from_secs(30);
 /// What is kept takes no more, entries and their names together.
@@ -129,7 +129,7 @@ impl Changes {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Shelf {
+pub(super) struct StatusCache {
     /// Whether changes of other processes are heard of at all.
     listening: bool,
     /// Everything committed by then was heard of.
@@ -142,7 +142,7 @@ pub(super) struct Shelf {
     ageing: Generation,
 }
 
-impl Shelf {
+impl StatusCache {
     pub(super) fn find(
         &mut self,
         tenant: &Tenant,
@@ -152,7 +152,7 @@ impl Shelf {
     ) -> Result<Bytes, Ticket> {
         let ticket = Ticket(self.changes.count);
         let within = |limit: Duration, at: Instant| now.saturating_duration_since(at) <= limit;
-        if !self.heard.is_some_and(|at| within(BELIEVED, at)) {
+        if !self.heard.is_some_and(|at| within(STALENESS_MAX, at)) {
             return Err(ticket);
         }
         if let Some(status) = self.fresh.find(tenant, named, name) {
@@ -234,7 +234,7 @@ impl Shelf {
         }
     }
 
-    pub(super) fn deaf(&mut self) {
+    pub(super) fn stop_listening(&mut self) {
         self.listening = false;
         self.heard = None;
         self.forget_all();

@@ -32,12 +32,12 @@ use uuid::Uuid;
 
 use crate::{
     acceptor::{Directory, SessionKey},
-    agreement::session_config,
-    desk::Desk,
     driver::{Ask, Control, Driver},
     feed::{Feed, Interest},
     gate::{Lockouts, SessionGate},
     gateway::GatewayConfig,
+    order_entry::OrderEntry,
+    session_config::session_config,
 };
 use faults::Faults;
 
@@ -51,7 +51,7 @@ const CONTROL_QUEUE: usize = 4;
 const DISABLED_TEXT: &str = "session disabled";
 
 /// Takes sessions that nobody owns, and runs their drivers.
-pub(crate) struct Keeper {
+pub(crate) struct SessionSupervisor {
     pub(crate) engine: Engine,
     pub(crate) pool: PgPool,
     pub(crate) config: GatewayConfig,
@@ -114,7 +114,7 @@ struct Sessions {
     faults: Faults,
 }
 
-impl Keeper {
+impl SessionSupervisor {
     pub(crate) async fn keep(self, shutdown: CancellationToken) {
         let mut sessions = Sessions::default();
         loop {
@@ -213,9 +213,9 @@ impl Keeper {
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
         let interest = if settings.drop_copy { Interest::All } else { Interest::AfterAcceptance };
         let feed = self.feed.subscribe(&session.partner_id, session.livemode, interest);
-        let desk = Desk::new(self.engine.clone(), session, &settings, feed);
+        let order_entry = OrderEntry::new(self.engine.clone(), session, &settings, feed);
         let (control, controlled) = mpsc::channel(CONTROL_QUEUE);
-        let driver = Driver::new(desk, config, attach)
+        let driver = Driver::new(order_entry, config, attach)
             .with_slow_consumer(self.config.slow_consumer)
             .with_control(controlled);
         let running = run(driver, lease, self.pool.clone(), self.config.lease_ttl, shutdown.child_token());
@@ -248,7 +248,13 @@ impl Sessions {
 }
 
 /// Runs a driver for as long as the lease is held.
-async fn run(driver: Driver<Desk>, lease: Lease, pool: PgPool, ttl: Duration, token: CancellationToken) {
+async fn run(
+    driver: Driver<OrderEntry>,
+    lease: Lease,
+    pool: PgPool,
+    ttl: Duration,
+    token: CancellationToken,
+) {
     // A task of its own: a session that is busy must not lose its lease over it.
     let lease = Arc::new(Mutex::new(lease));
     let renewing = ownership::cancel_when_lost(pool.clone(), Arc::clone(&lease), ttl, token.clone());
@@ -290,7 +296,8 @@ mod tests {
         let _attach = directory.announce(key.clone());
         let task = sessions.tasks.spawn(async { panic!("a defect") });
         sessions.ids.insert(task.id(), "acme".to_owned());
-        let terms = Terms::of(&crate::agreement::tests::row("FIX.4.4", None), &FixSessionSettings::default());
+        let terms =
+            Terms::of(&crate::session_config::tests::row("FIX.4.4", None), &FixSessionSettings::default());
         let (control, _controlled) = mpsc::channel(1);
         let running = Running { control, terms, key: key.clone(), since: Instant::now(), asked: None };
         sessions.running.insert("acme".to_owned(), running);

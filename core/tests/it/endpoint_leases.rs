@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::webhooks::deliveries::{self, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin};
-use dvp_store::webhooks::lanes::{self, Held};
+use dvp_store::webhooks::leases::{self, Held};
 use dvp_store::{PgConnection, PgPool, partners};
 use uuid::Uuid;
 
@@ -30,7 +30,7 @@ async fn house(count: usize) -> TestDatabase {
     let database = TestDatabase::create().await;
     let mut conn = database.pool().acquire().await.unwrap();
     endpoints(&mut conn, count).await;
-    let lane = "insert into webhook_lane (endpoint_id) select id from webhook_endpoint";
+    let lane = "insert into endpoint_lease (endpoint_id) select id from webhook_endpoint";
     sqlx::query(lane).execute(&mut *conn).await.unwrap();
     database
 }
@@ -48,12 +48,12 @@ async fn queue(pool: &PgPool, endpoint: &str) {
 }
 
 async fn take(pool: &PgPool, holder: Uuid, lease: Duration) -> Vec<Held> {
-    lanes::take(&mut pool.acquire().await.unwrap(), holder, lease, 100).await.unwrap()
+    leases::take(&mut pool.acquire().await.unwrap(), holder, lease, 100).await.unwrap()
 }
 
-async fn renew(pool: &PgPool, holder: Uuid, held: &[Held]) -> lanes::Renewed {
+async fn renew(pool: &PgPool, holder: Uuid, held: &[Held]) -> leases::Renewed {
     let mut tx = pool.begin().await.unwrap();
-    let renewed = lanes::renew(&mut tx, holder, held, LONG).await.unwrap();
+    let renewed = leases::renew(&mut tx, holder, held, LONG).await.unwrap();
     tx.commit().await.unwrap();
     renewed
 }
@@ -106,15 +106,15 @@ async fn a_lease_that_ran_out_stands_until_somebody_takes_the_lane() {
     queue(pool, "whe_0").await;
     let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
     let held = take(pool, first, ENDED).await;
-    assert_eq!(renew(pool, first, &held).await.standing, ["whe_0"]);
+    assert_eq!(renew(pool, first, &held).await.held, ["whe_0"]);
     assert!(take(pool, second, LONG).await.is_empty());
-    lanes::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
+    leases::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
     assert_eq!(take(pool, second, LONG).await.len(), 1);
-    assert!(renew(pool, first, &held).await.standing.is_empty());
+    assert!(renew(pool, first, &held).await.held.is_empty());
     // What is released too late is somebody else's.
-    lanes::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
+    leases::release(&mut pool.acquire().await.unwrap(), &held).await.unwrap();
     assert!(take(pool, first, LONG).await.is_empty());
-    lanes::free_all(&mut pool.acquire().await.unwrap()).await.unwrap();
+    leases::free_all(&mut pool.acquire().await.unwrap()).await.unwrap();
     assert_eq!(take(pool, first, LONG).await.len(), 1);
 }
 
@@ -134,8 +134,8 @@ async fn processes_take_as_many_lanes_each_and_only_where_something_is_due() {
     assert_eq!(renew(pool, first, &firsts).await.share, 3);
     // The first one leaves, and the other one has them all.
     let mut conn = pool.acquire().await.unwrap();
-    lanes::release(&mut conn, &firsts).await.unwrap();
-    lanes::leave(&mut conn, first).await.unwrap();
+    leases::release(&mut conn, &firsts).await.unwrap();
+    leases::leave(&mut conn, first).await.unwrap();
     assert_eq!(take(pool, second, LONG).await.len(), 3);
 }
 

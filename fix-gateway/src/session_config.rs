@@ -32,7 +32,7 @@ const SAME_REQUEST_WINDOW: Duration = Duration::from_millis(250);
 
 /// Why a session cannot be run as it is configured.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoAgreement {
+pub enum SessionConfigError {
     #[error("no dictionary for this version")]
     NoDictionary,
     #[error("schedule: {0}")]
@@ -43,7 +43,10 @@ pub enum NoAgreement {
 ///
 /// # Errors
 /// What cannot be understood.
-pub fn check_agreement(session: &FixSessionRow, settings: &FixSessionSettings) -> Result<(), NoAgreement> {
+pub fn check_agreement(
+    session: &FixSessionRow,
+    settings: &FixSessionSettings,
+) -> Result<(), SessionConfigError> {
     session_config(session, settings).map(drop)
 }
 
@@ -51,13 +54,13 @@ pub fn check_agreement(session: &FixSessionRow, settings: &FixSessionSettings) -
 pub(crate) fn session_config(
     session: &FixSessionRow,
     settings: &FixSessionSettings,
-) -> Result<SessionConfig, NoAgreement> {
+) -> Result<SessionConfig, SessionConfigError> {
     let application = match session.default_appl_ver_id.as_deref() {
         None => session.begin_string.as_str(),
         Some("9") => "FIX.5.0SP2",
-        Some(_) => return Err(NoAgreement::NoDictionary),
+        Some(_) => return Err(SessionConfigError::NoDictionary),
     };
-    let rules = Rules::strict(&session.begin_string, application).ok_or(NoAgreement::NoDictionary)?;
+    let rules = Rules::strict(&session.begin_string, application).ok_or(SessionConfigError::NoDictionary)?;
     let rules = Rules { extra: &tags::EXTRA, later: &LATER, ..rules };
     let schedule = settings.schedule.as_deref().map_or(Ok(Schedule::CONTINUOUS), str::parse)?;
     let seconds = u64::try_from(settings.max_latency_secs).unwrap_or(0);
@@ -131,9 +134,12 @@ pub(crate) mod tests {
         let wrong =
             FixSessionSettings { schedule: Some("always".to_owned()), ..FixSessionSettings::default() };
         let error = |row: FixSessionRow, settings| session_config(&row, settings).err();
-        assert_eq!(error(row("FIX.4.4", None), &wrong), Some(NoAgreement::Schedule(ScheduleError::Form)));
+        assert_eq!(
+            error(row("FIX.4.4", None), &wrong),
+            Some(SessionConfigError::Schedule(ScheduleError::Form))
+        );
         let fine = FixSessionSettings::default();
-        assert_eq!(error(row("FIXT.1.1", Some("7")), &fine), Some(NoAgreement::NoDictionary));
-        assert_eq!(error(row("FIX.4.1", None), &fine), Some(NoAgreement::NoDictionary));
+        assert_eq!(error(row("FIXT.1.1", Some("7")), &fine), Some(SessionConfigError::NoDictionary));
+        assert_eq!(error(row("FIX.4.1", None), &fine), Some(SessionConfigError::NoDictionary));
     }
 }

@@ -12,7 +12,7 @@ use dvp_store::{
 };
 
 use super::{
-    Desk,
+    OrderEntry,
     rows::{Slot, order_facts},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
 /// Reports that answer one OrderMassStatusRequest at most: they are one commit.
 const MASS_MAX: usize = 2000;
 
-impl Desk {
+impl OrderEntry {
     pub(super) async fn status(
         &self,
         message: MessageRef<'_>,
@@ -107,10 +107,10 @@ impl Desk {
             return self.refuse_message(message, slot, numbers, 0, text).await;
         }
         let request_id = message.text(tags::MASS_STATUS_REQ_ID).unwrap_or_default();
-        let open: Vec<Standing> = open
+        let open: Vec<OpenOrderStatus> = open
             .into_iter()
-            .map(Standing::of_open)
-            .chain(parked.into_iter().map(Standing::of_parked))
+            .map(OpenOrderStatus::of_open)
+            .chain(parked.into_iter().map(OpenOrderStatus::of_parked))
             .collect();
         let outbound = if open.is_empty() {
             vec![self.no_open_orders(request_id, symbol, Slot::next(turn))]
@@ -120,8 +120,13 @@ impl Desk {
         self.write(turn.numbers(), reports(outbound)).await
     }
 
-    fn open_orders(&self, request_id: &str, open: &[Standing], turn: &mut Turn<'_>) -> Vec<FixOutbound> {
-        let one = |(at, Standing { order, facts, told, sequence }): (usize, &Standing)| {
+    fn open_orders(
+        &self,
+        request_id: &str,
+        open: &[OpenOrderStatus],
+        turn: &mut Turn<'_>,
+    ) -> Vec<FixOutbound> {
+        let one = |(at, OpenOrderStatus { order, facts, told, sequence }): (usize, &OpenOrderStatus)| {
             let slot = Slot::next(turn);
             let mass = MassAnswer { request_id, total: open.len(), is_last: at + 1 == open.len() };
             let asked = Asked { mass: Some(mass), ..Asked::default() };
@@ -163,14 +168,14 @@ fn is_of_order_id(message: MessageRef<'_>, order: &FixOrder) -> bool {
 }
 
 /// An open order, and what was told last about it.
-struct Standing {
+struct OpenOrderStatus {
     order: FixOrder,
     facts: OrderFacts,
     told: Told,
     sequence: i64,
 }
 
-impl Standing {
+impl OpenOrderStatus {
     fn of_open(open: OpenOrder) -> Self {
         let facts = order_facts(&open.order).unwrap_or_default();
         let told = Told::of_event(open.kind, &open.object, &facts);

@@ -7,7 +7,7 @@ use dvp_fix::codec::{MessageRef, MsgType};
 use dvp_store::{fix::rows::FixRows, orders::quotes::NewFirmQuote};
 use tracing::{info, warn};
 
-use super::{Desk, acknowledged, rows::Slot};
+use super::{OrderEntry, acknowledged, rows::Slot};
 use crate::{
     application::{Commit, Numbers, Turn, Unavailable},
     orders::{
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-impl Desk {
+impl OrderEntry {
     pub(super) async fn quote_request(
         &self,
         message: MessageRef<'_>,

@@ -47,7 +47,7 @@ pub(super) enum Told {
 }
 
 /// What the worker and its senders share. Its channels are bounded by what is in hand.
-pub(super) struct Desk {
+pub(super) struct Sender {
     client: Arc<Client>,
     lanes: Mutex<Lanes<Job>>,
     told: UnboundedSender<Told>,
@@ -56,7 +56,7 @@ pub(super) struct Desk {
     roomy: AtomicBool,
 }
 
-impl Desk {
+impl Sender {
     pub(super) fn new(
         client: &Arc<Client>,
         per_endpoint: usize,
@@ -86,7 +86,7 @@ impl Desk {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands an attempt's outcome on. Returns the next delivery of its lane that may start.
+    /// PollConnection an attempt's outcome on. Returns the next delivery of its lane that may start.
     fn finish(&self, ready: Ready) -> Option<Job> {
         let went = match ready.outcome.sent.fault {
             None => Went::Well,
@@ -119,10 +119,10 @@ impl Desk {
 }
 
 /// Sends a delivery, and then what follows it in its lane.
-pub(super) async fn send(desk: Arc<Desk>, mut job: Job) {
+pub(super) async fn send(sender: Arc<Sender>, mut job: Job) {
     loop {
-        let ready = attempt(&desk.client, job).await;
-        match desk.finish(ready) {
+        let ready = attempt(&sender.client, job).await;
+        match sender.finish(ready) {
             Some(next) => job = next,
             None => return,
         }

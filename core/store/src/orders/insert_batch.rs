@@ -22,7 +22,7 @@ use crate::orders::permits::PermitHold;
 
 /// The rows to add. An accepted execution begins at version 1.
 #[derive(Default)]
-pub struct Additions<'a> {
+pub struct InsertBatch<'a> {
     pub postings: &'a [NewPosting],
     pub intents: &'a [IntentRow<'a>],
     /// Terms, state, and the sequence of the last event.
@@ -36,7 +36,7 @@ pub struct Additions<'a> {
     pub events: &'a [NewEvent<String>],
 }
 
-impl Additions<'_> {
+impl InsertBatch<'_> {
     pub const fn is_empty(&self) -> bool {
         self.postings.is_empty()
             && self.intents.is_empty()
@@ -101,7 +101,7 @@ select written.records from written";
 type Statement<'q> = QueryScalar<'q, Postgres, i64, PgArguments>;
 
 /// Adds the rows and wakes those who follow the feed when the transaction commits. Call it last in the transaction.
-pub async fn insert(conn: &mut PgConnection, rows: &Additions<'_>) -> Result<(), StoreError> {
+pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<(), StoreError> {
     let statement = bind_postings(sqlx::query_scalar(INSERT), rows.postings);
     let statement = bind_intents(statement, rows.intents);
     let statement = bind_executions(statement, rows.executions)?;

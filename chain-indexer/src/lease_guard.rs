@@ -1,4 +1,4 @@
-//! A duty that one process at a time has, and how it waits for it, keeps it and gives it up.
+//! A lease that one process at a time has, and how it waits for it, keeps it and gives it up.
 
 use dvp_store::lease::Lease;
 use dvp_store::{PgPool, StoreError};
@@ -10,27 +10,27 @@ use uuid::Uuid;
 const TTL: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(3);
 const _: () =
-    assert!(RENEW_EVERY.as_secs() * 3 < TTL.as_secs(), "two renewals may fail before the duty is lost");
+    assert!(RENEW_EVERY.as_secs() * 3 < TTL.as_secs(), "two renewals may fail before the lease is lost");
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-pub(crate) struct Duty {
+pub(crate) struct LeaseGuard {
     pub(crate) lease: Lease,
     renewed: Instant,
 }
 
-impl Duty {
-    /// Waits until the duty is ours; `None` when we are to stop first.
+impl LeaseGuard {
+    /// Waits until the lease is ours; `None` when we are to stop first.
     pub(crate) async fn acquire(pool: &PgPool, name: &str, shutdown: &CancellationToken) -> Option<Self> {
         let owner = Uuid::new_v4();
         while !shutdown.is_cancelled() {
             let asked = Instant::now();
             match Lease::acquire(pool, name, owner, TTL).await {
                 Ok(Some(lease)) => {
-                    tracing::info!(duty = name, fence = lease.fence, "duty taken");
+                    tracing::info!(lease = name, fence = lease.fence, "lease acquired");
                     return Some(Self { lease, renewed: asked });
                 }
                 Ok(None) => {}
-                Err(error) => tracing::warn!(duty = name, %error, "duty could not be asked for"),
+                Err(error) => tracing::warn!(lease = name, %error, "lease could not be acquired, will retry"),
             }
             tokio::select! {
                 () = shutdown.cancelled() => {}
@@ -40,14 +40,14 @@ impl Duty {
         None
     }
 
-    /// The duty, if nobody has it.
+    /// The lease, if nobody has it.
     pub(crate) async fn try_acquire(pool: &PgPool, name: &str) -> Result<Option<Self>, StoreError> {
         let renewed = Instant::now();
         let lease = Lease::acquire(pool, name, Uuid::new_v4(), TTL).await?;
         Ok(lease.map(|lease| Self { lease, renewed }))
     }
 
-    /// Prolongs the lease when it is time to; `false`: somebody else has the duty.
+    /// Prolongs the lease when it is time to; `false`: somebody else has the lease.
     pub(crate) async fn keep(&mut self, pool: &PgPool) -> Result<bool, StoreError> {
         if self.renewed.elapsed() < RENEW_EVERY {
             return Ok(true);
@@ -61,7 +61,7 @@ impl Duty {
     /// Lets the next owner begin at once.
     pub(crate) async fn release(self, pool: &PgPool) {
         if let Err(error) = self.lease.release(pool).await {
-            tracing::warn!(duty = self.lease.name, %error, "duty not released, it expires");
+            tracing::warn!(lease = self.lease.name, %error, "lease not released, it will expire");
         }
     }
 }

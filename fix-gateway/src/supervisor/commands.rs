@@ -10,7 +10,7 @@ use dvp_store::{
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::{Keeper, Sessions};
+use super::{SessionSupervisor, Sessions};
 use crate::driver::{Ask, Control};
 
 /// Commands taken at once.
@@ -25,7 +25,7 @@ const _: () = assert!(
 const RETRY: Duration = Duration::from_millis(500);
 const ATTEMPTS: usize = 20;
 
-impl Keeper {
+impl SessionSupervisor {
     /// Takes the commands that wait for sessions of this process.
     pub(super) async fn carry_out_commands(&self, sessions: &Sessions) -> Result<(), StoreError> {
         if sessions.running.is_empty() {

@@ -1,4 +1,4 @@
-//! Drop copies: reports of every order of the partner in its environment, whatever door it came through.
+//! Drop copies: reports of every order of the partner in its environment, whatever listener it came through.
 //!
 //! A copy has the ExecID of the original. Orders that came by REST are told in the words of FIX: ClOrdID(11) is their
 //! clientReference, or else their intentId.
@@ -15,7 +15,7 @@ use dvp_store::{
 use serde_json::Value;
 
 use super::{
-    Desk, PAGE, occurred_at,
+    OrderEntry, PAGE, occurred_at,
     rows::{Slot, order_facts},
 };
 use crate::{
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-impl Desk {
+impl OrderEntry {
     /// Copies of what a page of the feed tells, and the position read up to.
     pub(super) async fn copies(&self, turn: &mut Turn<'_>) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
         let mut conn = self.connection().await?;

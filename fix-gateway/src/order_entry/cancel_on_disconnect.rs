@@ -11,7 +11,7 @@ use dvp_store::fix::{reports as fix_reports, settings::FixSessionSettings};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::Desk;
+use super::OrderEntry;
 use crate::application::Unavailable;
 
 /// Between two looks for orders to cancel, while there are any; twice as long each time there are none.
@@ -21,7 +21,7 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_secs(60);
 const LOOK_MAX: i64 = 100;
 
 /// How long the peer has been away.
-pub(super) struct Absence {
+pub(super) struct CancelOnDisconnect {
     /// `None`: orders stay.
     grace: Option<Duration>,
     /// When to look next; `None` while the peer is here.
@@ -30,7 +30,7 @@ pub(super) struct Absence {
     pause: Duration,
 }
 
-impl Absence {
+impl CancelOnDisconnect {
     pub(super) fn agreed(settings: &FixSessionSettings) -> Self {
         let seconds = settings.cancel_on_disconnect_secs.and_then(|seconds| u64::try_from(seconds).ok());
         Self { grace: seconds.map(Duration::from_secs), due: None, pause: LOOK_AGAIN }
@@ -52,20 +52,20 @@ impl Absence {
     }
 }
 
-impl Desk {
+impl OrderEntry {
     /// Cancels what rests, when it is time. The events that this leads to are reported like any others.
-    pub(super) async fn cancel_for_absence(&mut self) -> Result<(), Unavailable> {
-        if self.absence.due.is_none_or(|due| due > Instant::now()) {
+    pub(super) async fn cancel_resting_orders(&mut self) -> Result<(), Unavailable> {
+        if self.cancel_on_disconnect.due.is_none_or(|due| due > Instant::now()) {
             return Ok(());
         }
         // Also when this fails.
-        self.absence.due = Some(Instant::now() + LOOK_AGAIN);
+        self.cancel_on_disconnect.due = Some(Instant::now() + LOOK_AGAIN);
         let mut conn = self.connection().await?;
         let resting = fix_reports::list_resting(&mut conn, &self.session, LOOK_MAX).await?;
         drop(conn);
-        let pause = if resting.is_empty() { self.absence.pause * 2 } else { LOOK_AGAIN };
-        self.absence.pause = pause.min(LOOK_AGAIN_MAX);
-        self.absence.due = Some(Instant::now() + self.absence.pause);
+        let pause = if resting.is_empty() { self.cancel_on_disconnect.pause * 2 } else { LOOK_AGAIN };
+        self.cancel_on_disconnect.pause = pause.min(LOOK_AGAIN_MAX);
+        self.cancel_on_disconnect.due = Some(Instant::now() + self.cancel_on_disconnect.pause);
         for reference in resting {
             match self.engine.cancel(&self.tenant, &reference, None).await {
                 Ok(CancelOutcome::Cancelled) => {

@@ -1,0 +1,170 @@
+use super::*;
+
+fn tenant(partner: &str, livemode: bool) -> Tenant {
+    Tenant { partner_id: partner.into(), livemode }
+}
+
+fn acme() -> Tenant {
+    tenant("ptn_acme", false)
+}
+
+fn status(reference: &str, body: impl Into<Bytes>, at: Instant) -> Status {
+    Status {
+        tenant: acme(),
+        reference: reference.into(),
+        client_reference: Some(format!("ref-{reference}").into()),
+        body: body.into(),
+        at,
+    }
+}
+
+/// Hears of everything up to `now`.
+fn listening(now: Instant) -> StatusCache {
+    let mut cache = StatusCache::default();
+    cache.listen();
+    cache.heard(now);
+    cache
+}
+
+fn ask(cache: &mut StatusCache, reference: &str, now: Instant) -> Result<Bytes, Ticket> {
+    cache.find(&acme(), RefType::ExecutionId, reference, now)
+}
+
+fn one(reference: &str) -> HashSet<String> {
+    HashSet::from([reference.to_owned()])
+}
+
+#[test]
+fn a_status_is_found_by_both_names_and_by_its_tenant_alone() {
+    let now = Instant::now();
+    let mut cache = listening(now);
+    let ticket = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.keep(ticket, status("exe_1", "one", now));
+    assert_eq!(ask(&mut cache, "exe_1", now).unwrap(), "one");
+    assert_eq!(cache.find(&acme(), RefType::ClientReference, "ref-exe_1", now).unwrap(), "one");
+    for other in [tenant("ptn_acme", true), tenant("ptn_globex", false)] {
+        assert!(cache.find(&other, RefType::ExecutionId, "exe_1", now).is_err());
+        assert!(cache.find(&other, RefType::ClientReference, "ref-exe_1", now).is_err());
+    }
+    assert!(cache.find(&acme(), RefType::ClientReference, "exe_1", now).is_err());
+    assert!(ask(&mut cache, "ref-exe_1", now).is_err());
+}
+
+#[test]
+fn what_was_read_before_a_change_is_not_kept_after_it() {
+    let now = Instant::now();
+    let mut cache = listening(now);
+    let began = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.forget("exe_1");
+    cache.keep(began, status("exe_1", "old", now));
+    let again = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.forget("exe_2");
+    cache.keep(again, status("exe_1", "new", now));
+    assert_eq!(ask(&mut cache, "exe_1", now).unwrap(), "new");
+}
+
+#[test]
+fn a_reading_that_outlives_what_is_remembered_of_changes_is_not_kept() {
+    let now = Instant::now();
+    let mut cache = listening(now);
+    let began = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.forget("exe_1");
+    for n in 0..3 * CHANGES_MAX {
+        cache.forget(&format!("exe_other_{n}"));
+    }
+    cache.keep(began, status("exe_1", "old", now));
+    assert!(ask(&mut cache, "exe_1", now).is_err());
+    assert!(cache.changes.recent.len() + cache.changes.older.len() <= 2 * CHANGES_MAX);
+}
+
+#[test]
+fn nothing_is_given_or_kept_of_an_execution_that_is_being_changed() {
+    let now = Instant::now();
+    let mut cache = listening(now);
+    let began = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.keep(began, status("exe_1", "old", now));
+    cache.begin(&one("exe_1"));
+    cache.begin(&one("exe_1"));
+    let during = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.keep(during, status("exe_1", "either", now));
+    assert!(ask(&mut cache, "exe_1", now).is_err());
+    cache.end(&one("exe_1"));
+    let between = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.keep(between, status("exe_1", "either", now));
+    assert!(ask(&mut cache, "exe_1", now).is_err());
+    cache.end(&one("exe_1"));
+    cache.keep(between, status("exe_1", "either", now));
+    let after = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.keep(after, status("exe_1", "new", now));
+    assert_eq!(ask(&mut cache, "exe_1", now).unwrap(), "new");
+    assert!(cache.changing.is_empty());
+}
+
+#[test]
+fn nothing_is_given_once_hearing_was_proved_too_long_ago() {
+    let now = Instant::now();
+    let mut cache = listening(now);
+    let began = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.keep(began, status("exe_1", "one", now));
+    assert!(ask(&mut cache, "exe_1", now + STALENESS_MAX).is_ok());
+    let late = now + STALENESS_MAX + Duration::from_nanos(1);
+    assert!(ask(&mut cache, "exe_1", late).is_err());
+    cache.heard(late);
+    assert!(ask(&mut cache, "exe_1", late).is_ok());
+}
+
+#[test]
+fn nothing_survives_the_time_in_which_nobody_listened() {
+    let now = Instant::now();
+    let mut cache = StatusCache::default();
+    let before = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.heard(now);
+    cache.keep(before, status("exe_1", "old", now));
+    assert!(ask(&mut cache, "exe_1", now).is_err());
+    cache.listen();
+    cache.heard(now);
+    cache.keep(before, status("exe_1", "old", now));
+    let began = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.keep(began, status("exe_1", "one", now));
+    cache.stop_listening();
+    cache.heard(now);
+    assert!(ask(&mut cache, "exe_1", now).is_err());
+    cache.listen();
+    cache.heard(now);
+    cache.keep(began, status("exe_1", "old", now));
+    assert!(ask(&mut cache, "exe_1", now).is_err());
+}
+
+#[test]
+fn a_status_is_read_again_after_a_while_even_if_nothing_was_heard_of_it() {
+    let now = Instant::now();
+    let mut cache = listening(now);
+    let began = ask(&mut cache, "exe_1", now).unwrap_err();
+    cache.keep(began, status("exe_1", "one", now));
+    let late = now + KEPT + Duration::from_nanos(1);
+    cache.heard(late);
+    assert!(ask(&mut cache, "exe_1", late).is_err());
+}
+
+#[test]
+fn memory_is_bounded_and_what_is_asked_for_stays_longest() {
+    let now = Instant::now();
+    let mut cache = listening(now);
+    let body = Bytes::from(vec![b'x'; 64 * 1024]);
+    for n in 0..4096 {
+        let began = ask(&mut cache, &format!("exe_{n}"), now).unwrap_err();
+        cache.keep(began, status(&format!("exe_{n}"), body.clone(), now));
+        assert!(ask(&mut cache, "exe_0", now).is_ok());
+        let kept = cache.fresh.statuses.values().chain(cache.ageing.statuses.values());
+        let bytes: usize = kept.map(Status::bytes).sum();
+        assert_eq!(bytes, cache.fresh.bytes + cache.ageing.bytes);
+        assert!(bytes <= BYTES_MAX);
+        let names = |of: &Generation| of.named.values().map(HashMap::len).sum::<usize>();
+        assert_eq!(names(&cache.fresh), cache.fresh.statuses.len());
+        assert_eq!(names(&cache.ageing), cache.ageing.statuses.len());
+    }
+    assert!(ask(&mut cache, "exe_1", now).is_err());
+    let began = ask(&mut cache, "exe_huge", now).unwrap_err();
+    cache.keep(began, status("exe_huge", vec![b'x'; BYTES_MAX], now));
+    assert!(ask(&mut cache, "exe_huge", now).is_err());
+}
