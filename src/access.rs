@@ -23,7 +23,7 @@ pub(crate) struct Access {
 }
 
 /// Where a service is.
-pub(crate) enum Place {
+pub(crate) enum ServiceLocation {
     /// A running sandbox, by its ready file.
     Sandbox {
         dir: PathBuf,
@@ -32,7 +32,7 @@ pub(crate) enum Place {
     Configured(Box<Config>),
 }
 
-impl Place {
+impl ServiceLocation {
     pub(crate) fn find(dir: Option<&Path>, config: Option<&Path>) -> anyhow::Result<Self> {
         match (dir, config) {
             (Some(dir), None) => {
@@ -85,7 +85,7 @@ impl Place {
 
 impl Access {
     pub(crate) async fn open(place: &PlaceArgs) -> anyhow::Result<Self> {
-        let place = Place::find(place.dir.as_deref(), place.config.as_deref())?;
+        let place = ServiceLocation::find(place.dir.as_deref(), place.config.as_deref())?;
         let mut conn = place.connect().await?;
         let environment = place.environment(&mut conn).await?;
         Ok(Self { conn, vault: place.vault()?, environment })

@@ -4,25 +4,25 @@ use anyhow::{Context as _, bail};
 use dvp_chain_indexer::ChainConfig;
 use dvp_chain_indexer::deploy::Deployment;
 
-use crate::access::Place;
+use crate::access::ServiceLocation;
 use crate::cli::ChainPlace;
 use crate::sandbox_dir;
 use crate::sandbox_dir::text;
 
 /// The service's chain as the indexer reads it.
-pub(crate) fn find(args: &ChainPlace, place: &Place) -> anyhow::Result<ChainConfig> {
+pub(crate) fn find(args: &ChainPlace, place: &ServiceLocation) -> anyhow::Result<ChainConfig> {
     if let (Some(path), [url, further @ ..]) = (&args.deployment, args.rpc_url.as_slice()) {
         let record = std::fs::read(path).with_context(|| path.display().to_string())?;
         let deployment = serde_json::from_slice(&record).with_context(|| path.display().to_string())?;
         return Ok(named(url, further, deployment));
     }
     match place {
-        Place::Sandbox { dir, ready } => {
+        ServiceLocation::Sandbox { dir, ready } => {
             let deployment = sandbox_dir::read_deployment(dir)?;
             let config = ChainConfig::development(text(ready, "/chain/rpcUrl")?, deployment);
             Ok(ChainConfig { name: text(ready, "/chain/name")?.to_owned(), ..config })
         }
-        Place::Configured(config) => {
+        ServiceLocation::Configured(config) => {
             let section = match (&args.chain, config.chains.as_slice()) {
                 (None, [only]) => only,
                 (None, []) => bail!("the configuration has no chain; give --rpc-url and --deployment"),

@@ -53,12 +53,12 @@ pub struct DeliveryConfig {
     pub probe_name: String,
     /// Authorities beside the system's.
     pub authorities: Vec<CertificateDer<'static>>,
-    pub limits: Limits,
+    pub limits: DeliveryLimits,
 }
 
 /// How much at a time, and how long.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct DeliveryLimits {
     /// From the first byte to the answer's head (contract section 6.2, rule 3).
     pub timeout: Duration,
     /// Requests under way to one endpoint, at most.
@@ -71,7 +71,7 @@ pub struct Limits {
     pub poll: Duration,
 }
 
-impl Default for Limits {
+impl Default for DeliveryLimits {
     fn default() -> Self {
         Self {
             timeout: Duration::from_secs(15),
@@ -90,7 +90,7 @@ impl Default for DeliveryConfig {
             names: Arc::new(SystemNames),
             probe_name: network::PROBE_NAME.to_owned(),
             authorities: Vec::new(),
-            limits: Limits::default(),
+            limits: DeliveryLimits::default(),
         }
     }
 }
@@ -99,7 +99,7 @@ impl Default for DeliveryConfig {
 pub struct Delivery {
     engine: Engine,
     client: Arc<Client>,
-    limits: Limits,
+    limits: DeliveryLimits,
 }
 
 impl Delivery {

@@ -148,7 +148,7 @@ pub(crate) enum ApiError {
 
 /// Why a request was refused, for its line in the log.
 #[derive(Debug, Clone)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedRequest {
     pub(crate) code: Code,
     pub(crate) message: String,
 }
@@ -352,7 +352,7 @@ impl IntoResponse for ApiError {
         self.log();
         let message = self.message();
         let mut response = json(self.status(), self.stored().body);
-        response.extensions_mut().insert(Refused { code: self.code(), message });
+        response.extensions_mut().insert(RefusedRequest { code: self.code(), message });
         if let Some(seconds) = self.retry_after_secs() {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }

@@ -13,7 +13,7 @@ use axum::response::Response;
 use dvp_core::webhooks::envelope;
 use dvp_domain::envelope::{Envelope, TEST_PING};
 use dvp_domain::event::{API_VERSION, EventType};
-use dvp_store::orders::events::{self, Filter, StoredEvent};
+use dvp_store::orders::events::{self, EventFilter, StoredEvent};
 use dvp_store::orders::feed::{self, Reader};
 use dvp_store::orders::intents::Tenant;
 use metrics::counter;
@@ -25,7 +25,7 @@ use crate::auth::Caller;
 use crate::cursor::Feed;
 use crate::error::{ApiError, json, text};
 use crate::fields::{fault, is_id};
-use crate::load::{Place, Turn};
+use crate::load::{RequestPermit, Turn};
 use crate::query::Params;
 use crate::request::ROUTE_LIMIT;
 use crate::webhooks::NO_EVENT;
@@ -48,7 +48,7 @@ struct Page<'a> {
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,
-    Extension(place): Extension<Place>,
+    Extension(place): Extension<RequestPermit>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
     let params = Params::of(&uri)?;
@@ -77,7 +77,7 @@ pub(crate) async fn list(
         Some(AskedType::Of(_)) | None => {
             let kind = kind.and_then(AskedType::lifecycle);
             // One more than asked for tells whether more follow.
-            let filter = Filter { after, kind, intent_id, limit: limit.saturating_add(1) };
+            let filter = EventFilter { after, kind, intent_id, limit: limit.saturating_add(1) };
             find(&api, &caller, &place, turn, &filter, until).await?
         }
     };
@@ -99,9 +99,9 @@ async fn reader(api: &Api, caller: &Caller) -> Result<Reader, ApiError> {
 async fn find(
     api: &Api,
     caller: &Caller,
-    place: &Place,
+    place: &RequestPermit,
     turn: Option<Turn<'_>>,
-    filter: &Filter,
+    filter: &EventFilter,
     until: Option<Instant>,
 ) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
     let tenant = &caller.tenant;
@@ -131,7 +131,7 @@ async fn find(
     Ok(found)
 }
 
-async fn read(api: &Api, tenant: &Tenant, filter: &Filter) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
+async fn read(api: &Api, tenant: &Tenant, filter: &EventFilter) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
     counter!("dvp_rest_feed_reads_total", "reader" => "request").increment(1);
     Ok(api.engine.events(tenant, filter).await?.into_iter().map(Arc::new).collect())
 }

@@ -52,7 +52,7 @@ const REFERENCES_MAX: usize = 100;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Found {
+struct ExecutionLookup {
     data: Vec<ExecutionView>,
     not_found: Vec<String>,
 }
@@ -72,7 +72,7 @@ pub(crate) async fn list(
     }
     let possible: Vec<&str> = asked.iter().copied().filter(|name| is_id(name)).collect();
     let mut found = api.engine.executions(&caller.tenant, named, &possible).await?;
-    let mut answer = Found { data: Vec::new(), not_found: Vec::new() };
+    let mut answer = ExecutionLookup { data: Vec::new(), not_found: Vec::new() };
     for name in asked {
         match found.remove(name) {
             Some(view) => answer.data.push(view),

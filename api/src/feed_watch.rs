@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dvp_store::orders::events::{self, Filter, StoredEvent};
+use dvp_store::orders::events::{self, EventFilter, StoredEvent};
 use dvp_store::orders::feed;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::{DatabaseError, Fault, PgConnection, PgListener, PgPool, StoreError};
@@ -80,7 +80,7 @@ impl Subscription {
     }
 
     /// The events since the reader's last look that the filter selects. `None`: the reader must query the database.
-    pub(crate) fn take(&mut self, filter: &Filter) -> Option<Vec<Arc<StoredEvent>>> {
+    pub(crate) fn take(&mut self, filter: &EventFilter) -> Option<Vec<Arc<StoredEvent>>> {
         let recent = self.recent.borrow_and_update();
         let found = self.looked_to.and_then(|looked_to| recent.select(looked_to, filter));
         self.looked_to = recent.to();

@@ -19,7 +19,7 @@ use crate::fields::Object;
 use crate::idempotency::{IdempotentRequest, answer};
 use crate::intents::parse::{ACTOR_TYPES, SIDES, asset};
 
-struct Asked<'a> {
+struct FirmQuoteRequest<'a> {
     request_id: &'a str,
     side: Side,
     actor: ActorType,
@@ -62,7 +62,7 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
     let assets = registry.resolve(&asked.input).zip(registry.resolve(&asked.output));
     let locked = match assets {
         Some((input, output)) => {
-            let Asked { amount, amount_type, side, actor, .. } = asked;
+            let FirmQuoteRequest { amount, amount_type, side, actor, .. } = asked;
             let request = FirmRequest { input, output, amount, amount_type, side, actor };
             api.engine.firm_quote(&request).await?.map(|terms| (render(&asked, input, output, &terms), terms))
         }
@@ -82,14 +82,14 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
     answer(done)
 }
 
-fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {
+fn parse(body: &Value) -> Result<FirmQuoteRequest<'_>, ApiError> {
     const AMOUNT_TYPES: &[(&str, AmountType)] =
         &[("source", AmountType::Source), ("target", AmountType::Target)];
     let body = Object::root(body)?;
     let request_id = body.id("requestId")?;
     body.id("actorId")?;
     let actor = body.opt_choice("actorType", ACTOR_TYPES)?.unwrap_or_default();
-    Ok(Asked {
+    Ok(FirmQuoteRequest {
         request_id,
         side: body.opt_choice("side", SIDES)?.unwrap_or_default(),
         actor,
@@ -100,7 +100,7 @@ fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {
     })
 }
 
-fn render(asked: &Asked<'_>, input: &Asset, output: &Asset, terms: &FirmTerms) -> StoredResponse {
+fn render(asked: &FirmQuoteRequest<'_>, input: &Asset, output: &Asset, terms: &FirmTerms) -> StoredResponse {
     let view = View {
         request_id: asked.request_id,
         quote_id: terms.quote_id.as_str(),

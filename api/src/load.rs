@@ -77,21 +77,21 @@ pub(crate) struct Load {
 #[derive(Default)]
 struct Counts {
     working: usize,
-    partners: HashMap<Tenant, Held>,
+    partners: HashMap<Tenant, PartnerLoad>,
 }
 
 /// A partner's requests.
 #[derive(Default)]
-struct Held {
+struct PartnerLoad {
     working: usize,
     waiting: usize,
 }
 
 /// A request's place, free again when its last holder is gone.
 #[derive(Clone)]
-pub(crate) struct Place(Arc<Taken>);
+pub(crate) struct RequestPermit(Arc<PermitState>);
 
-struct Taken {
+struct PermitState {
     load: Arc<Load>,
     tenant: Tenant,
     is_waiting: AtomicBool,
@@ -103,7 +103,7 @@ impl Load {
     }
 
     /// Takes a place for a partner's request.
-    pub(crate) fn enter(self: &Arc<Self>, tenant: &Tenant) -> Result<Place, ApiError> {
+    pub(crate) fn enter(self: &Arc<Self>, tenant: &Tenant) -> Result<RequestPermit, ApiError> {
         let mut counts = self.counts();
         let total = counts.working;
         let held = counts.partners.entry(tenant.clone()).or_default();
@@ -117,7 +117,7 @@ impl Load {
         held.working += 1;
         counts.working += 1;
         let (load, tenant) = (Arc::clone(self), tenant.clone());
-        Ok(Place(Arc::new(Taken { load, tenant, is_waiting: AtomicBool::new(false) })))
+        Ok(RequestPermit(Arc::new(PermitState { load, tenant, is_waiting: AtomicBool::new(false) })))
     }
 
     fn counts(&self) -> MutexGuard<'_, Counts> {
@@ -149,10 +149,10 @@ impl Counts {
     }
 }
 
-impl Place {
+impl RequestPermit {
     /// Gives the place back to other requests; from now on this one waits for an event.
     pub(crate) fn wait(&self) -> Result<(), ApiError> {
-        let Taken { load, tenant, is_waiting } = &*self.0;
+        let PermitState { load, tenant, is_waiting } = &*self.0;
         let mut counts = load.counts();
         let held = counts.partners.entry(tenant.clone()).or_default();
         if is_waiting.load(Ordering::Relaxed) {
@@ -176,7 +176,7 @@ impl Place {
     }
 }
 
-impl Drop for Taken {
+impl Drop for PermitState {
     fn drop(&mut self) {
         let mut counts = self.load.counts();
         let is_waiting = self.is_waiting.load(Ordering::Relaxed);
@@ -208,10 +208,10 @@ mod tests {
     #[test]
     fn a_partner_alone_has_half_of_the_places_and_leaves_the_rest_to_others() {
         let load = load(8, 2, 8);
-        let greedy: Vec<Place> = std::iter::from_fn(|| load.enter(&tenant("greedy")).ok()).collect();
+        let greedy: Vec<RequestPermit> = std::iter::from_fn(|| load.enter(&tenant("greedy")).ok()).collect();
         assert_eq!(greedy.len(), 4);
         for name in ["b", "c"] {
-            let held: Vec<Place> = std::iter::from_fn(|| load.enter(&tenant(name)).ok()).collect();
+            let held: Vec<RequestPermit> = std::iter::from_fn(|| load.enter(&tenant(name)).ok()).collect();
             assert_eq!(held.len(), 2, "{name}");
             std::mem::forget(held);
         }
@@ -239,7 +239,7 @@ mod tests {
     fn whoever_waits_holds_no_place_and_the_waiting_are_bounded_by_partner() {
         let load = load(2, 2, 3);
         let enter = |name| load.enter(&tenant(name)).unwrap();
-        let waiting: Vec<Place> = (0..3)
+        let waiting: Vec<RequestPermit> = (0..3)
             .map(|_| {
                 let place = enter("a");
                 place.wait().unwrap();

@@ -20,7 +20,7 @@ use crate::fields::Object;
 use crate::idempotency::{IdempotentRequest, answer};
 use crate::intents::parse::{ACTOR_TYPES, SETTLEMENT_TYPES, SIDES};
 
-struct Asked<'a> {
+struct QuoteRequest<'a> {
     request_id: &'a str,
     source: &'a str,
     target: &'a str,
@@ -47,7 +47,7 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
     let amount = parse_amount(asked.amount, source)?;
     let candidates = match source.zip(registry.find(asked.target)) {
         Some((input, output)) => {
-            let Asked { request_id, max_slippage_bps, actor, settlement_pref, .. } = asked;
+            let QuoteRequest { request_id, max_slippage_bps, actor, settlement_pref, .. } = asked;
             let request = IndicativeRequest {
                 request_id,
                 input,
@@ -72,7 +72,7 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
     answer(api.engine.keep_quote(context, write.part_with(stored)).await?)
 }
 
-fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {
+fn parse(body: &Value) -> Result<QuoteRequest<'_>, ApiError> {
     const QUOTE_TYPES: &[(&str, &str)] = &[("A_retail", "A_retail"), ("B_institution", "B_institution")];
     let body = Object::root(body)?;
     let request_id = body.id("requestId")?;
@@ -91,7 +91,7 @@ fn parse(body: &Value) -> Result<Asked<'_>, ApiError> {
         "side": side, "actorType": actor, "quoteType": quote_type, "settlementPref": settlement_pref,
         "constraints": {"maxSlippageBps": max_slippage_bps.map(|bps| bps.to_string())},
     });
-    Ok(Asked { request_id, source, target, amount, max_slippage_bps, actor, settlement_pref, context })
+    Ok(QuoteRequest { request_id, source, target, amount, max_slippage_bps, actor, settlement_pref, context })
 }
 
 /// By the asset's decimal places. Of an unknown asset only the form is checked: nobody quotes it.

@@ -91,7 +91,7 @@ impl From<CurrencyTotal> for TotalView {
 }
 
 /// What a page is asked of.
-struct Asked {
+struct PageRequest {
     from: NaiveDate,
     to: NaiveDate,
     cutoff: Option<DateTime<Utc>>,
@@ -112,7 +112,7 @@ pub(crate) async fn range(
     if to.signed_duration_since(from).num_days() >= DAYS_MAX {
         return Err(fault("to", format_args!("the range must have at most {DAYS_MAX} days")));
     }
-    let asked = Asked { from, to, cutoff: None, day: None };
+    let asked = PageRequest { from, to, cutoff: None, day: None };
     page(&api, &caller, &params, &headers, asked).await
 }
 
@@ -131,7 +131,7 @@ pub(crate) async fn daily(
         cutoff: Timestamp::from(cutoff).iso8601(),
         r#final: now.signed_duration_since(cutoff) >= SETTLED_AFTER,
     };
-    let asked = Asked { from: date, to: date, cutoff: Some(cutoff), day: Some(day) };
+    let asked = PageRequest { from: date, to: date, cutoff: Some(cutoff), day: Some(day) };
     page(&api, &caller, &params, &headers, asked).await
 }
 
@@ -140,7 +140,7 @@ async fn page(
     caller: &Caller,
     params: &Params,
     headers: &HeaderMap,
-    asked: Asked,
+    asked: PageRequest,
 ) -> Result<Response, ApiError> {
     let limit = params.limit(LIMIT)?;
     let epoch = api.engine.feed_epoch().await?;

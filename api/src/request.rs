@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use tracing::{Instrument, field, info, info_span};
 use uuid::Uuid;
 
-use crate::error::{ApiError, Refused};
+use crate::error::{ApiError, RefusedRequest};
 use crate::load::Load;
 use crate::source::Source;
 
@@ -58,8 +58,8 @@ pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, ne
         response.headers_mut().insert(REQUEST_ID, id);
         let millis = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let status = response.status().as_u16();
-        match response.extensions_mut().remove::<Refused>() {
-            Some(Refused { code, message }) => {
+        match response.extensions_mut().remove::<RefusedRequest>() {
+            Some(RefusedRequest { code, message }) => {
                 info!(status, code = code.as_str(), reason = message, millis, "request refused");
             }
             None => info!(status, millis, "request answered"),

@@ -13,7 +13,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::Response;
-use dvp_core::webhooks::{Command, Outcome};
+use dvp_core::webhooks::{Command, CommandOutcome};
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::webhooks::{self, Endpoint};
@@ -82,17 +82,17 @@ struct Replaying {
     replay_id: String,
 }
 
-fn render(outcome: &Outcome) -> StoredResponse {
+fn render(outcome: &CommandOutcome) -> StoredResponse {
     let (status, body) = match outcome {
-        Outcome::Registered { endpoint_id, secret } => {
+        CommandOutcome::Registered { endpoint_id, secret } => {
             (StatusCode::CREATED, text(&Registered { endpoint_id, secret }))
         }
-        Outcome::Updated(endpoint) => (StatusCode::OK, text(&EndpointView::from(endpoint.as_ref()))),
-        Outcome::Rotated { next_secret, grace_expires_at } => {
+        CommandOutcome::Updated(endpoint) => (StatusCode::OK, text(&EndpointView::from(endpoint.as_ref()))),
+        CommandOutcome::Rotated { next_secret, grace_expires_at } => {
             (StatusCode::OK, text(&Rotated { next_secret, grace_expires_at: grace_expires_at.iso8601() }))
         }
-        Outcome::Queued { event_id } => (StatusCode::ACCEPTED, text(&Queued { event_id })),
-        Outcome::Replaying { replay_id } => {
+        CommandOutcome::Queued { event_id } => (StatusCode::ACCEPTED, text(&Queued { event_id })),
+        CommandOutcome::Replaying { replay_id } => {
             (StatusCode::ACCEPTED, text(&Replaying { replay_id: format!("rpl_{replay_id}") }))
         }
     };

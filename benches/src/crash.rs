@@ -19,14 +19,14 @@ use tokio::task::JoinSet;
 use self::dice::Dice;
 use self::fix::FixClient;
 use self::process::Process;
-use self::rest::{Caller, Wallet};
+use self::rest::{RestCaller, Wallet};
 
 /// What the clients are told of the service: the ready file while it runs.
 type Ready = Option<Arc<serde_json::Value>>;
 
 /// One drill.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct CrashPlan {
     /// The program under fire.
     pub binary: PathBuf,
     pub seed: u64,
@@ -35,7 +35,7 @@ pub struct Plan {
 
 /// What was done and held.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct CrashReport {
     pub kills: u32,
     pub starts_cut_short: u32,
     pub orders: usize,
@@ -50,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const START_WITHIN: Duration = Duration::from_secs(300);
 
 /// Runs a drill in a directory of its own. An error names the promise that was broken.
-pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
+pub async fn run(plan: &CrashPlan) -> anyhow::Result<CrashReport> {
     let dir = tempfile::tempdir()?;
     let outcome = under_fire(plan, dir.path()).await;
     if outcome.is_err() {
@@ -61,7 +61,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     outcome
 }
 
-async fn under_fire(plan: &Plan, dir: &Path) -> anyhow::Result<Report> {
+async fn under_fire(plan: &CrashPlan, dir: &Path) -> anyhow::Result<CrashReport> {
     let mut dice = Dice::new(plan.seed);
     let mut process = Process::start(&plan.binary, dir)?;
     let first = process.ready_within(START_WITHIN).await?;
@@ -71,7 +71,7 @@ async fn under_fire(plan: &Plan, dir: &Path) -> anyhow::Result<Report> {
     for (n, wallet) in [None, None, Some(0)].into_iter().enumerate() {
         let wallet = wallet.map(|n| Wallet::of(&first, n)).transpose()?;
         let dice = Dice::new(plan.seed ^ (1 + u64::try_from(n)?) << 32);
-        let caller = Caller::new(place.subscribe(), closing.subscribe(), wallet, dice)?;
+        let caller = RestCaller::new(place.subscribe(), closing.subscribe(), wallet, dice)?;
         callers.spawn(caller.run());
     }
     for (n, wallet) in [(0, Some(1)), (1, None)] {
@@ -80,7 +80,7 @@ async fn under_fire(plan: &Plan, dir: &Path) -> anyhow::Result<Report> {
         let client = FixClient::new(&first, n, wallet, dice)?;
         clients.spawn(client.run(place.subscribe(), closing.subscribe()));
     }
-    let mut report = Report::default();
+    let mut report = CrashReport::default();
     while report.kills < plan.kills {
         tokio::time::sleep(Duration::from_millis(30 + dice.roll(1_800))).await;
         ensure!(process.is_running()?, "the service ended by itself\n{}", process.log_tail());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use dvp_domain::event::EventType;
-use dvp_store::orders::events::{Filter, list_for_tenant};
+use dvp_store::orders::events::{EventFilter, list_for_tenant};
 
 use crate::figure::Figure;
 use crate::house::House;
@@ -79,7 +79,7 @@ async fn page_time(house: &House, events: i64) -> anyhow::Result<Duration> {
     for (after, kind) in
         [(0, None), (events / 2, None), (events.saturating_sub(2000), None), (0, rare), (events, None)]
     {
-        let filter = Filter { after, kind, limit: 100, ..Filter::default() };
+        let filter = EventFilter { after, kind, limit: 100, ..EventFilter::default() };
         let mut times = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {
             let started = Instant::now();

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use anyhow::{Context as _, bail};
 use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::{Delivery, DeliveryConfig};
-use dvp_core::webhooks::{Command, Outcome, Owner, carry_out};
+use dvp_core::webhooks::{Command, CommandOutcome, Owner, carry_out};
 use dvp_domain::event::EventType;
 use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
@@ -57,13 +57,13 @@ pub async fn endpoint(house: &House, name: &str, url: &str) -> anyhow::Result<Ow
 
 /// Asks something of an endpoint. Returns the event's id, where one is queued.
 pub async fn ask(house: &House, owner: &Owner, command: Command) -> anyhow::Result<String> {
-    fn render(outcome: &Outcome) -> StoredResponse {
+    fn render(outcome: &CommandOutcome) -> StoredResponse {
         let body = match outcome {
-            Outcome::Queued { event_id } => event_id.clone(),
-            Outcome::Registered { .. }
-            | Outcome::Updated(_)
-            | Outcome::Rotated { .. }
-            | Outcome::Replaying { .. } => String::new(),
+            CommandOutcome::Queued { event_id } => event_id.clone(),
+            CommandOutcome::Registered { .. }
+            | CommandOutcome::Updated(_)
+            | CommandOutcome::Rotated { .. }
+            | CommandOutcome::Replaying { .. } => String::new(),
         };
         StoredResponse { status: 200, body }
     }

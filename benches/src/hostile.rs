@@ -34,7 +34,7 @@ pub use self::vitals::Vitals;
 use self::fix_peers::Peer;
 use self::latency::Recorder;
 use self::promises::Promises;
-use self::rest_peers::Caller;
+use self::rest_peers::HostileCaller;
 use self::steady::{Steady, Terms};
 use self::target::Target;
 use self::unauthenticated::Unauthenticated;
@@ -57,7 +57,7 @@ const RESIDENT_MORE: u64 = 48 * 1024 * 1024;
 
 /// A kind of hostile peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum PeerKind {
     FixFields,
     FixOrders,
     FixVolleys,
@@ -72,7 +72,7 @@ pub enum Kind {
     LongPolls,
 }
 
-impl Kind {
+impl PeerKind {
     const fn name(self) -> &'static str {
         match self {
             Self::FixFields => "FIX fields",
@@ -106,7 +106,7 @@ pub struct Load {
 
 /// One drill.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct HostilePlan {
     /// The program whose sandbox is drilled.
     pub binary: PathBuf,
     pub seed: u64,
@@ -116,7 +116,7 @@ pub struct Plan {
     pub rate: u32,
     pub load: Load,
     /// The kinds of hostile peers that take part; all of them when empty.
-    pub only: Vec<Kind>,
+    pub only: Vec<PeerKind>,
     /// How many times the worst latency of the quiet phase the worst among hostile peers may be, if that is judged.
     pub ratio_max: Option<u32>,
     /// The longest any answer may take.
@@ -125,7 +125,7 @@ pub struct Plan {
 
 /// What was seen, and which promises were broken.
 #[derive(Debug, Clone, Default)]
-pub struct Report {
+pub struct HostileReport {
     pub quiet: BTreeMap<Interface, Summary>,
     pub hostile: BTreeMap<Interface, Summary>,
     /// After a third of the hostile phase, at its end, and when all its peers are gone.
@@ -136,7 +136,7 @@ pub struct Report {
 }
 
 /// Runs a drill in a directory of its own. An error: it could not be run to its end.
-pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
+pub async fn run(plan: &HostilePlan) -> anyhow::Result<HostileReport> {
     let dir = tempfile::tempdir()?;
     let outcome = among_hostile_peers(plan, dir.path()).await;
     if outcome.as_ref().map_or(true, |report| !report.broken.is_empty()) {
@@ -147,7 +147,7 @@ pub async fn run(plan: &Plan) -> anyhow::Result<Report> {
     outcome
 }
 
-async fn among_hostile_peers(plan: &Plan, dir: &Path) -> anyhow::Result<Report> {
+async fn among_hostile_peers(plan: &HostilePlan, dir: &Path) -> anyhow::Result<HostileReport> {
     let (mut process, target) = Target::start(&plan.binary, dir).await?;
     let (promises, recorder) = (Promises::default(), Recorder::default());
     let terms = Terms {
@@ -162,7 +162,7 @@ async fn among_hostile_peers(plan: &Plan, dir: &Path) -> anyhow::Result<Report> 
     let before = Vitals::of(target.pid)?;
     recorder.begin();
     tokio::time::sleep(plan.quiet).await;
-    let mut report = Report { quiet: recorder.end(LATE).await, ..Report::default() };
+    let mut report = HostileReport { quiet: recorder.end(LATE).await, ..HostileReport::default() };
 
     let peers = Hostile::start(plan, &target, &promises)?;
     recorder.begin();
@@ -208,7 +208,7 @@ async fn closed(pid: u32, descriptors: usize) -> anyhow::Result<Vitals> {
     }
 }
 
-fn check_vitals(before: Vitals, report: &Report, promises: &Promises) {
+fn check_vitals(before: Vitals, report: &HostileReport, promises: &Promises) {
     let [warm, end, after] = report.vitals;
     let is_flat = end.resident_bytes <= warm.resident_bytes.saturating_add(RESIDENT_MORE);
     promises.check(is_flat, "memory is flat among hostile peers", || format!("{warm:?}, then {end:?}"));
@@ -218,7 +218,7 @@ fn check_vitals(before: Vitals, report: &Report, promises: &Promises) {
     promises.check(after.threads <= before.threads + 64, "threads do not pile up", case);
 }
 
-fn check_latencies(plan: &Plan, report: &Report, promises: &Promises) {
+fn check_latencies(plan: &HostilePlan, report: &HostileReport, promises: &Promises) {
     for interface in Interface::ALL {
         let of = |phase: &BTreeMap<Interface, Summary>| phase.get(&interface).copied().unwrap_or_default();
         let (quiet, hostile) = (of(&report.quiet), of(&report.hostile));
@@ -246,7 +246,7 @@ fn check_log(process: &Process, promises: &Promises) {
 async fn check_books(
     target: &Target,
     placed: &[crate::crash::rest::Placed],
-    told: &crate::crash::fix::Told,
+    told: &crate::crash::fix::SessionTranscript,
 ) -> anyhow::Result<()> {
     let mut conn = PgConnection::connect(text(&target.ready, "/databaseUrl")?).await?;
     // The receipts of hostile orders are anchored later; that takes nothing from anybody.
@@ -264,7 +264,7 @@ struct Hostile {
 type Work = JoinSet<anyhow::Result<(&'static str, u64)>>;
 
 impl Hostile {
-    fn start(plan: &Plan, target: &Target, promises: &Promises) -> anyhow::Result<Self> {
+    fn start(plan: &HostilePlan, target: &Target, promises: &Promises) -> anyhow::Result<Self> {
         let stop = CancellationToken::new();
         let crowd = Crowd {
             seed: plan.seed,
@@ -308,7 +308,7 @@ impl Hostile {
 struct Crowd {
     seed: u64,
     load: Load,
-    only: Vec<Kind>,
+    only: Vec<PeerKind>,
     target: Target,
     promises: Promises,
     stop: CancellationToken,
@@ -319,7 +319,7 @@ impl Crowd {
     fn add(
         &self,
         work: &mut Work,
-        kind: Kind,
+        kind: PeerKind,
         peers: impl Future<Output = anyhow::Result<u64>> + Send + 'static,
     ) {
         if self.only.is_empty() || self.only.contains(&kind) {
@@ -348,15 +348,15 @@ impl Crowd {
     fn fix(&self, work: &mut Work) -> anyhow::Result<()> {
         for (session, dictionary) in self.target.dictionaries.iter().enumerate() {
             let (peer, dictionary) = (self.peer(session, 150)?, dictionary.clone());
-            self.add(work, Kind::FixFields, fix_peers::walk(peer, dictionary));
+            self.add(work, PeerKind::FixFields, fix_peers::walk(peer, dictionary));
         }
         let (burst, volley) = (self.load.burst, self.load.volley);
         let peer = self.peer(3, 2_000)?;
-        self.add(work, Kind::FixOrders, fix_peers::flood(peer, burst));
+        self.add(work, PeerKind::FixOrders, fix_peers::flood(peer, burst));
         let peer = self.peer(4, 2_000)?;
-        self.add(work, Kind::FixVolleys, fix_peers::volleys(peer, volley));
+        self.add(work, PeerKind::FixVolleys, fix_peers::volleys(peer, volley));
         let peer = self.peer(5, 100)?;
-        self.add(work, Kind::FixNoise, fix_peers::noise(peer));
+        self.add(work, PeerKind::FixNoise, fix_peers::noise(peer));
         Ok(())
     }
 
@@ -373,17 +373,17 @@ impl Crowd {
             stop: self.stop.clone(),
         };
         let (garbage, logons) = (with_pause(70), with_pause(60));
-        self.add(work, Kind::Garbage, garbage.garbage());
-        self.add(work, Kind::Logons, logons.logons());
+        self.add(work, PeerKind::Garbage, garbage.garbage());
+        self.add(work, PeerKind::Logons, logons.logons());
         let storms = with_pause(1_000);
-        self.add(work, Kind::Storms, storms.storms(25));
+        self.add(work, PeerKind::Storms, storms.storms(25));
         let (half_open, count) = (with_pause(1), self.load.half_open);
-        self.add(work, Kind::HalfOpen, half_open.half_open(count));
+        self.add(work, PeerKind::HalfOpen, half_open.half_open(count));
         Ok(())
     }
 
     fn rest(&self, work: &mut Work) {
-        let caller = |millis| Caller {
+        let caller = |millis| HostileCaller {
             http: self.target.http,
             keys: self.target.hostile.clone(),
             promises: self.promises.clone(),
@@ -394,9 +394,9 @@ impl Crowd {
         let Load { burst, long_polls, .. } = self.load;
         let (unknown, bodies, flood) = (caller(500), caller(40), caller(1_500));
         let polls = caller(1);
-        self.add(work, Kind::UnknownKeys, unknown.unknown_keys(20));
-        self.add(work, Kind::RestBodies, bodies.bodies());
-        self.add(work, Kind::RestOrders, flood.flood(burst));
-        self.add(work, Kind::LongPolls, polls.long_polls(long_polls));
+        self.add(work, PeerKind::UnknownKeys, unknown.unknown_keys(20));
+        self.add(work, PeerKind::RestBodies, bodies.bodies());
+        self.add(work, PeerKind::RestOrders, flood.flood(burst));
+        self.add(work, PeerKind::LongPolls, polls.long_polls(long_polls));
     }
 }

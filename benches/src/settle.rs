@@ -56,7 +56,7 @@ pub struct Size {
 }
 
 /// The sandbox that is measured.
-struct Place {
+struct MeasuredSandbox {
     process: Process,
     ready: Value,
     rpc: Rpc,
@@ -91,14 +91,14 @@ pub async fn measure(binary: &Path, size: Size) -> anyhow::Result<Vec<Figure>> {
     let mut process = Process::start(binary, dir.path())?;
     let ready = process.ready_within(Duration::from_secs(120)).await?;
     let rpc = Rpc::new(text(&ready, "/chain/rpcUrl")?);
-    let place = Place { process, ready, rpc, client: reqwest::Client::new() };
+    let place = MeasuredSandbox { process, ready, rpc, client: reqwest::Client::new() };
     let outcome = place.figures(size).await;
     let outcome = outcome.with_context(|| place.process.log_tail());
     place.process.stop().await?;
     outcome
 }
 
-impl Place {
+impl MeasuredSandbox {
     async fn figures(&self, size: Size) -> anyhow::Result<Vec<Figure>> {
         let wallets = self.wallets(size).await?;
         let (alone, rest) = wallets.split_at(2);

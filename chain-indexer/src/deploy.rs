@@ -16,7 +16,7 @@ use alloy::providers::{DynProvider, Provider};
 use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::SolConstructor;
 use alloy::transports::TransportError;
-use batch::Batch;
+use batch::DeployBatch;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -140,7 +140,7 @@ async fn deploy_core(
     admin_delay: Duration,
     chain_id: u64,
 ) -> Result<Deployment, DeployError> {
-    let mut batch = Batch::start(provider, admin).await?;
+    let mut batch = DeployBatch::start(provider, admin).await?;
     let by = admin.address();
     let delay = U48::saturating_from(admin_delay.as_secs());
     let permit = batch.create("Permit", permit::Permit::BYTECODE.clone()).await?;
@@ -181,7 +181,7 @@ async fn deploy_tokens(
     plan: &DeployPlan,
     deployment: &mut Deployment,
 ) -> Result<(), DeployError> {
-    let mut batch = Batch::start(provider, admin).await?;
+    let mut batch = DeployBatch::start(provider, admin).await?;
     for spec in &plan.tokens {
         if deployment.tokens.iter().any(|token| token.symbol == spec.symbol) {
             continue;

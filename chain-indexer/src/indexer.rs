@@ -35,7 +35,7 @@ use alloy::primitives::{Address, B256};
 use alloy::transports::RpcError;
 use dvp_store::PgPool;
 use dvp_store::chain::{
-    self as store, Backfill, BlockRow, Cursor, Emitted, HaltReason, Halted, LogRow, Told,
+    self as store, Backfill, BlockRow, Cursor, DerivedFacts, Emitted, HaltReason, Halted, LogRow,
 };
 use dvp_store::lease::Lease;
 use std::sync::Arc;
@@ -386,7 +386,7 @@ impl<R: ChainReader> Indexer<R> {
     }
 
     /// For people: what was given, and that somebody else uses the contracts.
-    fn tell(&self, told: &Told, (after, up_to): (u64, u64)) {
+    fn tell(&self, told: &DerivedFacts, (after, up_to): (u64, u64)) {
         told.facts.iter().for_each(tell);
         if told.foreign > 0 {
             let foreign = told.foreign;

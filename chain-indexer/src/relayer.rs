@@ -356,7 +356,7 @@ impl Relayer {
         let mut conn = self.pool.acquire().await?;
         let rows = store::count_waiting(&mut conn, self.config.chain_id).await?;
         drop(conn);
-        for kind in plan::Kind::ORDER {
+        for kind in plan::CommandKind::ORDER {
             let row = rows.iter().find(|row| row.kind == kind.name());
             let labels = [("chain", self.config.name.clone()), ("kind", kind.name().to_owned())];
             let (waiting, troubled, oldest) =

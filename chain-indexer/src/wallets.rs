@@ -72,12 +72,12 @@ impl ChainWallets {
 
 /// A wallet and its token, as addresses.
 #[derive(Clone, Copy)]
-struct Asked {
+struct WalletToken {
     owner: Address,
     token: Address,
 }
 
-impl Asked {
+impl WalletToken {
     fn parse(wallet: &WalletKey) -> Result<Self, ChainUnavailable> {
         let address = |text: &str| {
             text.parse::<Address>().map_err(|_| ChainUnavailable(format!("{text} is no address")))
@@ -94,8 +94,12 @@ struct Calls {
 }
 
 impl Calls {
-    fn add(batch: &mut BatchRequest<'_>, permit: Address, asked: Asked) -> Result<Self, TransportError> {
-        let Asked { owner, token } = asked;
+    fn add(
+        batch: &mut BatchRequest<'_>,
+        permit: Address,
+        asked: WalletToken,
+    ) -> Result<Self, TransportError> {
+        let WalletToken { owner, token } = asked;
         // The nonce first: a lock in between counts as pending and as gone, never as neither.
         Ok(Self {
             nonce: view(batch, permit, &Permit::noncesCall { owner })?,
@@ -136,7 +140,7 @@ fn saturated(amount: U256) -> u128 {
 async fn read(
     provider: &DynProvider,
     permit: Address,
-    wallets: &[Asked],
+    wallets: &[WalletToken],
 ) -> Result<WalletReading, TransportError> {
     for _ in 1..READINGS {
         let (reading, is_of_one_block) = read_once(provider, permit, wallets).await?;
@@ -150,7 +154,7 @@ async fn read(
 async fn read_once(
     provider: &DynProvider,
     permit: Address,
-    wallets: &[Asked],
+    wallets: &[WalletToken],
 ) -> Result<(WalletReading, bool), TransportError> {
     let mut batch = BatchRequest::new(provider.client());
     // Answered first, so that the calls behind it see this block or a later one.
@@ -181,7 +185,7 @@ impl WalletReader for ChainWallets {
 
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
         Box::pin(async move {
-            let asked = wallets.iter().map(Asked::parse).collect::<Result<Vec<_>, _>>()?;
+            let asked = wallets.iter().map(WalletToken::parse).collect::<Result<Vec<_>, _>>()?;
             let asked = asked.as_slice();
             let question = |provider: DynProvider| -> Answer<'_, WalletReading> {
                 Box::pin(async move { read(&provider, self.permit, asked).await })

@@ -15,7 +15,7 @@ use dvp_domain::settlement::{Happened, IllegalTransition, State};
 use dvp_domain::status::{self, ExecutionView};
 use dvp_domain::{ids::QuoteId, receipt};
 use dvp_store::database::Availability;
-use dvp_store::orders::events::{Filter, StoredEvent};
+use dvp_store::orders::events::{EventFilter, StoredEvent};
 use dvp_store::orders::executions::{self, RefType};
 use dvp_store::orders::idempotency::{self, RecordId, StoredResponse};
 use dvp_store::orders::intents::Tenant;
@@ -521,7 +521,11 @@ impl Engine {
     }
 
     /// A page of a tenant's feed.
-    pub async fn events(&self, tenant: &Tenant, filter: &Filter) -> Result<Vec<StoredEvent>, EngineError> {
+    pub async fn events(
+        &self,
+        tenant: &Tenant,
+        filter: &EventFilter,
+    ) -> Result<Vec<StoredEvent>, EngineError> {
         let mut conn = self.reads().acquire().await?;
         Ok(events::list_for_tenant(&mut conn, tenant, filter).await?)
     }

@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use self::strategy::{Offer, Verdict, Window, judge};
+use self::strategy::{Offer, StrategyDecision, Window, judge};
 pub use self::strategy::{Strategy, first_turn};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
@@ -183,14 +183,14 @@ async fn turn(engine: &Engine, order: &ClaimedLegacyIntent) -> Result<(), Engine
         None => {
             let offers = offers(engine, order, &request).await?;
             match judge(request.strategy, &offers, &window, order.best_output) {
-                Verdict::Take { min_output } => {
+                StrategyDecision::Take { min_output } => {
                     return submit(engine, order, &request, min_output, &window).await;
                 }
-                Verdict::Wait { run_at, best_output } => {
+                StrategyDecision::Wait { run_at, best_output } => {
                     Turn::Wait { stage: request.strategy.waiting_stage(), run_at, best_output }
                 }
-                Verdict::Reject(code) => Turn::Rejected { code },
-                Verdict::Expire => Turn::Expired,
+                StrategyDecision::Reject(code) => Turn::Rejected { code },
+                StrategyDecision::Expire => Turn::Expired,
             }
         }
     };

@@ -17,8 +17,8 @@ use sqlx::{Connection as _, PgConnection};
 use dvp_domain::chain::ChainCommand;
 
 use dvp_store::StoreError;
-use dvp_store::chain::commands::{self, NewCommand};
-use dvp_store::orders::effects::{self, EffectKind, Verdict};
+use dvp_store::chain::commands::{self, NewChainCommand};
+use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::operations::{self as store, NewAction, Nudge};
 
@@ -123,7 +123,7 @@ pub struct Resolution<'a> {
 
 /// What became of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Decided {
+pub struct OperatorDecision {
     /// The settlement's state as it was decided on.
     pub state: &'static str,
     /// It is a proposal: nothing happens until another operator decides the same.
@@ -156,7 +156,10 @@ impl From<sqlx::Error> for ResolveError {
 }
 
 /// Records a decision and leaves it to the workflow.
-pub async fn resolve(conn: &mut PgConnection, resolution: &Resolution<'_>) -> Result<Decided, ResolveError> {
+pub async fn resolve(
+    conn: &mut PgConnection,
+    resolution: &Resolution<'_>,
+) -> Result<OperatorDecision, ResolveError> {
     let Resolution { action, operator, reason, evidence, .. } = resolution;
     if operator.trim().is_empty() || reason.trim().is_empty() {
         return Err(ResolveError::NoReason);
@@ -175,7 +178,10 @@ pub async fn resolve(conn: &mut PgConnection, resolution: &Resolution<'_>) -> Re
     decided
 }
 
-async fn record(conn: &mut PgConnection, resolution: &Resolution<'_>) -> Result<Decided, ResolveError> {
+async fn record(
+    conn: &mut PgConnection,
+    resolution: &Resolution<'_>,
+) -> Result<OperatorDecision, ResolveError> {
     let Resolution { reference, action, operator, reason, evidence } = resolution;
     let Some(execution) = executions::find_by_reference(conn, reference).await? else {
         return Err(ResolveError::Unknown((*reference).to_owned()));
@@ -210,7 +216,7 @@ async fn record(conn: &mut PgConnection, resolution: &Resolution<'_>) -> Result<
         version: execution.version,
     };
     store::insert_action(conn, &new).await?;
-    Ok(Decided { state, is_proposal })
+    Ok(OperatorDecision { state, is_proposal })
 }
 
 async fn carry_out(
@@ -228,7 +234,7 @@ async fn carry_out(
         (Action::Return { deadline, signatures }, _) => {
             let entity = execution.terms.entity.clone();
             let chain_id = commands::find_chain(conn, reference).await?;
-            let returns = NewCommand {
+            let returns = NewChainCommand {
                 chain_id,
                 reference: reference.to_owned(),
                 intent_id: execution.terms.request.intent_id.clone(),
@@ -285,19 +291,20 @@ fn waited_for(execution: &Execution, action: &Action) -> Result<Option<&'static 
     Ok(Some(leg.as_str()))
 }
 
-fn verdict(action: &Action) -> Option<Verdict> {
+fn verdict(action: &Action) -> Option<ManualResolution> {
     match action {
         Action::Ask | Action::Retry(_) | Action::Return { .. } => None,
-        Action::ReturnDebt { provider_reference, at } => {
-            Some(Verdict::Returned { provider_reference: provider_reference.clone(), occurred_at: *at })
-        }
+        Action::ReturnDebt { provider_reference, at } => Some(ManualResolution::Returned {
+            provider_reference: provider_reference.clone(),
+            occurred_at: *at,
+        }),
         Action::MarkPaid { provider_reference, at, .. } => {
-            Some(Verdict::Done { provider_reference: provider_reference.clone(), occurred_at: *at })
+            Some(ManualResolution::Done { provider_reference: provider_reference.clone(), occurred_at: *at })
         }
-        Action::Fail { code, .. } => Some(Verdict::Failed {
+        Action::Fail { code, .. } => Some(ManualResolution::Failed {
             code: code.clone(),
             message: "an operator found that it was not and will not be carried out".to_owned(),
         }),
-        Action::Cancel => Some(Verdict::Cancel),
+        Action::Cancel => Some(ManualResolution::Cancel),
     }
 }

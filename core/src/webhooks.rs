@@ -8,7 +8,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Utc};
-use dvp_domain::envelope::{Envelope, Told};
+use dvp_domain::envelope::{Envelope, EnvelopeFields};
 use dvp_domain::event::{API_VERSION, EventType};
 use dvp_domain::ids::{EndpointId, EventId};
 use dvp_domain::sample;
@@ -72,7 +72,7 @@ pub enum Command {
 
 /// What was done.
 #[derive(Debug, Clone)]
-pub enum Outcome {
+pub enum CommandOutcome {
     Registered { endpoint_id: String, secret: String },
     Updated(Box<Endpoint>),
     Rotated { next_secret: String, grace_expires_at: Timestamp },
@@ -82,7 +82,7 @@ pub enum Outcome {
 
 /// Why nothing was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum WebhookRejection {
     /// The key has an endpoint.
     AlreadyExists,
     /// The key has none.
@@ -97,7 +97,7 @@ pub enum Refusal {
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     #[error("refused: {0:?}")]
-    Refused(Refusal),
+    Refused(WebhookRejection),
     /// The Idempotency-Key belongs to another request.
     #[error("the key was used for a different request")]
     KeyConflict,
@@ -115,8 +115,8 @@ impl From<sqlx::Error> for WebhookError {
     }
 }
 
-impl From<Refusal> for WebhookError {
-    fn from(refusal: Refusal) -> Self {
+impl From<WebhookRejection> for WebhookError {
+    fn from(refusal: WebhookRejection) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -144,7 +144,7 @@ pub async fn carry_out(
     owner: &Owner,
     command: Command,
     once: Option<&OncePart>,
-    render: fn(&Outcome) -> StoredResponse,
+    render: fn(&CommandOutcome) -> StoredResponse,
 ) -> Result<Answer, WebhookError> {
     let mut tx = conn.begin().await?;
     let once = once.map(|part| {
@@ -191,7 +191,7 @@ async fn work(
     vault: &Vault,
     owner: &Owner,
     command: Command,
-) -> Result<Outcome, WebhookError> {
+) -> Result<CommandOutcome, WebhookError> {
     match command {
         Command::Register { url, subscribed_types } => {
             register(conn, vault, owner, url, subscribed_types).await
@@ -202,18 +202,18 @@ async fn work(
             endpoint.subscribed_types = subscribed_types.unwrap_or(endpoint.subscribed_types);
             endpoint.is_active = is_active.unwrap_or(endpoint.is_active);
             endpoints::update(conn, &endpoint).await?;
-            Ok(Outcome::Updated(Box::new(endpoint)))
+            Ok(CommandOutcome::Updated(Box::new(endpoint)))
         }
         Command::Rotate => rotate(conn, vault, owner).await,
         Command::Test { kind } => test(conn, owner, kind).await,
         Command::Resend { event_id } => {
             let endpoint = active(conn, owner).await?;
             let found = events::find_for_tenant(conn, &owner.tenant, &event_id).await?;
-            let stored = found.ok_or(Refusal::NoEvent)?;
+            let stored = found.ok_or(WebhookRejection::NoEvent)?;
             let body = body(&stored, &endpoint.api_version);
             let kind = stored.event.kind.as_str();
             queue(conn, &endpoint, &event_id, kind, Origin::Resend, body).await?;
-            Ok(Outcome::Queued { event_id })
+            Ok(CommandOutcome::Queued { event_id })
         }
         Command::Replay { from, to, types } => replay(conn, owner, (from, to), types).await,
     }
@@ -221,12 +221,12 @@ async fn work(
 
 async fn lock(conn: &mut PgConnection, owner: &Owner) -> Result<Endpoint, WebhookError> {
     let found = endpoints::lock_by_key(conn, &owner.key_id).await?;
-    Ok(found.ok_or(Refusal::NoEndpoint)?)
+    Ok(found.ok_or(WebhookRejection::NoEndpoint)?)
 }
 
 async fn active(conn: &mut PgConnection, owner: &Owner) -> Result<Endpoint, WebhookError> {
     let endpoint = lock(conn, owner).await?;
-    if endpoint.is_active { Ok(endpoint) } else { Err(Refusal::Inactive.into()) }
+    if endpoint.is_active { Ok(endpoint) } else { Err(WebhookRejection::Inactive.into()) }
 }
 
 /// `whsec_` and base64: the whole text is the key of `Svc-Signature`, its decoded part that of Standard Webhooks.
@@ -242,7 +242,7 @@ async fn register(
     owner: &Owner,
     url: String,
     subscribed_types: Vec<String>,
-) -> Result<Outcome, WebhookError> {
+) -> Result<CommandOutcome, WebhookError> {
     let endpoint_id = String::from(EndpointId::from_unique(Uuid::now_v7().simple()));
     let secret = new_secret()?;
     let new = NewEndpoint {
@@ -255,9 +255,9 @@ async fn register(
         api_version: API_VERSION,
     };
     match endpoints::insert(conn, &new).await {
-        Ok(()) => Ok(Outcome::Registered { endpoint_id, secret }),
+        Ok(()) => Ok(CommandOutcome::Registered { endpoint_id, secret }),
         Err(taken) if taken.constraint() == Some("webhook_endpoint_key_key") => {
-            Err(Refusal::AlreadyExists.into())
+            Err(WebhookRejection::AlreadyExists.into())
         }
         Err(error) => Err(error.into()),
     }
@@ -265,7 +265,11 @@ async fn register(
 
 /// The old secret and the new one sign until the grace is over. Rotated again within it, the secret before stays and
 /// the one that was to follow is worth nothing any more.
-async fn rotate(conn: &mut PgConnection, vault: &Vault, owner: &Owner) -> Result<Outcome, WebhookError> {
+async fn rotate(
+    conn: &mut PgConnection,
+    vault: &Vault,
+    owner: &Owner,
+) -> Result<CommandOutcome, WebhookError> {
     let mut endpoint = lock(conn, owner).await?;
     let at = now();
     let next_secret = new_secret()?;
@@ -279,7 +283,7 @@ async fn rotate(conn: &mut PgConnection, vault: &Vault, owner: &Owner) -> Result
     endpoint.secrets = SealedSecrets { current, next: Some((sealed, grace_expires_at.to_utc())) };
     endpoint.rotated_at = Some(at.to_utc());
     endpoints::update_secrets(conn, &endpoint).await?;
-    Ok(Outcome::Rotated { next_secret, grace_expires_at })
+    Ok(CommandOutcome::Rotated { next_secret, grace_expires_at })
 }
 
 /// An endpoint's secrets, opened and made ready to sign with.
@@ -318,7 +322,7 @@ async fn test(
     conn: &mut PgConnection,
     owner: &Owner,
     kind: Option<EventType>,
-) -> Result<Outcome, WebhookError> {
+) -> Result<CommandOutcome, WebhookError> {
     let endpoint = active(conn, owner).await?;
     let event_id = String::from(EventId::from_unique(Uuid::now_v7()));
     let (at, livemode, version) = (now(), owner.tenant.livemode, endpoint.api_version.as_str());
@@ -332,7 +336,7 @@ async fn test(
             let intent_id = format!("sample_{}", Uuid::now_v7().simple());
             let object = serde_json::to_value(sample::snapshot(&intent_id, kind, at))
                 .map_err(|error| StoreError::corrupt("webhook_delivery", error))?;
-            let told = Told {
+            let told = EnvelopeFields {
                 id: &event_id,
                 kind,
                 occurred_at: at,
@@ -348,7 +352,7 @@ async fn test(
         }
     };
     queue(conn, &endpoint, &event_id, kind, Origin::Test, body).await?;
-    Ok(Outcome::Queued { event_id })
+    Ok(CommandOutcome::Queued { event_id })
 }
 
 async fn queue(
@@ -375,7 +379,7 @@ async fn replay(
     owner: &Owner,
     (from, to): (DateTime<Utc>, DateTime<Utc>),
     types: Option<Vec<String>>,
-) -> Result<Outcome, WebhookError> {
+) -> Result<CommandOutcome, WebhookError> {
     let endpoint = active(conn, owner).await?;
     let replay = Replay {
         id: 0,
@@ -387,7 +391,7 @@ async fn replay(
         types,
     };
     let replay_id = replays::insert(conn, &replay).await?;
-    Ok(Outcome::Replaying { replay_id })
+    Ok(CommandOutcome::Replaying { replay_id })
 }
 
 /// A stored event as an endpoint of a version is sent it: the same bytes each time.
@@ -398,7 +402,7 @@ pub fn body(stored: &StoredEvent, api_version: &str) -> String {
 /// A stored event's envelope.
 pub fn envelope<'a>(stored: &'a StoredEvent, api_version: &'a str) -> Envelope<'a> {
     let event = &stored.event;
-    Envelope::of(Told {
+    Envelope::of(EnvelopeFields {
         id: &event.event_id,
         kind: event.kind,
         occurred_at: event.occurred_at.into(),

@@ -100,7 +100,7 @@ impl Writer {
     ) -> (Self, tokio::task::JoinHandle<()>) {
         let (adding, taking) = queue::queue(PLACES);
         let statuses = Arc::<Statuses>::default();
-        let place = Place { pool, context, statuses: Arc::clone(&statuses), limits };
+        let place = BatchContext { pool, context, statuses: Arc::clone(&statuses), limits };
         let running = Running::default();
         tokio::spawn(figures::watch(running.clone(), taking.gauge(), limits.transaction / 2));
         let task = tokio::spawn(carry::run(place, taking, running));
@@ -152,7 +152,7 @@ fn waiting(unit: Unit) -> (Lane, Waiting, Pending) {
 }
 
 /// What a batch is decided by and written to.
-struct Place {
+struct BatchContext {
     pool: PgPool,
     context: Arc<Context>,
     statuses: Arc<Statuses>,

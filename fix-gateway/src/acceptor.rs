@@ -58,12 +58,12 @@ pub struct ListenerConfig {
     /// When a Logon is refused, counted from when it came: guessing takes time, and how long a check took shows nothing.
     pub refusal_delay: Duration,
     /// What a peer hears whose Logon is refused.
-    pub refusal: Refusal,
+    pub refusal: LogonRefusal,
 }
 
 /// What is said to a peer whose Logon is refused, always the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Refusal {
+pub enum LogonRefusal {
     /// Nothing: the connection ends.
     #[default]
     Silent,
@@ -73,7 +73,7 @@ pub enum Refusal {
 
 /// A stranger's place; free again when dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
     _visit: Visit,
 }
@@ -86,7 +86,7 @@ struct LogonListener {
 
 /// Why a stranger was sent away. It is logged and never told.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum AcceptError {
     #[error("took too long")]
     TooSlow,
     #[error("not a trusted proxy")]
@@ -114,13 +114,13 @@ const REFUSED_TEXT: &str = "logon refused";
 /// What a peer hears that has proved who it is and asks for another password.
 const NEW_PASSWORD_TEXT: &str = "NewPassword(925) is not supported: passwords are changed by the operator";
 
-impl Refused {
+impl AcceptError {
     /// What the peer is told, if anything.
-    const fn said(&self, refusal: Refusal) -> Option<&'static str> {
+    const fn said(&self, refusal: LogonRefusal) -> Option<&'static str> {
         match (self, refusal) {
             (Self::NotAdmitted(NotAdmitted::NewPassword), _) => Some(NEW_PASSWORD_TEXT),
-            (_, Refusal::Logout) => Some(REFUSED_TEXT),
-            (_, Refusal::Silent) => None,
+            (_, LogonRefusal::Logout) => Some(REFUSED_TEXT),
+            (_, LogonRefusal::Silent) => None,
         }
     }
 
@@ -200,17 +200,17 @@ impl LogonListener {
         stream: TcpStream,
         addr: SocketAddr,
         permit: OwnedSemaphorePermit,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), AcceptError> {
         let budget = &self.config.budget;
         let began = Instant::now();
         // A report should not wait for the next one. Without the option it merely does.
         let _ = stream.set_nodelay(true);
         let opened = tokio::time::timeout_at(began + budget.handshake, self.open(stream, addr));
-        let (stream, origin, visit) = opened.await.map_err(|_| Refused::TooSlow)??;
-        let place = Place { _permit: permit, _visit: visit };
+        let (stream, origin, visit) = opened.await.map_err(|_| AcceptError::TooSlow)??;
+        let place = ConnectionSlot { _permit: permit, _visit: visit };
         let mut connection = Connection::new(stream, origin.addr, budget.logon_bytes_max, place);
         let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
-        let logon = logon.await.map_err(|_| Refused::TooSlow)?.ok_or(Refused::NoLogon)?;
+        let logon = logon.await.map_err(|_| AcceptError::TooSlow)?.ok_or(AcceptError::NoLogon)?;
         let logon_came = Instant::now();
         // An unknown session is looked for while there is time to refuse it with all others.
         let until = logon_came + self.config.refusal_delay.saturating_mul(9) / 10;
@@ -218,7 +218,7 @@ impl LogonListener {
             Ok((session, pass)) => {
                 let attach = Attach { connection, logon, pass };
                 // The driver has other connections to look at, or is gone. Nobody waits for long.
-                session.send_timeout(attach, ATTACH_WAIT).await.map_err(|_| Refused::Busy)
+                session.send_timeout(attach, ATTACH_WAIT).await.map_err(|_| AcceptError::Busy)
             }
             Err(refused) => {
                 let delay = refused_after(logon_came.elapsed(), self.config.refusal_delay);
@@ -237,9 +237,9 @@ impl LogonListener {
         logon: &Message,
         origin: &Origin,
         until: Instant,
-    ) -> Result<(mpsc::Sender<Attach>, Pass), Refused> {
-        let key = SessionKey::of(logon).ok_or(Refused::NoSession)?;
-        let entry = self.directory.find(&key, until).await.ok_or(Refused::NoSession)?;
+    ) -> Result<(mpsc::Sender<Attach>, Pass), AcceptError> {
+        let key = SessionKey::of(logon).ok_or(AcceptError::NoSession)?;
+        let entry = self.directory.find(&key, until).await.ok_or(AcceptError::NoSession)?;
         let admission = entry.gatekeeper.admit(logon, origin).await?;
         debug!(peer = %origin.addr, session = key.peer_comp_id, "admitted");
         Ok((entry.sender, Pass { gatekeeper: entry.gatekeeper, origin: origin.clone(), admission }))
@@ -250,27 +250,31 @@ impl LogonListener {
         &self,
         mut stream: TcpStream,
         addr: SocketAddr,
-    ) -> Result<(Box<dyn Stream>, Origin, Visit), Refused> {
+    ) -> Result<(Box<dyn Stream>, Origin, Visit), AcceptError> {
         let peer = self.who_is_there(&mut stream, addr).await?;
         let visit = self.sources.enter(peer.ip(), std::time::Instant::now())?;
         if !self.config.allow.is_empty() && !contains(&self.config.allow, peer) {
-            return Err(Refused::Address);
+            return Err(AcceptError::Address);
         }
         let Some(tls) = &self.config.tls else {
             return Ok((Box::new(stream), Origin { addr: peer, certificate: None }, visit));
         };
-        let (stream, certificate) = tls.accept(stream).await.map_err(Refused::Tls)?;
+        let (stream, certificate) = tls.accept(stream).await.map_err(AcceptError::Tls)?;
         Ok((Box::new(stream), Origin { addr: peer, certificate }, visit))
     }
 
-    async fn who_is_there(&self, stream: &mut TcpStream, addr: SocketAddr) -> Result<SocketAddr, Refused> {
+    async fn who_is_there(
+        &self,
+        stream: &mut TcpStream,
+        addr: SocketAddr,
+    ) -> Result<SocketAddr, AcceptError> {
         if self.config.proxies.is_empty() {
             return Ok(addr);
         }
         if !contains(&self.config.proxies, addr) {
-            return Err(Refused::NotAProxy);
+            return Err(AcceptError::NotAProxy);
         }
-        let said = proxy::read_header(stream).await.map_err(Refused::Proxy)?;
+        let said = proxy::read_header(stream).await.map_err(AcceptError::Proxy)?;
         Ok(said.unwrap_or(addr))
     }
 }

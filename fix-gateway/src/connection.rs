@@ -18,7 +18,7 @@ use dvp_fix::{
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
 use crate::{
-    acceptor::Place,
+    acceptor::ConnectionSlot,
     clock,
     driver::Outgoing,
     gate::{Admission, Gatekeeper, NotAdmitted, Origin},
@@ -48,7 +48,7 @@ pub(crate) struct Connection {
     read_bytes: usize,
     pub(crate) peer: SocketAddr,
     /// The place among strangers, until the peer is none.
-    place: Option<Box<Place>>,
+    place: Option<Box<ConnectionSlot>>,
 }
 
 /// What was read and not yet understood. Taken out of its [`Connection`] while its frames are looked at.
@@ -104,7 +104,12 @@ impl Inbound {
 
 impl Connection {
     /// The first frame may have `frame_max` bytes.
-    pub(crate) fn new(stream: Box<dyn Stream>, peer: SocketAddr, frame_max: usize, place: Place) -> Self {
+    pub(crate) fn new(
+        stream: Box<dyn Stream>,
+        peer: SocketAddr,
+        frame_max: usize,
+        place: ConnectionSlot,
+    ) -> Self {
         let (inbound, place) = (Inbound::default(), Some(Box::new(place)));
         Self { stream, inbound, frame_max, read_bytes: READ_MIN, peer, place }
     }

@@ -13,7 +13,7 @@ use tracing::error;
 use uuid::Uuid;
 
 use crate::{
-    acceptor::{self, Directory, ListenerConfig, Refusal},
+    acceptor::{self, Directory, ListenerConfig, LogonRefusal},
     driver::SlowConsumer,
     feed::{self, Feed},
     gate::{Lockout, Lockouts},
@@ -33,7 +33,7 @@ pub struct GatewayConfig {
     /// When a refused Logon is answered, on every listener alike.
     pub refusal_delay: Duration,
     /// What a peer hears whose Logon is refused, on every listener alike.
-    pub refusal: Refusal,
+    pub refusal: LogonRefusal,
     /// How often a source may be wrong about a session.
     pub lockout: Lockout,
     /// What a peer may leave unread.
@@ -47,7 +47,7 @@ impl Default for GatewayConfig {
             refresh: Duration::from_secs(1),
             listener: ListenerConfig::default(),
             refusal_delay: Duration::from_secs(1),
-            refusal: Refusal::default(),
+            refusal: LogonRefusal::default(),
             lockout: Lockout::default(),
             slow_consumer: SlowConsumer::default(),
         }

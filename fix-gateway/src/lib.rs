@@ -23,7 +23,7 @@ mod session_config;
 pub mod store;
 mod supervisor;
 
-pub use acceptor::{Directory, ListenerConfig, Refusal, SessionKey};
+pub use acceptor::{Directory, ListenerConfig, LogonRefusal, SessionKey};
 pub use application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable, UnderWay};
 pub use connection::Attach;
 pub use driver::{Driver, ResendPace, SlowConsumer};

@@ -47,7 +47,7 @@ use crate::{
         facts::{OrderFacts, Rejection},
         fields::{self, FieldFault},
         parse,
-        report::{self, Ids, Told},
+        report::{self, Ids, ReportContent},
         tags,
     },
     session_config::stale_types,
@@ -240,8 +240,8 @@ impl OrderEntry {
         let (version, session_id) = (self.version, self.session.session_id.clone());
         Arc::new(move |outcome| {
             let told = match (&refused, outcome) {
-                (Some(rejection), Outcome::Written) => Told::Rejected(rejection.clone()),
-                _ => Told::of_outcome(outcome, version),
+                (Some(rejection), Outcome::Written) => ReportContent::Rejected(rejection.clone()),
+                _ => ReportContent::of_outcome(outcome, version),
             };
             let mut rows =
                 submitted_rows(version, &session_id, slot, &cl_ord_id, &facts, &told, Some(outcome));
@@ -255,22 +255,27 @@ impl OrderEntry {
     }
 
     /// What was told last about an order, and the number of the event that told it.
-    async fn latest(&self, order: &FixOrder, facts: &OrderFacts) -> Result<(Told, i64), Unavailable> {
+    async fn latest(
+        &self,
+        order: &FixOrder,
+        facts: &OrderFacts,
+    ) -> Result<(ReportContent, i64), Unavailable> {
         let Some(reference) = &order.reference else {
             if self.parked.has(&order.cl_ord_id) {
-                return Ok((Told::Pending, 0));
+                return Ok((ReportContent::Pending, 0));
             }
             if facts.cancelled_by.is_some() {
                 // While it waited for its wallet.
-                return Ok((Told::Canceled(None), 0));
+                return Ok((ReportContent::Canceled(None), 0));
             }
-            let rejected = facts.rejection.clone().map_or_else(Told::duplicate, Told::Rejected);
+            let rejected =
+                facts.rejection.clone().map_or_else(ReportContent::duplicate, ReportContent::Rejected);
             return Ok((rejected, 0));
         };
         let mut conn = self.connection().await?;
         let latest = fix_reports::find_latest(&mut conn, reference).await?;
-        Ok(latest.map_or((Told::New, 1), |latest| {
-            (Told::of_event(latest.kind, &latest.object, facts), latest.sequence)
+        Ok(latest.map_or((ReportContent::New, 1), |latest| {
+            (ReportContent::of_event(latest.kind, &latest.object, facts), latest.sequence)
         }))
     }
 
@@ -285,7 +290,7 @@ impl OrderEntry {
         let (told, sequence) = self.latest(order, facts).await?;
         let about = order.reference.as_deref().unwrap_or(&order.intent_id);
         // A cancellation that was asked for was told as the answer to its request.
-        let request = facts.cancelled_by.as_deref().filter(|_| told == Told::Canceled(None));
+        let request = facts.cancelled_by.as_deref().filter(|_| told == ReportContent::Canceled(None));
         let ids = Ids {
             cl_ord_id: request.unwrap_or(&order.cl_ord_id),
             orig_cl_ord_id: request.map(|_| order.cl_ord_id.as_str()),
@@ -326,7 +331,7 @@ impl OrderEntry {
     }
 
     /// What an event has to tell; `None` when it was told already.
-    fn reportable(stored: &StoredEvent, order: &FixOrder) -> Option<(OrderFacts, Told)> {
+    fn reportable(stored: &StoredEvent, order: &FixOrder) -> Option<(OrderFacts, ReportContent)> {
         let facts = order_facts(order)?;
         let is_told = match stored.event.kind {
             EventType::IntentAccepted => true,
@@ -342,7 +347,7 @@ impl OrderEntry {
             | EventType::IntentExpired
             | EventType::IntentFailed => false,
         };
-        let told = Told::of_event(stored.event.kind, &stored.event.object, &facts);
+        let told = ReportContent::of_event(stored.event.kind, &stored.event.object, &facts);
         (!is_told).then_some((facts, told))
     }
 

@@ -339,13 +339,13 @@ impl Home {
     /// anvil derives the accounts; it writes them down before it listens.
     fn accounts(&self) -> Result<Vec<DevAccount>, EmbeddedError> {
         #[derive(Deserialize)]
-        struct Said {
+        struct AnvilAccounts {
             available_accounts: Vec<Address>,
             private_keys: Vec<B256>,
         }
         let path = self.root.join("accounts.json");
         let text = fs::read(&path).map_err(EmbeddedError::file("read", &path))?;
-        let said: Said = serde_json::from_slice(&text).map_err(|error| EmbeddedError::Unusable {
+        let said: AnvilAccounts = serde_json::from_slice(&text).map_err(|error| EmbeddedError::Unusable {
             dir: self.root.clone(),
             reason: format!("accounts.json: {error}"),
         })?;

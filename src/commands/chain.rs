@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Place;
+use crate::access::ServiceLocation;
 use crate::chains;
 use crate::cli::{ChainCommand, ChainDeploy, ChainPlace, ChainResume, PlaceArgs};
 use crate::output::print;
@@ -76,7 +76,7 @@ fn write_whole(path: &std::path::Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 async fn read(args: ChainPlace) -> anyhow::Result<ExitCode> {
-    let place = Place::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
+    let place = ServiceLocation::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
     let config = chains::find(&args, &place)?;
     let pool = place.pool(4).await?;
     let json = args.place.json;
@@ -117,7 +117,7 @@ fn line(progress: &Progress) -> String {
 }
 
 async fn resume(args: ChainResume) -> anyhow::Result<ExitCode> {
-    let place = Place::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
+    let place = ServiceLocation::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
     let (chain, block) = (args.chain_id, args.shared_block);
     let mut conn = place.connect().await?;
     let mut tx = conn.begin().await?;
@@ -131,7 +131,7 @@ async fn resume(args: ChainResume) -> anyhow::Result<ExitCode> {
 }
 
 async fn status(args: PlaceArgs) -> anyhow::Result<ExitCode> {
-    let place = Place::find(args.dir.as_deref(), args.config.as_deref())?;
+    let place = ServiceLocation::find(args.dir.as_deref(), args.config.as_deref())?;
     let mut conn = place.connect().await?;
     let chains = store::list_statuses(&mut conn).await?;
     let lanes = store::list_accounts(&mut conn).await?;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::access::Place;
+use crate::access::ServiceLocation;
 use crate::cli::DoctorArgs;
 use crate::config::chain::ChainSection;
 use crate::output::print;
@@ -28,7 +28,7 @@ struct Check {
 pub(crate) async fn run(args: DoctorArgs) -> anyhow::Result<ExitCode> {
     let checks = match (&args.dir, &args.config) {
         (None, None) => tokio::task::spawn_blocking(machine).await?,
-        (dir, config) => service(&Place::find(dir.as_deref(), config.as_deref())?).await,
+        (dir, config) => service(&ServiceLocation::find(dir.as_deref(), config.as_deref())?).await,
     };
     let ok = checks.iter().all(|check| check.found.is_ok());
     let detail = |check: &Check| match &check.found {
@@ -68,18 +68,18 @@ fn machine() -> Vec<Check> {
     vec![Check { name: "sandbox", found: Err(anyhow::anyhow!(crate::NO_SANDBOX)) }]
 }
 
-async fn service(place: &Place) -> Vec<Check> {
+async fn service(place: &ServiceLocation) -> Vec<Check> {
     let mut checks = vec![
         Check { name: "database", found: database(place).await },
         Check { name: "schema", found: schema(place).await },
         Check { name: "master key", found: master_key(place).await },
     ];
     match place {
-        Place::Sandbox { ready, .. } => {
+        ServiceLocation::Sandbox { ready, .. } => {
             checks.push(Check { name: "chain", found: chain(ready).await });
             checks.push(Check { name: "REST", found: rest(ready).await });
         }
-        Place::Configured(config) => {
+        ServiceLocation::Configured(config) => {
             for section in &config.chains {
                 checks.push(Check { name: "chain", found: configured_chain(section).await });
             }
@@ -88,13 +88,13 @@ async fn service(place: &Place) -> Vec<Check> {
     checks
 }
 
-async fn database(place: &Place) -> anyhow::Result<String> {
+async fn database(place: &ServiceLocation) -> anyhow::Result<String> {
     let mut conn = within(place.connect()).await?;
     let version = health::server_version(&mut conn).await?;
     Ok(format!("PostgreSQL {version}, {}", health::protection(&mut conn).await?))
 }
 
-async fn schema(place: &Place) -> anyhow::Result<String> {
+async fn schema(place: &ServiceLocation) -> anyhow::Result<String> {
     let mut conn = within(place.connect()).await?;
     let schema = health::schema(&mut conn).await?;
     match schema.complaint() {
@@ -103,7 +103,7 @@ async fn schema(place: &Place) -> anyhow::Result<String> {
     }
 }
 
-async fn master_key(place: &Place) -> anyhow::Result<String> {
+async fn master_key(place: &ServiceLocation) -> anyhow::Result<String> {
     let vault = place.vault()?;
     let mut conn = within(place.connect()).await?;
     match health::any_sealed_secret(&mut conn).await? {

@@ -2,10 +2,10 @@
 
 use anyhow::{Context as _, ensure};
 use chrono::Utc;
-use dvp_core::operations::{Action, Decided, Resolution, resolve};
+use dvp_core::operations::{Action, OperatorDecision, Resolution, resolve};
 use dvp_rails::LegKind;
 use dvp_store::orders::executions;
-use dvp_store::orders::operations::{self, Filter, Listed};
+use dvp_store::orders::operations::{self, ExecutionFilter, Listed};
 use serde_json::{Value, json};
 
 use crate::access::Access;
@@ -22,7 +22,7 @@ pub(crate) async fn run(command: ExecutionCommand) -> anyhow::Result<()> {
 
 async fn list(args: ExecutionList) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
-    let filter = Filter {
+    let filter = ExecutionFilter {
         stuck_for_secs: args.stuck_for_secs,
         state: args.state.as_deref(),
         after: None,
@@ -127,7 +127,7 @@ async fn resolve_one(args: ExecutionResolve) -> anyhow::Result<()> {
         reason: &args.reason,
         evidence: &args.evidence,
     };
-    let Decided { state, is_proposal } = resolve(&mut access.conn, &resolution).await?;
+    let OperatorDecision { state, is_proposal } = resolve(&mut access.conn, &resolution).await?;
     let (reference, action) = (&args.reference, action.as_str());
     let value = json!({"reference": reference, "action": action, "state": state, "isProposal": is_proposal});
     print(args.place.json, &value, || {

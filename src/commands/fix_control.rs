@@ -9,7 +9,7 @@ use anyhow::{Context as _, bail, ensure};
 use dvp_fix_gateway::stale_types;
 use dvp_store::fix;
 use dvp_store::fix::admin::{self as fix_admin, NewNumbers, Renumbered};
-use dvp_store::fix::commands::{self as fix_commands, Action, ListedCommand, NewCommand};
+use dvp_store::fix::commands::{self as fix_commands, ListedCommand, NewSessionCommand, SessionAction};
 use dvp_store::lease::Lease;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
@@ -33,7 +33,8 @@ const HISTORY_MAX: i64 = 1000;
 pub(super) async fn set_enabled(args: SessionSwitch, enabled: bool) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let id = &args.session_id;
-    let (action, word) = if enabled { (Action::Enable, "enabled") } else { (Action::Disable, "disabled") };
+    let (action, word) =
+        if enabled { (SessionAction::Enable, "enabled") } else { (SessionAction::Disable, "disabled") };
     let mut tx = access.conn.begin().await?;
     if !fix_admin::set_enabled(&mut tx, id, enabled).await? {
         bail!("there is no session {id}");
@@ -67,13 +68,18 @@ fn lease_name(id: &str) -> String {
     format!("fix:{id}")
 }
 
-fn new_command(id: &str, action: Action, operator: &str, reason: &str) -> anyhow::Result<NewCommand> {
+fn new_command(
+    id: &str,
+    action: SessionAction,
+    operator: &str,
+    reason: &str,
+) -> anyhow::Result<NewSessionCommand> {
     let (operator, reason) = (operator.trim().to_owned(), reason.trim().to_owned());
     ensure!(!operator.is_empty() && !reason.is_empty(), "--operator and --reason are not empty");
-    Ok(NewCommand { session_id: id.to_owned(), action, operator, reason })
+    Ok(NewSessionCommand { session_id: id.to_owned(), action, operator, reason })
 }
 
-pub(super) async fn carry_out(args: SessionCommand, action: Action) -> anyhow::Result<()> {
+pub(super) async fn carry_out(args: SessionCommand, action: SessionAction) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let id = &args.session_id;
     let command = new_command(id, action, &args.operator, &args.reason)?;
@@ -92,13 +98,17 @@ pub(super) async fn carry_out(args: SessionCommand, action: Action) -> anyhow::R
 }
 
 /// Changes a session that no process owns.
-async fn directly(conn: &mut PgConnection, command: &NewCommand, lease: &Lease) -> anyhow::Result<String> {
+async fn directly(
+    conn: &mut PgConnection,
+    command: &NewSessionCommand,
+    lease: &Lease,
+) -> anyhow::Result<String> {
     let numbers = match command.action {
-        Action::Reset => Some(NewNumbers { next_in: 1, next_out: 1, with_reset: true }),
-        Action::SetSeq { next_in, next_out, with_reset } => {
+        SessionAction::Reset => Some(NewNumbers { next_in: 1, next_out: 1, with_reset: true }),
+        SessionAction::SetSeq { next_in, next_out, with_reset } => {
             Some(NewNumbers { next_in, next_out, with_reset })
         }
-        Action::Logout | Action::Enable | Action::Disable => None,
+        SessionAction::Logout | SessionAction::Enable | SessionAction::Disable => None,
     };
     let mut tx = conn.begin().await?;
     lease.guard(&mut tx).await?;
@@ -125,7 +135,7 @@ async fn directly(conn: &mut PgConnection, command: &NewCommand, lease: &Lease) 
 }
 
 /// Asks the process that owns the session, and waits for its answer.
-async fn ask_owner(conn: &mut PgConnection, command: &NewCommand) -> anyhow::Result<String> {
+async fn ask_owner(conn: &mut PgConnection, command: &NewSessionCommand) -> anyhow::Result<String> {
     let id = fix_commands::insert_command(conn, command, None).await?;
     let deadline = Instant::now() + ANSWER_WAIT;
     loop {

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use dvp_core::secrets::Vault;
 use dvp_fix_gateway::{check_agreement, dictionaries};
 use dvp_store::fix::admin::{self as fix_admin, ListedSession};
-use dvp_store::fix::commands::Action;
+use dvp_store::fix::commands::SessionAction;
 use dvp_store::fix::settings::{self as fix_settings, FixSessionSettings};
 use dvp_store::fix::{self, NewFixSession};
 use serde_json::{Value, json};
@@ -28,11 +28,12 @@ pub(crate) async fn run(command: FixSessionCommand) -> anyhow::Result<()> {
         FixSessionCommand::List(place) => list(place).await,
         FixSessionCommand::Disable(args) => fix_control::set_enabled(args, false).await,
         FixSessionCommand::Enable(args) => fix_control::set_enabled(args, true).await,
-        FixSessionCommand::Logout(args) => fix_control::carry_out(args, Action::Logout).await,
-        FixSessionCommand::Reset(args) => fix_control::carry_out(args, Action::Reset).await,
+        FixSessionCommand::Logout(args) => fix_control::carry_out(args, SessionAction::Logout).await,
+        FixSessionCommand::Reset(args) => fix_control::carry_out(args, SessionAction::Reset).await,
         FixSessionCommand::SetSeq(args) => {
             let (next_in, next_out, with_reset) = (args.next_in, args.next_out, args.with_reset);
-            fix_control::carry_out(args.command, Action::SetSeq { next_in, next_out, with_reset }).await
+            fix_control::carry_out(args.command, SessionAction::SetSeq { next_in, next_out, with_reset })
+                .await
         }
         FixSessionCommand::History(args) => fix_control::history(args).await,
         FixSessionCommand::Dictionary(args) => dictionary(&args),

@@ -5,17 +5,17 @@ use dvp_domain::environment::Environment;
 use dvp_store::{MIGRATOR, deployment};
 use serde_json::json;
 
-use crate::access::Place;
+use crate::access::ServiceLocation;
 use crate::cli::PlaceArgs;
 use crate::output::print;
 
 pub(crate) async fn run(args: PlaceArgs) -> anyhow::Result<()> {
-    let place = Place::find(args.dir.as_deref(), args.config.as_deref())?;
+    let place = ServiceLocation::find(args.dir.as_deref(), args.config.as_deref())?;
     let mut conn = place.connect().await?;
     MIGRATOR.run(&mut conn).await.context("migrations")?;
     let environment = match &place {
-        Place::Configured(config) => config.environment,
-        Place::Sandbox { .. } => Environment::Test,
+        ServiceLocation::Configured(config) => config.environment,
+        ServiceLocation::Sandbox { .. } => Environment::Test,
     };
     deployment::stamp(&mut conn, environment).await??;
     let version = MIGRATOR.iter().map(|migration| migration.version).max().unwrap_or(0);

@@ -11,7 +11,7 @@ use dvp_domain::receipt;
 use dvp_store::orders::receipts;
 use serde_json::{Value, json};
 
-use crate::access::Place;
+use crate::access::ServiceLocation;
 use crate::cli::{ReceiptCommand, ReceiptVerify};
 use crate::output::print;
 use crate::sandbox_dir::text;
@@ -28,7 +28,7 @@ pub(crate) async fn run(command: ReceiptCommand) -> anyhow::Result<ExitCode> {
 async fn verify(args: ReceiptVerify) -> anyhow::Result<ExitCode> {
     let place = match (&args.dir, &args.config) {
         (None, None) => None,
-        (dir, config) => Some(Place::find(dir.as_deref(), config.as_deref())?),
+        (dir, config) => Some(ServiceLocation::find(dir.as_deref(), config.as_deref())?),
     };
     let body = match (&args.file, &args.reference) {
         (Some(path), _) => from_file(path)?,
@@ -60,7 +60,7 @@ fn from_file(path: &Path) -> anyhow::Result<Value> {
     parse(&bytes)
 }
 
-async fn from_database(place: Option<&Place>, reference: &str) -> anyhow::Result<Value> {
+async fn from_database(place: Option<&ServiceLocation>, reference: &str) -> anyhow::Result<Value> {
     let place = place.context("--reference needs --dir or --config")?;
     let mut conn = place.connect().await?;
     let body = receipts::find_body(&mut conn, reference).await?;
@@ -75,14 +75,14 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Value> {
 /// Asks a node when there is one to ask, else what the indexer has read.
 async fn look_up(
     args: &ReceiptVerify,
-    place: Option<&Place>,
+    place: Option<&ServiceLocation>,
     body: &Value,
     hash: &str,
 ) -> anyhow::Result<Option<Value>> {
     let hash: B256 = hash.parse()?;
     let node = match (&args.rpc_url, &args.anchor, place) {
         (Some(url), Some(anchor), _) => Some((url.clone(), anchor.clone())),
-        (_, _, Some(Place::Sandbox { ready, .. })) => Some((
+        (_, _, Some(ServiceLocation::Sandbox { ready, .. })) => Some((
             text(ready, "/chain/rpcUrl")?.to_owned(),
             text(ready, "/chain/contracts/anchor")?.to_owned(),
         )),
@@ -109,7 +109,7 @@ async fn on_chain(url: &str, anchor: &str, hash: B256, body: &Value) -> anyhow::
     }))
 }
 
-async fn in_index(place: &Place, hash: B256) -> anyhow::Result<Option<Value>> {
+async fn in_index(place: &ServiceLocation, hash: B256) -> anyhow::Result<Option<Value>> {
     let mut conn = place.connect().await?;
     let seen = receipts::find_anchor(&mut conn, hash.as_slice()).await?;
     Ok(seen.map(|seen| {

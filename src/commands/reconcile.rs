@@ -8,13 +8,13 @@ use dvp_domain::time::Timestamp;
 use dvp_store::reconcile as store;
 use serde_json::{Value, json};
 
-use crate::access::Place;
+use crate::access::ServiceLocation;
 use crate::chains;
 use crate::cli::ReconcileArgs;
 use crate::output::print;
 
 pub(crate) async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
-    let place = Place::find(args.chain.place.dir.as_deref(), args.chain.place.config.as_deref())?;
+    let place = ServiceLocation::find(args.chain.place.dir.as_deref(), args.chain.place.config.as_deref())?;
     let json = args.chain.place.json;
     if let Some(count) = args.runs {
         return runs(&place, count, json).await;
@@ -61,7 +61,7 @@ fn lines(report: &Report) -> Vec<String> {
     lines
 }
 
-async fn runs(place: &Place, count: u32, json: bool) -> anyhow::Result<ExitCode> {
+async fn runs(place: &ServiceLocation, count: u32, json: bool) -> anyhow::Result<ExitCode> {
     let mut conn = place.connect().await?;
     let runs = store::list_runs(&mut conn, i64::from(count)).await?;
     let at = |time| Timestamp::from(time).iso8601();

@@ -70,7 +70,7 @@ struct BadNode {
 }
 
 /// An HTTP failure in the place of an answer.
-type Refusal = (StatusCode, String);
+type HttpFailure = (StatusCode, String);
 
 /// A bad node that answers until it is dropped.
 pub(super) struct Faults {
@@ -130,7 +130,7 @@ impl BadNode {
     }
 
     /// The exchange's answer, or the HTTP failure that takes its place.
-    async fn answer(&self, body: &[u8]) -> Result<Value, Refusal> {
+    async fn answer(&self, body: &[u8]) -> Result<Value, HttpFailure> {
         let asked: Value = serde_json::from_slice(body)
             .map_err(|_| (StatusCode::BAD_REQUEST, "this is not JSON".to_owned()))?;
         if self.dice.chance(SILENT) {
@@ -163,7 +163,7 @@ impl BadNode {
         }
     }
 
-    async fn one(&self, call: &Value) -> Result<Value, Refusal> {
+    async fn one(&self, call: &Value) -> Result<Value, HttpFailure> {
         let method = call["method"].as_str().unwrap_or_default();
         if method == "eth_sendRawTransaction" {
             if self.dice.chance(REQUEST_LOST) {
@@ -191,7 +191,7 @@ impl BadNode {
     }
 
     /// The same question about a head of a moment ago.
-    async fn behind(&self, call: &Value, behind: u64) -> Result<Value, Refusal> {
+    async fn behind(&self, call: &Value, behind: u64) -> Result<Value, HttpFailure> {
         let tag = call["params"][0].clone();
         let question =
             json!({"jsonrpc": "2.0", "id": 0, "method": "eth_getBlockByNumber", "params": [tag, false]});
@@ -204,7 +204,7 @@ impl BadNode {
         Ok(asked)
     }
 
-    async fn forward(&self, call: &Value) -> Result<Value, Refusal> {
+    async fn forward(&self, call: &Value) -> Result<Value, HttpFailure> {
         let sent = self.client.post(&self.upstream).json(call).send().await;
         let answer = match sent {
             Ok(response) => response.json().await,

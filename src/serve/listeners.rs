@@ -11,7 +11,7 @@ use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::SystemNames;
 use dvp_api::{Limits, WebhookRules};
 use dvp_fix_gateway::acceptor::{Budget, ClientCertificates, Tls, TlsFiles, TlsVersion};
-use dvp_fix_gateway::{GatewayConfig, ListenerConfig, Lockout, Refusal};
+use dvp_fix_gateway::{GatewayConfig, ListenerConfig, Lockout, LogonRefusal};
 use dvp_rails::Rail;
 use dvp_rails::http_desk::HttpDesk;
 use dvp_rails::inventory::Inventory;
@@ -58,7 +58,7 @@ pub(super) fn fix(config: &Config) -> anyhow::Result<FixParts> {
     let gateway = GatewayConfig {
         listener: listener(&fix.proxies, &fix.allow, &fix.budget),
         refusal_delay: fix.refusal_delay.map_or(usual.refusal_delay, |delay| delay.0),
-        refusal: if fix.refusal_logout { Refusal::Logout } else { Refusal::Silent },
+        refusal: if fix.refusal_logout { LogonRefusal::Logout } else { LogonRefusal::Silent },
         lockout: Lockout {
             attempts: fix.lockout.attempts.map_or(usual.lockout.attempts, NonZeroU32::get),
             per_minute: fix.lockout.per_minute.map_or(usual.lockout.per_minute, NonZeroU32::get),
@@ -230,7 +230,7 @@ mod tests {
              unauthenticated_per_source = 6\nconnections_per_minute = 7\n[fix.lockout]\nattempts = 8\nper_minute = 9\n",
         );
         let GatewayConfig { listener, refusal_delay, refusal, lockout, .. } = found.gateway;
-        assert_eq!((refusal_delay.as_secs(), refusal), (2, Refusal::Logout));
+        assert_eq!((refusal_delay.as_secs(), refusal), (2, LogonRefusal::Logout));
         assert_eq!(lockout, Lockout { attempts: 8, per_minute: 9 });
         assert_eq!(listener.proxies, ["10.0.0.0/8".parse().unwrap()]);
         assert_eq!(listener.allow, ["192.0.2.7/32".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use dvp_benches::hostile::{Load, Plan, run};
+use dvp_benches::hostile::{HostilePlan, Load, run};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hostile_peers_at_both_doors_do_not_harm_a_partner_that_behaves_well() {
-    let plan = Plan {
+    let plan = HostilePlan {
         binary: env!("CARGO_BIN_EXE_dvp").into(),
         seed: 1,
         quiet: Duration::from_secs(2),

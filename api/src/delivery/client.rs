@@ -16,7 +16,7 @@ use url::{Host, Url};
 
 use super::DeliveryConfig;
 use super::address::Reach;
-use super::names::{Guarded, Refused};
+use super::names::{Guarded, NonPublicAddress};
 use super::network::{NoRoute, Resolver, Unresolved, routed};
 use super::url::check;
 
@@ -244,7 +244,7 @@ const fn unrouted(no_route: NoRoute) -> Fault {
 fn classify(error: &reqwest::Error) -> Fault {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(inner) = cause {
-        if inner.is::<Refused>() {
+        if inner.is::<NonPublicAddress>() {
             return Fault::AddressRefused;
         }
         if let Some(unresolved) = inner.downcast_ref::<Unresolved>() {

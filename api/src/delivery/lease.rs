@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use dvp_store::webhooks::deliveries::{self, Due};
-use dvp_store::webhooks::leases::{self, Held, Renewed};
+use dvp_store::webhooks::leases::{self, EndpointLease, Renewed};
 use dvp_store::webhooks::{self as endpoints, Endpoint};
 use dvp_store::{PgConnection, PgPool, PoolConnection, StoreError};
 use uuid::Uuid;
@@ -26,16 +26,16 @@ pub(super) struct Looked {
     /// When it began.
     pub(super) at: Instant,
     pub(super) reading: Reading,
-    pub(super) found: Result<Found, StoreError>,
+    pub(super) found: Result<PollResult, StoreError>,
 }
 
 /// What was found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct PollResult {
     pub(super) due: Vec<Due>,
     /// The endpoints that were read, as they were after it.
     pub(super) endpoints: Vec<Endpoint>,
-    pub(super) taken: Vec<Held>,
+    pub(super) taken: Vec<EndpointLease>,
 }
 
 impl PollConnection {
@@ -80,8 +80,8 @@ async fn find(
     conn: &mut PgConnection,
     reading: &Reading,
     take: Option<(Uuid, Duration, i64)>,
-) -> Result<Found, StoreError> {
-    let mut found = Found::default();
+) -> Result<PollResult, StoreError> {
+    let mut found = PollResult::default();
     if !reading.asked.is_empty() {
         let limit = i64::try_from(reading.limit).unwrap_or(i64::MAX);
         found.due = deliveries::list_due(conn, &reading.asked, &reading.in_hand, limit).await?;
@@ -96,15 +96,15 @@ async fn find(
 }
 
 /// The lanes a renewal was asked for, and when.
-pub(super) struct Asked {
-    pub(super) held: Vec<Held>,
+pub(super) struct RenewalRequest {
+    pub(super) held: Vec<EndpointLease>,
     pub(super) at: Instant,
 }
 
 pub(super) async fn renew(
     pool: &PgPool,
     holder: Uuid,
-    held: &[Held],
+    held: &[EndpointLease],
     lease: Duration,
 ) -> Result<Renewed, StoreError> {
     let mut tx = pool.begin().await?;
@@ -113,12 +113,12 @@ pub(super) async fn renew(
     Ok(renewed)
 }
 
-pub(super) async fn release(pool: &PgPool, held: &[Held]) -> Result<(), StoreError> {
+pub(super) async fn release(pool: &PgPool, held: &[EndpointLease]) -> Result<(), StoreError> {
     leases::release(&mut *pool.acquire().await?, held).await
 }
 
 /// This process sends no more.
-pub(super) async fn give_up(pool: &PgPool, holder: Uuid, held: &[Held]) -> Result<(), StoreError> {
+pub(super) async fn give_up(pool: &PgPool, holder: Uuid, held: &[EndpointLease]) -> Result<(), StoreError> {
     let mut tx = pool.begin().await?;
     leases::release(&mut tx, held).await?;
     leases::leave(&mut tx, holder).await?;

@@ -12,8 +12,8 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use dvp_store::webhooks::deliveries::{Ask, Due, Place};
-use dvp_store::webhooks::leases::Held;
+use dvp_store::webhooks::deliveries::{Ask, Due, QueuePosition};
+use dvp_store::webhooks::leases::EndpointLease;
 
 /// How often a lane is read from its front.
 const WHOLE_EVERY: Duration = Duration::from_secs(5);
@@ -25,9 +25,9 @@ struct Hold {
     /// The end of the lease, by this process's clock.
     until: Instant,
     /// What stands up to here has been read.
-    after: Option<Place>,
+    after: Option<QueuePosition>,
     whole_at: Option<Instant>,
-    in_hand: HashMap<i64, Place>,
+    in_hand: HashMap<i64, QueuePosition>,
     /// Written while a read was under way, which may still see them.
     written: HashSet<i64>,
     /// The last read found as much as there was room for.
@@ -40,7 +40,7 @@ struct Hold {
 /// What a read asks for, and of which holds.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reading {
-    pub(super) lanes: Vec<Held>,
+    pub(super) lanes: Vec<EndpointLease>,
     pub(super) asked: Vec<Ask>,
     /// Not to be read again.
     pub(super) in_hand: Vec<i64>,
@@ -63,7 +63,7 @@ impl LeasedQueues {
         self.in_hand
     }
 
-    pub(super) fn take(&mut self, held: Held, now: Instant, until: Instant) {
+    pub(super) fn take(&mut self, held: EndpointLease, now: Instant, until: Instant) {
         let hold = Hold {
             fence: held.fence,
             until,
@@ -80,8 +80,11 @@ impl LeasedQueues {
         }
     }
 
-    pub(super) fn held(&self) -> Vec<Held> {
-        self.lanes.iter().map(|(id, hold)| Held { endpoint_id: id.clone(), fence: hold.fence }).collect()
+    pub(super) fn held(&self) -> Vec<EndpointLease> {
+        self.lanes
+            .iter()
+            .map(|(id, hold)| EndpointLease { endpoint_id: id.clone(), fence: hold.fence })
+            .collect()
     }
 
     /// What to read now: of all lanes, or of those where there was more. `room` says how much an endpoint may have.
@@ -101,7 +104,7 @@ impl LeasedQueues {
             if hold.whole_at.is_none_or(|at| now.duration_since(at) >= WHOLE_EVERY) {
                 (hold.after, hold.whole_at) = (None, Some(now));
             }
-            reading.lanes.push(Held { endpoint_id: id.clone(), fence: hold.fence });
+            reading.lanes.push(EndpointLease { endpoint_id: id.clone(), fence: hold.fence });
             reading.asked.push(Ask {
                 endpoint_id: id.clone(),
                 after: hold.after,
@@ -190,7 +193,7 @@ impl LeasedQueues {
     }
 
     /// The lanes that were `asked` to be renewed and stand do so until `until`; returns those of them that were lost.
-    pub(super) fn renew(&mut self, asked: &[Held], held: &[String], until: Instant) -> Vec<String> {
+    pub(super) fn renew(&mut self, asked: &[EndpointLease], held: &[String], until: Instant) -> Vec<String> {
         let held: HashSet<&String> = held.iter().collect();
         let mut lost = Vec::new();
         for lane in asked {
@@ -235,11 +238,11 @@ impl LeasedQueues {
     }
 
     /// The lanes to be given up of which nothing is in hand; they are held no more.
-    pub(super) fn left(&mut self) -> Vec<Held> {
+    pub(super) fn left(&mut self) -> Vec<EndpointLease> {
         let left = |hold: &Hold| hold.leaving && hold.in_hand.is_empty();
         self.lanes
             .extract_if(|_, hold| left(hold))
-            .map(|(endpoint_id, hold)| Held { endpoint_id, fence: hold.fence })
+            .map(|(endpoint_id, hold)| EndpointLease { endpoint_id, fence: hold.fence })
             .collect()
     }
 }
@@ -250,14 +253,14 @@ mod tests {
 
     use super::*;
 
-    fn lane(fence: i64) -> Held {
-        Held { endpoint_id: "e".to_owned(), fence }
+    fn lane(fence: i64) -> EndpointLease {
+        EndpointLease { endpoint_id: "e".to_owned(), fence }
     }
 
     fn due(id: i64, settled: bool) -> Due {
         let due_at = DateTime::UNIX_EPOCH + TimeDelta::seconds(id);
         let (event_id, body) = (String::new(), String::new());
-        Due { lane: 0, place: Place { due_at, id }, settled, event_id, attempts: 0, body }
+        Due { lane: 0, place: QueuePosition { due_at, id }, settled, event_id, attempts: 0, body }
     }
 
     struct World {
@@ -341,9 +344,9 @@ mod tests {
         world.admit(&first, vec![due(1, true)]);
         let later = world.start + IDLE;
         assert!(world.queues.idle(later).is_empty());
-        world.queues.take(Held { endpoint_id: "idle".to_owned(), fence: 7 }, world.start, later);
+        world.queues.take(EndpointLease { endpoint_id: "idle".to_owned(), fence: 7 }, world.start, later);
         assert_eq!(world.queues.leave(1), ["idle"]);
-        assert_eq!(world.queues.left(), [Held { endpoint_id: "idle".to_owned(), fence: 7 }]);
+        assert_eq!(world.queues.left(), [EndpointLease { endpoint_id: "idle".to_owned(), fence: 7 }]);
         world.queues.put_down("e", 1, 1, true);
         assert_eq!(world.queues.idle(later), ["e"]);
         assert!(world.queues.read(true, 9, later, |_| 2).is_none());

@@ -32,7 +32,7 @@ impl Names for SystemNames {
 /// A name that leads to an address which may not be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the name leads to the address {0}, which is not public")]
-pub struct Refused(pub IpAddr);
+pub struct NonPublicAddress(pub IpAddr);
 
 /// The resolver of the shared client.
 pub(super) struct Guarded {
@@ -46,7 +46,7 @@ impl reqwest::dns::Resolve for Guarded {
         Box::pin(async move {
             let found = resolver.look_up(name.as_str()).await?;
             if let Some(refused) = found.iter().find(|address| !reach.allows(**address)) {
-                return Err(Refused(*refused).into());
+                return Err(NonPublicAddress(*refused).into());
             }
             // Port 0 stands for the URL's.
             let addresses = routed(found)?.into_iter().map(|address| SocketAddr::new(address, 0));

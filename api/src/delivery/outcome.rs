@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use dvp_core::context::now;
 use dvp_domain::time::Timestamp;
-use dvp_domain::webhook::{Action, Verdict, pause_after};
+use dvp_domain::webhook::{AttemptResult, EndpointAction, pause_after};
 use dvp_store::webhooks::deliveries::{self, Attempt, Ended, Next};
-use dvp_store::webhooks::leases::Held;
+use dvp_store::webhooks::leases::EndpointLease;
 use dvp_store::webhooks::{self as endpoints, NoticeKind};
 use dvp_store::{Acquire as _, PgConnection, PgPool, PoolConnection, StoreError};
 use tokio::sync::mpsc;
 use tracing::{error, warn};
 
 use super::client::{Fault, Sent};
-use super::route::Route;
-use super::sender::{Ready, Told};
+use super::route::EndpointRoute;
+use super::sender::{Ready, SenderEvent};
 
 /// Outcomes of one transaction.
 const BATCH: usize = 1024;
@@ -38,24 +38,26 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    const fn verdict(&self) -> Verdict {
+    const fn verdict(&self) -> AttemptResult {
         match (self.sent.fault, self.sent.status) {
-            (None, _) => Verdict::Delivered,
-            (Some(Fault::Ours), _) => Verdict::OurFault,
-            (Some(_), Some(GONE)) => Verdict::Gone,
-            (Some(_), _) => Verdict::Failed,
+            (None, _) => AttemptResult::Delivered,
+            (Some(Fault::Ours), _) => AttemptResult::OurFault,
+            (Some(_), Some(GONE)) => AttemptResult::Gone,
+            (Some(_), _) => AttemptResult::Failed,
         }
     }
 
     /// What becomes of the delivery; `share` of the jitter is taken.
-    fn end(self, route: &Route, id: i64, attempts: u32, share: u16) -> Ended {
+    fn end(self, route: &EndpointRoute, id: i64, attempts: u32, share: u16) -> Ended {
         let number = attempts.saturating_add(1);
         let next = match self.verdict() {
-            Verdict::Delivered => Next::Delivered,
-            Verdict::OurFault => Next::Again(OURS_PAUSE),
-            Verdict::Failed | Verdict::Gone => pause_after(number, share).map_or(Next::Failed, Next::Again),
+            AttemptResult::Delivered => Next::Delivered,
+            AttemptResult::OurFault => Next::Again(OURS_PAUSE),
+            AttemptResult::Failed | AttemptResult::Gone => {
+                pause_after(number, share).map_or(Next::Failed, Next::Again)
+            }
         };
-        let used = self.verdict() != Verdict::OurFault;
+        let used = self.verdict() != AttemptResult::OurFault;
         let attempt = Attempt {
             number,
             at: self.at.to_utc(),
@@ -69,26 +71,29 @@ impl Outcome {
 }
 
 /// What a batch says.
-struct Batch {
-    lanes: Vec<Held>,
+struct OutcomeBatch {
+    lanes: Vec<EndpointLease>,
     ended: Vec<Ended>,
     /// Of each of `ended`.
-    told: Vec<(Arc<Route>, Verdict)>,
+    told: Vec<(Arc<EndpointRoute>, AttemptResult)>,
 }
 
-impl Batch {
+impl OutcomeBatch {
     fn new(ready: impl Iterator<Item = Ready>) -> Self {
         let (mut lanes, mut ended, mut told) = (BTreeMap::new(), Vec::new(), Vec::new());
         for Ready { route, id, attempts, outcome } in ready {
             lanes.entry(Arc::as_ptr(&route)).or_insert_with(|| Arc::clone(&route));
             let verdict = outcome.verdict();
             // Only what is put off takes some of the jitter.
-            let share = if verdict == Verdict::Delivered { 0 } else { share() };
+            let share = if verdict == AttemptResult::Delivered { 0 } else { share() };
             ended.push(outcome.end(&route, id, attempts, share));
             told.push((route, verdict));
         }
-        let held = |route: Arc<Route>| Held { endpoint_id: route.endpoint_id.clone(), fence: route.fence };
-        let mut lanes: Vec<Held> = lanes.into_values().map(held).collect();
+        let held = |route: Arc<EndpointRoute>| EndpointLease {
+            endpoint_id: route.endpoint_id.clone(),
+            fence: route.fence,
+        };
+        let mut lanes: Vec<EndpointLease> = lanes.into_values().map(held).collect();
         lanes.sort_unstable();
         lanes.dedup();
         Self { lanes, ended, told }
@@ -99,22 +104,22 @@ impl Batch {
 pub(super) async fn run(
     pool: &PgPool,
     mut ready: mpsc::UnboundedReceiver<Ready>,
-    tell: mpsc::UnboundedSender<Told>,
+    tell: mpsc::UnboundedSender<SenderEvent>,
 ) {
     let mut conn = None;
     let mut gathered = Vec::with_capacity(BATCH);
     while ready.recv_many(&mut gathered, BATCH).await > 0 {
-        let batch = Batch::new(gathered.drain(..));
+        let batch = OutcomeBatch::new(gathered.drain(..));
         let written = write_or_leave(pool, &mut conn, &batch).await;
         let ids = batch.ended.iter().map(|end| end.id);
         let batch = batch.told.into_iter().map(|told| told.0).zip(ids).collect();
         // Nobody takes it any more when the service stops.
-        let _ = tell.send(Told::PutDown { batch, written });
+        let _ = tell.send(SenderEvent::PutDown { batch, written });
     }
 }
 
 /// Returns whether it was written. The connection is kept for the next batch.
-async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &Batch) -> bool {
+async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &OutcomeBatch) -> bool {
     for left in (0..TRIES).rev() {
         match write(pool, kept, batch).await {
             Ok(()) => return true,
@@ -141,12 +146,16 @@ fn share() -> u16 {
 }
 
 /// One statement where all went well, which is a transaction by itself.
-async fn write(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &Batch) -> Result<(), StoreError> {
+async fn write(
+    pool: &PgPool,
+    kept: &mut Option<PoolConnection>,
+    batch: &OutcomeBatch,
+) -> Result<(), StoreError> {
     let mut conn = match kept.take() {
         Some(conn) => conn,
         None => pool.acquire().await?,
     };
-    if batch.told.iter().all(|(_, verdict)| *verdict == Verdict::Delivered) {
+    if batch.told.iter().all(|(_, verdict)| *verdict == AttemptResult::Delivered) {
         deliveries::end(&mut conn, &batch.lanes, &batch.ended).await?;
     } else {
         write_and_judge(&mut conn, batch).await?;
@@ -155,24 +164,27 @@ async fn write(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &Batch) 
     Ok(())
 }
 
-async fn write_and_judge(conn: &mut PgConnection, batch: &Batch) -> Result<(), StoreError> {
+async fn write_and_judge(conn: &mut PgConnection, batch: &OutcomeBatch) -> Result<(), StoreError> {
     let mut tx = conn.begin().await?;
     let counted = deliveries::end(&mut tx, &batch.lanes, &batch.ended).await?;
     let counted: HashSet<i64> = counted.into_iter().collect();
-    let mut verdicts: BTreeMap<&str, Vec<Verdict>> = BTreeMap::new();
+    let mut verdicts: BTreeMap<&str, Vec<AttemptResult>> = BTreeMap::new();
     for ((route, verdict), end) in batch.told.iter().zip(&batch.ended) {
         if counted.contains(&end.id) {
             verdicts.entry(&route.endpoint_id).or_default().push(*verdict);
         }
     }
-    verdicts.retain(|_, verdicts| verdicts.iter().any(|verdict| *verdict != Verdict::Delivered));
+    verdicts.retain(|_, verdicts| verdicts.iter().any(|verdict| *verdict != AttemptResult::Delivered));
     judge(&mut tx, &verdicts).await?;
     tx.commit().await?;
     Ok(())
 }
 
 /// What failures mean for their endpoints.
-async fn judge(conn: &mut PgConnection, verdicts: &BTreeMap<&str, Vec<Verdict>>) -> Result<(), StoreError> {
+async fn judge(
+    conn: &mut PgConnection,
+    verdicts: &BTreeMap<&str, Vec<AttemptResult>>,
+) -> Result<(), StoreError> {
     let ids: Vec<&str> = verdicts.keys().copied().collect();
     let at = now();
     for endpoint in endpoints::lock_many(conn, &ids).await?.iter().filter(|endpoint| endpoint.is_active) {
@@ -182,12 +194,12 @@ async fn judge(conn: &mut PgConnection, verdicts: &BTreeMap<&str, Vec<Verdict>>)
             health = after;
             match action {
                 None => {}
-                Some(Action::TellOwner) => notices.push(NoticeKind::Failing),
-                Some(Action::DeactivateFailing) => {
+                Some(EndpointAction::TellOwner) => notices.push(NoticeKind::Failing),
+                Some(EndpointAction::DeactivateFailing) => {
                     active = false;
                     notices.push(NoticeKind::DeactivatedFailing);
                 }
-                Some(Action::DeactivateGone) => {
+                Some(EndpointAction::DeactivateGone) => {
                     active = false;
                     notices.push(NoticeKind::DeactivatedGone);
                 }

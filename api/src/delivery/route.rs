@@ -9,7 +9,7 @@ use url::Url;
 use super::client::Client;
 use super::signature::Signer;
 
-pub(super) struct Route {
+pub(super) struct EndpointRoute {
     pub(super) endpoint_id: String,
     /// The fence its lane was taken with.
     pub(super) fence: i64,
@@ -19,7 +19,7 @@ pub(super) struct Route {
     pub(super) keys: Option<SigningKeys<Signer>>,
 }
 
-impl Route {
+impl EndpointRoute {
     pub(super) fn new(fence: i64, endpoint: &Endpoint, client: &Client, vault: &Vault) -> Self {
         let keys = SigningKeys::open(vault, &endpoint.id, &endpoint.secrets, Signer::new);
         if let Err(error) = &keys {

@@ -15,12 +15,12 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::client::{Client, Fault, Post, Sent};
 use super::lanes::{Finished, Lanes, Went};
 use super::outcome::Outcome;
-use super::route::Route;
+use super::route::EndpointRoute;
 use super::signature::{svc_signature, webhook_signature};
 
 /// A delivery in hand.
 pub(super) struct Job {
-    pub(super) route: Arc<Route>,
+    pub(super) route: Arc<EndpointRoute>,
     pub(super) id: i64,
     pub(super) event_id: String,
     /// Attempts already made.
@@ -30,27 +30,27 @@ pub(super) struct Job {
 
 /// An attempt that is over, of a delivery that is in hand until this is written.
 pub(super) struct Ready {
-    pub(super) route: Arc<Route>,
+    pub(super) route: Arc<EndpointRoute>,
     pub(super) id: i64,
     pub(super) attempts: u32,
     pub(super) outcome: Outcome,
 }
 
 /// What the worker is told.
-pub(super) enum Told {
+pub(super) enum SenderEvent {
     /// These are in hand no more: `written`, or else as they were.
-    PutDown { batch: Vec<(Arc<Route>, i64)>, written: bool },
+    PutDown { batch: Vec<(Arc<EndpointRoute>, i64)>, written: bool },
     /// A lane has room for more.
     Roomy,
     /// A lane may have more requests under way than before.
-    Wider(Arc<Route>),
+    Wider(Arc<EndpointRoute>),
 }
 
 /// What the worker and its senders share. Its channels are bounded by what is in hand.
 pub(super) struct Sender {
     client: Arc<Client>,
     lanes: Mutex<Lanes<Job>>,
-    told: UnboundedSender<Told>,
+    told: UnboundedSender<SenderEvent>,
     outcomes: UnboundedSender<Ready>,
     /// The worker was told of room and has not looked since.
     roomy: AtomicBool,
@@ -60,7 +60,7 @@ impl Sender {
     pub(super) fn new(
         client: &Arc<Client>,
         per_endpoint: usize,
-        told: UnboundedSender<Told>,
+        told: UnboundedSender<SenderEvent>,
         outcomes: UnboundedSender<Ready>,
     ) -> Self {
         Self {
@@ -101,19 +101,19 @@ impl Sender {
         if !surplus.is_empty() {
             // It stays in the queue, and others have the room.
             let batch = surplus.into_iter().map(|job| (job.route, job.id)).collect();
-            self.tell(Told::PutDown { batch, written: false });
+            self.tell(SenderEvent::PutDown { batch, written: false });
         }
         if roomy && !self.roomy.swap(true, Ordering::Relaxed) {
-            self.tell(Told::Roomy);
+            self.tell(SenderEvent::Roomy);
         }
         if wider {
-            self.tell(Told::Wider(route));
+            self.tell(SenderEvent::Wider(route));
         }
         next
     }
 
     /// A worker that is gone has nothing in hand any more.
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: SenderEvent) {
         let _ = self.told.send(told);
     }
 }

@@ -5,20 +5,20 @@ use std::time::{Duration, Instant};
 
 use dvp_core::engine::Engine;
 use dvp_store::StoreError;
-use dvp_store::webhooks::leases::{Held, Renewed};
+use dvp_store::webhooks::leases::{EndpointLease, Renewed};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 use uuid::Uuid;
 
-use super::Limits;
+use super::DeliveryLimits;
 use super::client::Client;
-use super::lease::{self, Asked, Looked, PollConnection};
+use super::lease::{self, Looked, PollConnection, RenewalRequest};
 use super::leased_queues::LeasedQueues;
 use super::outcome;
-use super::route::Route;
-use super::sender::{self, Job, Sender, Told};
+use super::route::EndpointRoute;
+use super::sender::{self, Job, Sender, SenderEvent};
 use super::wake::Wake;
 
 /// Deliveries of one read.
@@ -31,14 +31,14 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Something asked of the database that is over.
 enum Chore {
     Looked(Box<Looked>),
-    Renewed { asked: Asked, renewed: Result<Renewed, StoreError> },
+    Renewed { asked: RenewalRequest, renewed: Result<Renewed, StoreError> },
     Released,
 }
 
 struct Worker<'a> {
     engine: &'a Engine,
     sender: Arc<Sender>,
-    limits: Limits,
+    limits: DeliveryLimits,
     holder: Uuid,
     queues: LeasedQueues,
     sending: JoinSet<()>,
@@ -60,7 +60,7 @@ enum Look {
 pub(super) async fn run(
     engine: &Engine,
     client: &Arc<Client>,
-    limits: Limits,
+    limits: DeliveryLimits,
     wake: &Wake,
     shutdown: &CancellationToken,
 ) {
@@ -88,10 +88,10 @@ impl Worker<'_> {
     /// Returns the lanes it holds at the end.
     async fn run(
         mut self,
-        mut told: mpsc::UnboundedReceiver<Told>,
+        mut told: mpsc::UnboundedReceiver<SenderEvent>,
         wake: &Wake,
         shutdown: &CancellationToken,
-    ) -> Vec<Held> {
+    ) -> Vec<EndpointLease> {
         let mut poll = tokio::time::interval(self.limits.poll);
         let mut renew = tokio::time::interval(self.limits.lease / 4);
         poll.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -143,7 +143,7 @@ impl Worker<'_> {
             self.drop_waiting(&endpoint);
         }
         self.release();
-        let asked = Asked { held: self.queues.held(), at: Instant::now() };
+        let asked = RenewalRequest { held: self.queues.held(), at: Instant::now() };
         let (pool, holder, lease) = (self.engine.pool().clone(), self.holder, self.limits.lease);
         self.chores.spawn(async move {
             let renewed = lease::renew(&pool, holder, &asked.held, lease).await;
@@ -184,14 +184,13 @@ impl Worker<'_> {
             }
         };
         let vault = &self.engine.context().vault;
-        let mut routes: Vec<Option<Arc<Route>>> = Vec::with_capacity(reading.lanes.len());
+        let mut routes: Vec<Option<Arc<EndpointRoute>>> = Vec::with_capacity(reading.lanes.len());
         for lane in &reading.lanes {
             let endpoint = found.endpoints.iter().find(|endpoint| endpoint.id == lane.endpoint_id);
             let active = endpoint.filter(|endpoint| endpoint.is_active);
-            routes.push(
-                active
-                    .map(|endpoint| Arc::new(Route::new(lane.fence, endpoint, self.sender.client(), vault))),
-            );
+            routes.push(active.map(|endpoint| {
+                Arc::new(EndpointRoute::new(lane.fence, endpoint, self.sender.client(), vault))
+            }));
         }
         let now = Instant::now();
         let mut lanes = self.sender.lanes();
@@ -222,7 +221,7 @@ impl Worker<'_> {
         }
     }
 
-    fn renewed(&mut self, asked: &Asked, renewed: &Renewed) {
+    fn renewed(&mut self, asked: &RenewalRequest, renewed: &Renewed) {
         for endpoint in self.queues.renew(&asked.held, &renewed.held, asked.at + self.limits.lease) {
             warn!(endpoint, "another process took this endpoint's deliveries");
             self.sender.lanes().drop_waiting(&endpoint);
@@ -272,11 +271,11 @@ impl Worker<'_> {
         }
     }
 
-    fn hear(&mut self, told: Told) {
+    fn hear(&mut self, told: SenderEvent) {
         match told {
-            Told::Roomy => self.look(Look::On),
-            Told::Wider(route) => self.start(&route.endpoint_id),
-            Told::PutDown { batch, written } => {
+            SenderEvent::Roomy => self.look(Look::On),
+            SenderEvent::Wider(route) => self.start(&route.endpoint_id),
+            SenderEvent::PutDown { batch, written } => {
                 let full = self.queues.in_hand() >= self.limits.in_hand;
                 for (route, id) in &batch {
                     self.queues.put_down(&route.endpoint_id, route.fence, *id, written);
@@ -290,7 +289,7 @@ impl Worker<'_> {
     }
 
     /// Ends what is under way, within a moment. What has not started is in the queue.
-    async fn stop(mut self) -> Vec<Held> {
+    async fn stop(mut self) -> Vec<EndpointLease> {
         self.sender.lanes().drop_all_waiting();
         let ending = async { while self.sending.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, ending).await.is_err() {

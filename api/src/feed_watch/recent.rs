@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use dvp_store::orders::events::{Filter, StoredEvent};
+use dvp_store::orders::events::{EventFilter, StoredEvent};
 
 /// Events kept: a page of the longest length and some more.
 const KEPT: usize = 128;
@@ -50,7 +50,7 @@ impl Recent {
     }
 
     /// The events after `looked_to` that the filter selects, as many as it wants. `None`: some of them are not kept.
-    pub(super) fn select(&self, looked_to: i64, filter: &Filter) -> Option<Vec<Arc<StoredEvent>>> {
+    pub(super) fn select(&self, looked_to: i64, filter: &EventFilter) -> Option<Vec<Arc<StoredEvent>>> {
         let span = self.span.filter(|span| span.after <= looked_to)?;
         debug_assert!(looked_to <= span.to, "a reader is never ahead of what it was given");
         let limit = usize::try_from(filter.limit).unwrap_or(0);
@@ -90,11 +90,11 @@ mod tests {
         StoredEvent { position, event }
     }
 
-    fn all(limit: i64) -> Filter {
-        Filter { limit, ..Filter::default() }
+    fn all(limit: i64) -> EventFilter {
+        EventFilter { limit, ..EventFilter::default() }
     }
 
-    fn check(recent: &Recent, looked_to: i64, filter: &Filter, positions: Option<&[i64]>) {
+    fn check(recent: &Recent, looked_to: i64, filter: &EventFilter, positions: Option<&[i64]>) {
         let found = recent.select(looked_to, filter);
         let found: Option<Vec<i64>> = found.map(|found| found.iter().map(|one| one.position).collect());
         assert_eq!(found.as_deref(), positions, "from {looked_to} with {filter:?}");
@@ -114,7 +114,7 @@ mod tests {
         check(&recent, 10, &all(1), Some(&[11]));
         check(&recent, 20, &all(9), Some(&[]));
         // A cursor beyond the last look, as of a page that was read elsewhere.
-        check(&recent, 10, &Filter { after: 11, ..all(9) }, Some(&[14]));
+        check(&recent, 10, &EventFilter { after: 11, ..all(9) }, Some(&[14]));
     }
 
     #[test]
@@ -124,9 +124,9 @@ mod tests {
         recent.extend(vec![event(1, accepted, "a"), event(2, accepted, "b"), event(3, completed, "a")], 3);
         let kind = Some(accepted);
         let intent_id = Some("a".to_owned());
-        check(&recent, 0, &Filter { kind, ..all(9) }, Some(&[1, 2]));
-        check(&recent, 0, &Filter { intent_id: intent_id.clone(), ..all(9) }, Some(&[1, 3]));
-        check(&recent, 0, &Filter { kind, intent_id, ..all(9) }, Some(&[1]));
+        check(&recent, 0, &EventFilter { kind, ..all(9) }, Some(&[1, 2]));
+        check(&recent, 0, &EventFilter { intent_id: intent_id.clone(), ..all(9) }, Some(&[1, 3]));
+        check(&recent, 0, &EventFilter { kind, intent_id, ..all(9) }, Some(&[1]));
     }
 
     #[test]

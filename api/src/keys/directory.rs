@@ -17,11 +17,11 @@ const LATE: TimeDelta = TimeDelta::seconds(60);
 
 #[derive(Default)]
 pub(super) struct Directory {
-    known: Arc<Mutex<Known>>,
+    known: Arc<Mutex<KeySnapshot>>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KeySnapshot {
     is_followed: bool,
     hashes: HashSet<KeyHash>,
     newest: Option<DateTime<Utc>>,
@@ -42,12 +42,12 @@ impl Directory {
     }
 }
 
-fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+fn lock(known: &Mutex<KeySnapshot>) -> MutexGuard<'_, KeySnapshot> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Ends with the API.
-async fn follow(pool: PgPool, known: Weak<Mutex<Known>>) {
+async fn follow(pool: PgPool, known: Weak<Mutex<KeySnapshot>>) {
     let mut failing = false;
     while let Some(known) = known.upgrade() {
         let since = lock(&known).newest.and_then(|newest| newest.checked_sub_signed(LATE));

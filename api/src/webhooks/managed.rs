@@ -5,7 +5,7 @@ use axum::Extension;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
-use dvp_core::webhooks::{Command, OncePart, Owner, Refusal, WebhookError, carry_out};
+use dvp_core::webhooks::{Command, OncePart, Owner, WebhookError, WebhookRejection, carry_out};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -93,12 +93,12 @@ pub(crate) async fn write(api: &Api, managed: &Managed, command: Command) -> Res
 impl From<WebhookError> for ApiError {
     fn from(error: WebhookError) -> Self {
         match error {
-            WebhookError::Refused(Refusal::AlreadyExists) => Self::AlreadyExists("endpoint"),
-            WebhookError::Refused(Refusal::NoEndpoint) => NO_ENDPOINT,
-            WebhookError::Refused(Refusal::Inactive) => {
+            WebhookError::Refused(WebhookRejection::AlreadyExists) => Self::AlreadyExists("endpoint"),
+            WebhookError::Refused(WebhookRejection::NoEndpoint) => NO_ENDPOINT,
+            WebhookError::Refused(WebhookRejection::Inactive) => {
                 Self::Missing("the webhook endpoint of this API key is not active")
             }
-            WebhookError::Refused(Refusal::NoEvent) => super::NO_EVENT,
+            WebhookError::Refused(WebhookRejection::NoEvent) => super::NO_EVENT,
             WebhookError::KeyConflict => Self::IdempotencyConflict,
             WebhookError::Store(error) => error.into(),
             error @ (WebhookError::Sealed(_) | WebhookError::Randomness(_)) => {

@@ -11,7 +11,7 @@ use dvp_api::WebhookRules;
 use dvp_api::delivery::address::Reach;
 use dvp_api::delivery::names::{LookUp, Names, SystemNames};
 use dvp_api::delivery::signature::verify;
-use dvp_api::delivery::{Delivery, DeliveryConfig, Limits};
+use dvp_api::delivery::{Delivery, DeliveryConfig, DeliveryLimits};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -33,11 +33,11 @@ pub(crate) struct Scene {
 fn config(authority: &Authority) -> DeliveryConfig {
     let reach = Reach::PublicAnd(vec![IpAddr::from([127, 0, 0, 1])]);
     // A claim that died is due again soon.
-    let limits = Limits {
+    let limits = DeliveryLimits {
         timeout: Duration::from_secs(2),
         lease: Duration::from_secs(4),
         poll: Duration::from_millis(50),
-        ..Limits::default()
+        ..DeliveryLimits::default()
     };
     DeliveryConfig { reach, authorities: vec![authority.certificate()], limits, ..DeliveryConfig::default() }
 }

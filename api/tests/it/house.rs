@@ -30,7 +30,7 @@ use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
-use dvp_domain::reconcile::{Action, Break, BreakKind};
+use dvp_domain::reconcile::{Break, BreakKind, SuggestedAction};
 use dvp_domain::time::Timestamp;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_sandbox::rails::{self as simulated, SimulatedRails};
@@ -454,7 +454,7 @@ impl House {
             reference: Some(reference.to_owned()),
             entity: None,
             detail: "made up".to_owned(),
-            action: Action::Page,
+            action: SuggestedAction::Page,
         };
         let run = NewRun {
             chain_id: 31_337,

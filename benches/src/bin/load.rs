@@ -9,7 +9,7 @@ use dvp_benches::settle::Size;
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
-    what: What,
+    what: LoadCommand,
     /// How long each part is measured.
     #[arg(long, default_value_t = 5, global = true)]
     seconds: u64,
@@ -22,7 +22,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-enum What {
+enum LoadCommand {
     /// Durable submissions through the engine, beside durable single-row INSERTs.
     Submit,
     /// `POST /v1/intents` over loopback, signed and idempotent, beside submissions through the engine.
@@ -75,42 +75,42 @@ enum What {
 fn main() -> anyhow::Result<()> {
     let cli = Cli::parse();
     let figures = match &cli.what {
-        What::Submit => {
+        LoadCommand::Submit => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::submit::measure(cli.seconds, cli.concurrency))?]
         }
-        What::Http => {
+        LoadCommand::Http => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::http::measure(cli.seconds, cli.concurrency))?]
         }
-        What::Reads => {
+        LoadCommand::Reads => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::reads::measure(cli.seconds, cli.concurrency))?]
         }
-        What::Backfill { events, many } => {
+        LoadCommand::Backfill { events, many } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(dvp_benches::backfill::measure_all(*events, *many, cli.seconds))?
         }
-        What::Settle { size, binary } => {
+        LoadCommand::Settle { size, binary } => {
             let beside = std::env::current_exe()?.with_file_name("dvp");
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             let binary = binary.as_deref().unwrap_or(&beside);
             runtime.block_on(dvp_benches::settle::measure(binary, *size))?
         }
-        What::Webhooks => {
+        LoadCommand::Webhooks => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::webhooks::measure(cli.seconds, cli.concurrency))?]
         }
-        What::FeedPages { events, dir } => {
+        LoadCommand::FeedPages { events, dir } => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             vec![runtime.block_on(dvp_benches::feed_pages::measure(*events, dir.as_deref()))?]
         }
-        What::FixOrders => {
+        LoadCommand::FixOrders => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
             runtime.block_on(dvp_benches::fix_orders::measure(cli.seconds))?
         }
-        What::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
-        What::BareEcho => {
+        LoadCommand::Fix { peer } => dvp_benches::fix::measure(cli.seconds, peer.as_deref())?,
+        LoadCommand::BareEcho => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             return runtime.block_on(dvp_benches::fix::server::bare_echo());
         }

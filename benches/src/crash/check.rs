@@ -8,7 +8,7 @@ use dvp_store::ledger;
 use serde_json::Value;
 use sqlx::{Connection as _, PgConnection};
 
-use super::fix::Told;
+use super::fix::SessionTranscript;
 use super::rest::{Placed, text};
 
 pub(super) struct Checked {
@@ -76,7 +76,7 @@ const NEVER: [(&str, &str); 12] = [
 pub(super) async fn check(
     ready: &Value,
     placed: &[Placed],
-    told: &[Told],
+    told: &[SessionTranscript],
     deadline: Instant,
 ) -> anyhow::Result<Checked> {
     let mut conn = PgConnection::connect(text(ready, "/databaseUrl")?).await?;
@@ -182,7 +182,7 @@ pub(crate) async fn check_rest(conn: &mut PgConnection, placed: &[Placed]) -> an
 }
 
 /// The client heard each message that was kept for it, and its orders ended as the database has it.
-pub(crate) async fn check_fix(conn: &mut PgConnection, told: &Told) -> anyhow::Result<()> {
+pub(crate) async fn check_fix(conn: &mut PgConnection, told: &SessionTranscript) -> anyhow::Result<()> {
     let id = told.session_id.as_str();
     let kept: Vec<(i64, Vec<u8>)> =
         sqlx::query_as("select seq, body from fix_outbound where session_id = $1 order by seq")

@@ -24,7 +24,7 @@ pub(crate) const ENDED: [&str; 4] = ["2", "4", "8", "C"];
 const OPEN_ORDERS: usize = 12;
 
 /// What a session's client holds in the end.
-pub(crate) struct Told {
+pub(crate) struct SessionTranscript {
     pub session_id: String,
     /// Application messages by number, as `tag=value|…`.
     pub heard: BTreeMap<u64, String>,
@@ -47,7 +47,7 @@ pub(super) struct FixClient {
     next_out: u64,
     sent: BTreeMap<u64, (String, String, UtcNanos)>,
     asked_for: u64,
-    told: Told,
+    told: SessionTranscript,
 }
 
 /// A connection and what it has read.
@@ -69,7 +69,7 @@ impl FixClient {
             other => bail!("a session of {other}"),
         };
         let comp_id = text(ready, &format!("/fix/sessions/{n}/senderCompId"))?.to_owned();
-        let told = Told {
+        let told = SessionTranscript {
             session_id: format!("{begin_string}:DVP->{comp_id}"),
             heard: BTreeMap::new(),
             orders: BTreeSet::new(),
@@ -87,7 +87,7 @@ impl FixClient {
         mut self,
         mut place: watch::Receiver<Ready>,
         closing: watch::Receiver<bool>,
-    ) -> anyhow::Result<Told> {
+    ) -> anyhow::Result<SessionTranscript> {
         loop {
             let ready = up(&mut place).await?;
             match self.connected(&ready, &closing).await? {

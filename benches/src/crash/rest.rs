@@ -133,7 +133,7 @@ pub(crate) async fn up(place: &mut watch::Receiver<Ready>) -> anyhow::Result<std
     ready.context("the service is up")
 }
 
-pub(crate) struct Caller {
+pub(crate) struct RestCaller {
     place: watch::Receiver<Ready>,
     closing: watch::Receiver<bool>,
     client: reqwest::Client,
@@ -141,7 +141,7 @@ pub(crate) struct Caller {
     dice: Dice,
 }
 
-impl Caller {
+impl RestCaller {
     pub(crate) fn new(
         place: watch::Receiver<Ready>,
         closing: watch::Receiver<bool>,

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 /// A field of a message: its tag, and the groups it is in, each by its count field and its first field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FieldLocation {
     pub tag: u32,
     pub groups: Vec<(u32, u32)>,
 }
@@ -18,7 +18,7 @@ fn attribute<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// Every field of a message, those of groups included. `Ok(None)`: the version has no such message.
-pub(super) fn places(dictionary: &str, msg_type: &str) -> anyhow::Result<Option<Vec<Place>>> {
+pub(super) fn places(dictionary: &str, msg_type: &str) -> anyhow::Result<Option<Vec<FieldLocation>>> {
     let tags: BTreeMap<&str, u32> = dictionary
         .lines()
         .filter_map(|line| Some((attribute(line, "name")?, attribute(line, "number")?.parse().ok()?)))
@@ -49,7 +49,7 @@ pub(super) fn places(dictionary: &str, msg_type: &str) -> anyhow::Result<Option<
             *first = Some(tag);
         }
         let around = groups.iter().filter_map(|(count, first)| Some((*count, (*first)?))).collect();
-        found.push(Place { tag, groups: around });
+        found.push(FieldLocation { tag, groups: around });
         if is_group {
             groups.push((tag, None));
         }

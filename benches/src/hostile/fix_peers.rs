@@ -7,9 +7,9 @@ use anyhow::Context as _;
 use dvp_fix::codec::Message;
 use tokio_util::sync::CancellationToken;
 
-use super::dictionary::{Place, places};
+use super::dictionary::{FieldLocation, places};
 use super::promises::Promises;
-use super::values::{KINDS, Kind, random_byte};
+use super::values::{KINDS, ValueFault, random_byte};
 use super::wire::{Fields, Line, Login, fields, readable, utc, visible};
 use crate::crash::dice::Dice;
 
@@ -55,7 +55,7 @@ struct Sent {
     seq: u64,
     kind: &'static str,
     tag: u32,
-    what: Kind,
+    what: ValueFault,
     value: Vec<u8>,
     /// ClOrdID, QuoteReqID or MassStatusReqID.
     id: Vec<u8>,
@@ -108,7 +108,7 @@ fn template(kind: &str, id: &str) -> (Fields, u32) {
 }
 
 /// The template with a value in one place; what is not in it is added at its end, in its groups.
-fn with_value(mut body: Fields, place: &Place, value: &[u8]) -> Fields {
+fn with_value(mut body: Fields, place: &FieldLocation, value: &[u8]) -> Fields {
     if let Some((_, there)) = body.iter_mut().find(|(tag, _)| *tag == place.tag) {
         *there = value.to_vec();
         return body;
@@ -177,8 +177,8 @@ fn shuffle<T>(all: &mut [T], dice: &mut Dice) {
 fn prepare(
     line: &mut Line,
     kind: &'static str,
-    place: &Place,
-    what: Kind,
+    place: &FieldLocation,
+    what: ValueFault,
     id: &str,
     dice: &mut Dice,
 ) -> (Sent, Vec<u8>) {
@@ -256,7 +256,7 @@ fn judge(peer: &Peer, sent: &Sent, answer: &Message) {
 pub(super) async fn volleys(peer: Peer, size: usize) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
     let (mut answered, mut n) = (0, 0_u64);
-    let place = |tag| Place { tag, groups: Vec::new() };
+    let place = |tag| FieldLocation { tag, groups: Vec::new() };
     while !peer.stop.is_cancelled() {
         let Ok(mut line) = Line::log_on(peer.fix, peer.from, &peer.login).await else {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -287,7 +287,7 @@ pub(super) async fn volleys(peer: Peer, size: usize) -> anyhow::Result<u64> {
 pub(super) async fn flood(peer: Peer, burst: usize) -> anyhow::Result<u64> {
     let mut dice = Dice::new(peer.seed);
     let (mut answered, mut n) = (0, 0_u64);
-    let untouched = Place { tag: 44, groups: Vec::new() };
+    let untouched = FieldLocation { tag: 44, groups: Vec::new() };
     while !peer.stop.is_cancelled() {
         let Ok(mut line) = Line::log_on(peer.fix, peer.from, &peer.login).await else {
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -304,7 +304,7 @@ pub(super) async fn flood(peer: Peer, burst: usize) -> anyhow::Result<u64> {
                     seq,
                     kind: "D",
                     tag: untouched.tag,
-                    what: Kind::Odd,
+                    what: ValueFault::Odd,
                     value: b"0.5".to_vec(),
                     id: id.into_bytes(),
                 };

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::promises::Promises;
-use super::target::Keys;
-use super::values::{KINDS, Kind};
+use super::target::PartnerKeys;
+use super::values::{KINDS, ValueFault};
 use super::wire::visible;
 use crate::crash::dice::Dice;
 use crate::crash::rest::{fiat_order, unix_secs};
@@ -22,9 +22,9 @@ const ACCOUNT: &str = "bene_straight:dest_10000000";
 
 /// What every hostile caller needs.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct HostileCaller {
     pub http: SocketAddr,
-    pub keys: Keys,
+    pub keys: PartnerKeys,
     pub promises: Promises,
     pub seed: u64,
     pub pause: Duration,
@@ -35,7 +35,7 @@ fn client_from(from: Ipv4Addr) -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder().timeout(ANSWER_WITHIN).local_address(IpAddr::V4(from)).build()
 }
 
-impl Caller {
+impl HostileCaller {
     fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.http)
     }
@@ -144,7 +144,7 @@ impl Caller {
         &self,
         path: &str,
         pointer: &str,
-        what: Kind,
+        what: ValueFault,
         body: &[u8],
         request: reqwest::RequestBuilder,
     ) -> bool {
@@ -165,12 +165,13 @@ impl Caller {
         // A free-form object may be named as a whole.
         let mut fields = pointer.split('/').filter(|field| !field.is_empty());
         // The contract leaves travelRuleData to the parties, so only the body's size bounds it.
-        let is_free = pointer.contains("/travelRuleData/") && matches!(what, Kind::Long | Kind::VeryLong);
+        let is_free =
+            pointer.contains("/travelRuleData/") && matches!(what, ValueFault::Long | ValueFault::VeryLong);
         if what.is_never_text() && !is_free && status < 500 {
             let promise = format!("text that no field may hold is refused ({path} {pointer})");
             self.promises.check(status >= 400, &promise, case);
             // Bytes that are no UTF-8 are no JSON: which field they are in is unknown.
-            let is_readable = what != Kind::InvalidUtf8;
+            let is_readable = what != ValueFault::InvalidUtf8;
             let promise = format!("a refusal names the field at fault ({path} {pointer})");
             let is_named = fields.any(|field| answer.contains(field));
             self.promises.check(status != 400 || !is_readable || is_named, &promise, case);

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::latency::Recorder;
 use super::promises::Promises;
 use super::target::Target;
-use crate::crash::fix::Told;
+use crate::crash::fix::SessionTranscript;
 use crate::crash::rest::Placed;
 
 /// A beneficiary whose payouts succeed at once.
@@ -37,7 +37,7 @@ pub(super) struct Terms {
 /// The clients while they run.
 pub(super) struct Steady {
     rest: JoinHandle<anyhow::Result<Vec<Placed>>>,
-    fix: JoinHandle<anyhow::Result<Told>>,
+    fix: JoinHandle<anyhow::Result<SessionTranscript>>,
 }
 
 impl Steady {
@@ -50,7 +50,7 @@ impl Steady {
     }
 
     /// Once told to stop, and once everything is answered: what the clients were told.
-    pub(super) async fn join(self) -> anyhow::Result<(Vec<Placed>, Told)> {
+    pub(super) async fn join(self) -> anyhow::Result<(Vec<Placed>, SessionTranscript)> {
         let joined = tokio::task::spawn_blocking(move || (self.rest.join(), self.fix.join())).await?;
         let panicked = |_| anyhow::anyhow!("a client panicked");
         Ok((joined.0.map_err(panicked)??, joined.1.map_err(panicked)??))

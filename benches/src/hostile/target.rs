@@ -26,7 +26,7 @@ const HOSTILE_SESSIONS: [(&str, &str); 6] = [
 
 /// What a partner signs its requests with.
 #[derive(Debug, Clone)]
-pub(super) struct Keys {
+pub(super) struct PartnerKeys {
     pub api_key: String,
     pub signing_secret: String,
 }
@@ -39,10 +39,10 @@ pub(super) struct Target {
     pub http: SocketAddr,
     pub fix: SocketAddr,
     pub pid: u32,
-    pub good: Keys,
+    pub good: PartnerKeys,
     /// The well-behaved partner's sessions, one for each version.
     pub good_sessions: Vec<Login>,
-    pub hostile: Keys,
+    pub hostile: PartnerKeys,
     pub hostile_sessions: Vec<Login>,
     /// The published dictionaries of FIX 4.4, 4.2 and 5.0 SP2, as the first hostile sessions are.
     pub dictionaries: Vec<String>,
@@ -77,7 +77,7 @@ impl Target {
             http: text(&ready, "/http")?.trim_start_matches("http://").parse()?,
             fix: SocketAddr::from(([127, 0, 0, 1], u16::try_from(port)?)),
             pid: process.pid(),
-            good: Keys {
+            good: PartnerKeys {
                 api_key: text(&ready, "/partner/apiKey")?.to_owned(),
                 signing_secret: text(&ready, "/partner/signingSecret")?.to_owned(),
             },
@@ -112,7 +112,7 @@ async fn run(binary: &Path, args: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(command.stdout)?)
 }
 
-async fn add_hostile_partner(dvp: &Cli<'_>) -> anyhow::Result<Keys> {
+async fn add_hostile_partner(dvp: &Cli<'_>) -> anyhow::Result<PartnerKeys> {
     dvp.run(&["partner", "create", "--name", HOSTILE, "--tier", "enterprise", "--limit", "600000"]).await?;
     for asset in ["USD", "EUR"] {
         let id = format!("hostile-{asset}");
@@ -120,7 +120,7 @@ async fn add_hostile_partner(dvp: &Cli<'_>) -> anyhow::Result<Keys> {
         dvp.run(&[&deposit[..], &["--amount-minor", "10000000000", "--id", &id]].concat()).await?;
     }
     let issued = dvp.run(&["key", "issue", "--partner", HOSTILE, "--env", "test"]).await?;
-    Ok(Keys {
+    Ok(PartnerKeys {
         api_key: text(&issued, "/apiKey")?.to_owned(),
         signing_secret: text(&issued, "/signingSecret")?.to_owned(),
     })

@@ -4,7 +4,7 @@ use crate::crash::dice::Dice;
 
 /// What is wrong with a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ValueFault {
     Nul,
     /// A good value in a C buffer.
     Padded,
@@ -16,18 +16,18 @@ pub(super) enum Kind {
     Odd,
 }
 
-pub(super) const KINDS: [Kind; 8] = [
-    Kind::Nul,
-    Kind::Padded,
-    Kind::Control,
-    Kind::InvalidUtf8,
-    Kind::Long,
-    Kind::VeryLong,
-    Kind::Random,
-    Kind::Odd,
+pub(super) const KINDS: [ValueFault; 8] = [
+    ValueFault::Nul,
+    ValueFault::Padded,
+    ValueFault::Control,
+    ValueFault::InvalidUtf8,
+    ValueFault::Long,
+    ValueFault::VeryLong,
+    ValueFault::Random,
+    ValueFault::Odd,
 ];
 
-impl Kind {
+impl ValueFault {
     /// No stored text may look like this: the service has to refuse it and name the field.
     pub(super) const fn is_never_text(self) -> bool {
         !matches!(self, Self::Random | Self::Odd)

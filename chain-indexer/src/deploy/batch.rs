@@ -16,7 +16,7 @@ const CALL_GAS: u64 = 200_000;
 const MINED_WITHIN: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-pub(super) struct Batch<'a> {
+pub(super) struct DeployBatch<'a> {
     provider: &'a DynProvider,
     signer: &'a PrivateKeySigner,
     chain_id: u64,
@@ -25,7 +25,7 @@ pub(super) struct Batch<'a> {
     sent: Vec<(String, B256)>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> DeployBatch<'a> {
     pub(super) async fn start(
         provider: &'a DynProvider,
         signer: &'a PrivateKeySigner,

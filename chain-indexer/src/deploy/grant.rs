@@ -1,6 +1,6 @@
 //! Roles, receivers and caps: what the plan asks for and the contracts do not have yet.
 
-use super::batch::Batch;
+use super::batch::DeployBatch;
 use super::{DeployError, DeployPlan, Deployment};
 use crate::contracts::payouts::Payouts;
 use crate::contracts::settler::IntentSettler;
@@ -17,7 +17,7 @@ pub(super) async fn grant(
     plan: &DeployPlan,
     deployment: &mut Deployment,
 ) -> Result<(), DeployError> {
-    let mut batch = Batch::start(provider, admin).await?;
+    let mut batch = DeployBatch::start(provider, admin).await?;
     let at = BlockId::latest();
     let (settler, payouts) = (deployment.settler, deployment.payouts);
 
@@ -55,7 +55,7 @@ pub(super) async fn grant(
 /// `role` with its name. The call is the same in both contracts.
 async fn give(
     provider: &DynProvider,
-    batch: &mut Batch<'_>,
+    batch: &mut DeployBatch<'_>,
     contract: Address,
     (name, role): (&str, B256),
     account: Address,
@@ -70,7 +70,7 @@ async fn give(
 
 async fn set_caps(
     provider: &DynProvider,
-    batch: &mut Batch<'_>,
+    batch: &mut DeployBatch<'_>,
     plan: &DeployPlan,
     deployment: &Deployment,
 ) -> Result<(), DeployError> {

@@ -1,6 +1,6 @@
 //! A pool with liquidity in it and a price feed, for the sandbox and the tests.
 
-use super::batch::Batch;
+use super::batch::DeployBatch;
 use super::{DeployError, with_args};
 use crate::contracts::feed::PriceFeed;
 use crate::contracts::pool::ConstantProductPool;
@@ -39,7 +39,7 @@ pub async fn deploy_market(
     record: Option<MarketContracts>,
 ) -> Result<MarketContracts, DeployError> {
     let provider = rpc::connect(rpc_url)?;
-    let mut batch = Batch::start(&provider, admin).await?;
+    let mut batch = DeployBatch::start(&provider, admin).await?;
     let live = match &record {
         Some(known) => !provider.get_code_at(known.feed).await?.is_empty(),
         None => false,

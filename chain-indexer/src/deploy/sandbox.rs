@@ -1,6 +1,6 @@
 //! Test wallets with test tokens, approved for the permit contract.
 
-use super::batch::Batch;
+use super::batch::DeployBatch;
 use super::{DeployError, Deployment};
 use crate::contracts::token::TestToken;
 use crate::rpc;
@@ -48,11 +48,11 @@ async fn fund(
 ) -> Result<(), DeployError> {
     let provider = rpc::connect(rpc_url)?;
     let at = BlockId::latest();
-    let mut mints = Batch::start(&provider, admin).await?;
+    let mut mints = DeployBatch::start(&provider, admin).await?;
     let mut approvals = Vec::new();
     for wallet in wallets {
         let account = wallet.address();
-        let mut approve = Batch::start(&provider, wallet).await?;
+        let mut approve = DeployBatch::start(&provider, wallet).await?;
         for grant in grants {
             let held = rpc::view(&provider, grant.token, &TestToken::balanceOfCall { account }, at).await?;
             if held < grant.amount {

@@ -86,7 +86,7 @@ pub(super) fn rows(
     let mut rows = Vec::with_capacity(logs.len());
     let mut events = Vec::with_capacity(logs.len());
     for log in in_order(logs)? {
-        let Place { block_number, log_index, block_hash, tx_hash } = place(log)?;
+        let LogPosition { block_number, log_index, block_hash, tx_hash } = place(log)?;
         let undecodable = |reason: String| DecodeError::Undecodable { tx_hash, log_index, reason };
         let decoded = decode(deployment, log).map_err(undecodable)?;
         rows.push(LogRow {
@@ -107,19 +107,19 @@ pub(super) fn rows(
     Ok(rows)
 }
 
-struct Place {
+struct LogPosition {
     block_number: u64,
     log_index: u64,
     block_hash: B256,
     tx_hash: B256,
 }
 
-fn place(log: &Log) -> Result<Place, DecodeError> {
+fn place(log: &Log) -> Result<LogPosition, DecodeError> {
     let place = (log.block_number, log.log_index, log.block_hash, log.transaction_hash);
     let (Some(block_number), Some(log_index), Some(block_hash), Some(tx_hash)) = place else {
         return Err(DecodeError::Unplaced);
     };
-    Ok(Place { block_number, log_index, block_hash, tx_hash })
+    Ok(LogPosition { block_number, log_index, block_hash, tx_hash })
 }
 
 fn in_order(logs: &[Log]) -> Result<Vec<&Log>, DecodeError> {
@@ -129,7 +129,7 @@ fn in_order(logs: &[Log]) -> Result<Vec<&Log>, DecodeError> {
     for pair in there.windows(2) {
         let (a, b) = (pair[0], pair[1]);
         if twin(a, b) && (a.inner != b.inner || a.transaction_hash != b.transaction_hash) {
-            let Place { block_hash, log_index, .. } = place(a)?;
+            let LogPosition { block_hash, log_index, .. } = place(a)?;
             return Err(DecodeError::TwoInOnePlace { block_hash, log_index });
         }
     }

@@ -43,7 +43,7 @@ pub(super) struct GateKeeper {
 
 /// What an endpoint says of a block's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum BlockComparison {
     Same,
     Other,
     Nothing,
@@ -200,8 +200,8 @@ impl<R: ChainReader> Indexer<R> {
         let filter = filter.event_signature(decode::topics());
         let asked = (0..self.endpoints.len()).map(|at| self.said(at, block.1, &filter, &ours));
         let said = join_all(asked).await;
-        let count = |wanted: Said| said.iter().filter(|said| **said == wanted).count();
-        let (same, other) = (count(Said::Same), count(Said::Other));
+        let count = |wanted: BlockComparison| said.iter().filter(|said| **said == wanted).count();
+        let (same, other) = (count(BlockComparison::Same), count(BlockComparison::Other));
         if other > 0 {
             self.dispute(block, fill, other);
         }
@@ -233,14 +233,14 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    async fn said(&self, at: usize, hash: B256, filter: &Filter, ours: &[KeptEvent]) -> Said {
+    async fn said(&self, at: usize, hash: B256, filter: &Filter, ours: &[KeptEvent]) -> BlockComparison {
         let node = &self.endpoints.at(at).reader;
         let Ok(Ok(logs)) = tokio::time::timeout(PATIENCE, node.logs(filter)).await else {
-            return Said::Nothing;
+            return BlockComparison::Nothing;
         };
         // The times of blocks are not compared: their hashes are.
         let Ok(rows) = decode::rows(&self.config.deployment, &logs, &HashMap::from([(hash, 0)])) else {
-            return Said::Other;
+            return BlockComparison::Other;
         };
         let theirs = rows.into_iter().map(|row| KeptEvent {
             log_index: row.log_index,
@@ -251,6 +251,6 @@ impl<R: ChainReader> Indexer<R> {
             seq: row.seq,
             fact: row.fact,
         });
-        if theirs.eq(ours.iter().cloned()) { Said::Same } else { Said::Other }
+        if theirs.eq(ours.iter().cloned()) { BlockComparison::Same } else { BlockComparison::Other }
     }
 }

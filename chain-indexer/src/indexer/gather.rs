@@ -28,7 +28,7 @@ const AHEAD: u64 = 4 * EVENTS_WANTED;
 
 /// Some ranges in a row.
 #[derive(Default)]
-pub(super) struct Batch {
+pub(super) struct RangeBatch {
     pub(super) blocks: Vec<BlockRow>,
     pub(super) rows: Vec<LogRow>,
     /// The node had forgotten the contracts' counts at the end of one of them.
@@ -95,14 +95,14 @@ where
     }
 
     /// The first of what is ready, or the next range; `None` at the end, or before what failed.
-    pub(super) async fn take(&mut self) -> Option<Batch> {
+    pub(super) async fn take(&mut self) -> Option<RangeBatch> {
         if self.ready.is_empty() {
             self.ask_on();
             if let Some(range) = self.under_way.next().await {
                 self.add(range);
             }
         }
-        let mut batch = Batch::default();
+        let mut batch = RangeBatch::default();
         while batch.rows.len() < IN_A_BATCH
             && let Some(range) = self.ready.pop_front()
         {

@@ -14,7 +14,7 @@ use alloy::rpc::types::TransactionRequest;
 use alloy::sol_types::SolCall;
 use alloy::transports::{TransportError, TransportErrorKind};
 use dvp_domain::money::Minor;
-use dvp_domain::reconcile::{Contracts, EscrowState, Held, OnChain, SettlerState};
+use dvp_domain::reconcile::{Contracts, EscrowState, OnChain, ProvenLock, SettlerState};
 use std::collections::HashMap;
 
 /// Ids asked about in one exchange, two calls each.
@@ -114,7 +114,7 @@ fn contracts(
     let proven = told.filter(|order| orders::commitment(order)[..31] == slot.commitment[..]);
     Ok(Contracts {
         state,
-        lock: proven.filter(|_| escrow != E::None).map(|order| Held {
+        lock: proven.filter(|_| escrow != E::None).map(|order| ProvenLock {
             amount: Minor::new(order.amount.saturating_to()),
             token: format!("{:#x}", order.token),
             fill_deadline: order.fillDeadline,

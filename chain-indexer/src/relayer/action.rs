@@ -20,7 +20,7 @@ alloy::sol! {
 
 /// A call to one of our contracts.
 #[derive(Debug, Clone)]
-pub(super) struct Action {
+pub(super) struct ContractCall {
     pub(super) to: Address,
     pub(super) input: Bytes,
 }
@@ -30,9 +30,9 @@ pub(super) fn action(
     deployment: &Deployment,
     command: &ChainCommand,
     lock: Option<&CreateCommand>,
-) -> Result<Action, Malformed> {
+) -> Result<ContractCall, Malformed> {
     let terms = (command, lock);
-    let settler = |call: Vec<u8>| Action { to: deployment.settler, input: call.into() };
+    let settler = |call: Vec<u8>| ContractCall { to: deployment.settler, input: call.into() };
     Ok(match command {
         ChainCommand::Create(_) => {
             settler(IntentSettler::createCall { params: create_params(terms)? }.abi_encode())
@@ -50,12 +50,12 @@ pub(super) fn action(
         }
         ChainCommand::Anchor { content_hash } => {
             let call = ReceiptAnchor::anchorCall { contentHash: word("content_hash", content_hash)? };
-            Action { to: deployment.anchor, input: call.abi_encode().into() }
+            ContractCall { to: deployment.anchor, input: call.abi_encode().into() }
         }
         ChainCommand::Transfer(_) => {
             let Payouts::PayParams { payment, authorization } = pay_params(terms)?;
             let call = Payouts::payCall { payment, authorization };
-            Action { to: deployment.payouts, input: call.abi_encode().into() }
+            ContractCall { to: deployment.payouts, input: call.abi_encode().into() }
         }
         ChainCommand::Cancel { entity } => {
             let call = IntentSettler::cancelCall {
@@ -69,7 +69,7 @@ pub(super) fn action(
                 id: word("entity", entity)?,
                 order: escrow_order(orders::order(locked(lock)?)?),
             };
-            Action { to: deployment.escrow, input: call.abi_encode().into() }
+            ContractCall { to: deployment.escrow, input: call.abi_encode().into() }
         }
         ChainCommand::ReturnFilled { entity, deadline, signatures } => {
             let id = word("entity", entity)?;

@@ -1,7 +1,7 @@
 //! Several commands of one kind as one call. Pure.
 
 use super::action;
-use super::plan::Kind;
+use super::plan::CommandKind;
 use crate::contracts::{anchor::ReceiptAnchor, payouts::Payouts, settler::IntentSettler};
 use crate::deploy::Deployment;
 use crate::orders::{Malformed, word};
@@ -30,33 +30,33 @@ pub(super) const fn is_batchable(command: &ChainCommand) -> bool {
 /// The call for all of them, which are of one kind.
 pub(super) fn call(
     deployment: &Deployment,
-    kind: Kind,
+    kind: CommandKind,
     items: &[Terms<'_>],
 ) -> Result<(Address, Bytes), Malformed> {
     let item_gas = U256::from(kind.limits().item_gas);
     let settler = deployment.settler;
     Ok(match kind {
-        Kind::Create => {
+        CommandKind::Create => {
             let items = each(items, action::create_params)?;
             (settler, IntentSettler::createManyCall { items, itemGas: item_gas }.abi_encode().into())
         }
-        Kind::Swap => {
+        CommandKind::Swap => {
             let items = each(items, action::swap_params)?;
             (settler, IntentSettler::swapManyCall { items, itemGas: item_gas }.abi_encode().into())
         }
-        Kind::Fill => {
+        CommandKind::Fill => {
             let items = each(items, action::fill_params)?;
             (settler, IntentSettler::fillManyCall { items, itemGas: item_gas }.abi_encode().into())
         }
-        Kind::Settle => {
+        CommandKind::Settle => {
             let items = each(items, action::settle_params)?;
             (settler, IntentSettler::settleManyCall { items, itemGas: item_gas }.abi_encode().into())
         }
-        Kind::Transfer => {
+        CommandKind::Transfer => {
             let items = each(items, action::pay_params)?;
             (deployment.payouts, Payouts::payManyCall { items, itemGas: item_gas }.abi_encode().into())
         }
-        Kind::Anchor => {
+        CommandKind::Anchor => {
             let hashes = each(items, |(command, _)| match command {
                 ChainCommand::Anchor { content_hash } => word("content_hash", content_hash),
                 _ => Err(OTHER_KIND),
@@ -64,7 +64,7 @@ pub(super) fn call(
             let call = ReceiptAnchor::anchorManyCall { contentHashes: hashes };
             (deployment.anchor, call.abi_encode().into())
         }
-        Kind::Cancel | Kind::ReturnFilled | Kind::Refund => return Err(OTHER_KIND),
+        CommandKind::Cancel | CommandKind::ReturnFilled | CommandKind::Refund => return Err(OTHER_KIND),
     })
 }
 
@@ -80,15 +80,15 @@ fn each<'a, T>(
 
 /// What each item's revert would say; empty for those that succeed, and for those that run out of gas. `None` when
 /// the answer is not one of ours.
-pub(super) fn reasons(kind: Kind, answer: &Bytes, items: usize) -> Option<Vec<Bytes>> {
+pub(super) fn reasons(kind: CommandKind, answer: &Bytes, items: usize) -> Option<Vec<Bytes>> {
     let reasons = match kind {
-        Kind::Anchor => Some(vec![Bytes::new(); items]),
-        Kind::Create => IntentSettler::createManyCall::abi_decode_returns(answer).ok(),
-        Kind::Swap => IntentSettler::swapManyCall::abi_decode_returns(answer).ok(),
-        Kind::Fill => IntentSettler::fillManyCall::abi_decode_returns(answer).ok(),
-        Kind::Settle => IntentSettler::settleManyCall::abi_decode_returns(answer).ok(),
-        Kind::Transfer => Payouts::payManyCall::abi_decode_returns(answer).ok(),
-        Kind::Cancel | Kind::ReturnFilled | Kind::Refund => None,
+        CommandKind::Anchor => Some(vec![Bytes::new(); items]),
+        CommandKind::Create => IntentSettler::createManyCall::abi_decode_returns(answer).ok(),
+        CommandKind::Swap => IntentSettler::swapManyCall::abi_decode_returns(answer).ok(),
+        CommandKind::Fill => IntentSettler::fillManyCall::abi_decode_returns(answer).ok(),
+        CommandKind::Settle => IntentSettler::settleManyCall::abi_decode_returns(answer).ok(),
+        CommandKind::Transfer => Payouts::payManyCall::abi_decode_returns(answer).ok(),
+        CommandKind::Cancel | CommandKind::ReturnFilled | CommandKind::Refund => None,
     };
     reasons.filter(|reasons| reasons.len() == items)
 }

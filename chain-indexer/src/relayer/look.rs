@@ -1,6 +1,6 @@
 //! One command at one block: is its goal reached, and would its own transaction succeed?
 
-use super::action::Action;
+use super::action::ContractCall;
 use super::outlook::{self, IntentState, Outlook};
 use super::{RelayError, Relayer};
 use crate::contracts::{payouts::Payouts, settler::IntentSettler};
@@ -16,7 +16,7 @@ impl Relayer {
         &self,
         entity: B256,
         command: &ChainCommand,
-        action: &Action,
+        action: &ContractCall,
         head: &BlockHead,
     ) -> Result<Outlook, RelayError> {
         let now = self.outlook_at(entity, command, action, head, BlockId::hash(head.hash)).await?;
@@ -36,7 +36,7 @@ impl Relayer {
         &self,
         entity: B256,
         command: &ChainCommand,
-        action: &Action,
+        action: &ContractCall,
         head: &BlockHead,
         at: BlockId,
     ) -> Result<Outlook, RelayError> {

@@ -9,7 +9,7 @@ const TX_GAS_MAX: u64 = 16_000_000;
 
 /// The kinds of commands, as rows name them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum CommandKind {
     Settle,
     Fill,
     ReturnFilled,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 
 /// What one kind may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct CommandLimits {
     /// Commands in one transaction.
     pub(super) items: usize,
     /// What each may use in a batch.
@@ -38,7 +38,7 @@ pub(super) struct Limits {
     own_percent: u64,
 }
 
-impl Kind {
+impl CommandKind {
     /// By deadline. A lock that is not released in time goes back although its beneficiary was paid; one that is not
     /// filled in time is cancelled; operators' signatures last for minutes; payouts and locks have hours; to give a
     /// lock back only its owner waits, who may take it back as well; anchors have no deadline.
@@ -74,7 +74,7 @@ impl Kind {
 
     /// Items: what a block has room for beside others, and what fits into the 128 KiB that nodes take as one
     /// transaction. What comes later in [`Self::ORDER`] leaves room for what comes earlier.
-    pub(super) const fn limits(self) -> Limits {
+    pub(super) const fn limits(self) -> CommandLimits {
         let (items, item_gas, typical_gas, window, block_percent, own_percent) = match self {
             Self::Settle => (250, 500_000, 30_000, WINDOW, 200, 100),
             Self::Fill => (250, 200_000, 20_000, WINDOW - 1, 175, 100),
@@ -85,7 +85,7 @@ impl Kind {
             Self::Cancel | Self::Refund => (1, 0, 75_000, WINDOW - 5, 100, 50),
             Self::Anchor => (1_500, 0, 3_500, WINDOW - 6, 90, 40),
         };
-        Limits { items, item_gas, typical_gas, window, block_percent, own_percent }
+        CommandLimits { items, item_gas, typical_gas, window, block_percent, own_percent }
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn ceiling(block_gas: u64) -> u64 {
 }
 
 /// The room that is left; `None` when there is none.
-pub(super) fn room(kind: Kind, load: &[Load], block_gas: u64) -> Option<Room> {
+pub(super) fn room(kind: CommandKind, load: &[Load], block_gas: u64) -> Option<Room> {
     let limits = kind.limits();
     let of_kind = || load.iter().filter(|load| load.kind.as_deref() == Some(kind.name()));
     let own: u64 = load.iter().map(|load| load.own).sum();
@@ -143,21 +143,21 @@ mod tests {
 
     const BLOCK: u64 = 30_000_000;
 
-    fn load(kind: Kind, own: u64, gas: u64) -> Load {
+    fn load(kind: CommandKind, own: u64, gas: u64) -> Load {
         Load { kind: Some(kind.name().to_owned()), own, gas }
     }
 
     #[test]
     fn every_kind_has_the_name_it_is_found_by() {
-        for kind in Kind::ORDER {
-            assert_eq!(Kind::parse(kind.name()), Some(kind));
+        for kind in CommandKind::ORDER {
+            assert_eq!(CommandKind::parse(kind.name()), Some(kind));
         }
-        assert_eq!(Kind::parse("deliver"), None);
+        assert_eq!(CommandKind::parse("deliver"), None);
     }
 
     #[test]
     fn what_is_later_in_the_order_leaves_room_for_what_is_earlier() {
-        for pair in Kind::ORDER.windows(2) {
+        for pair in CommandKind::ORDER.windows(2) {
             let (earlier, later) = (pair[0].limits(), pair[1].limits());
             assert!(earlier.window >= later.window && earlier.block_percent >= later.block_percent);
         }
@@ -165,20 +165,22 @@ mod tests {
 
     #[test]
     fn anchors_take_less_than_half_of_a_block_and_leave_nonces() {
-        let full = [load(Kind::Anchor, 3, 12_000_000)];
-        assert_eq!(room(Kind::Anchor, &full, BLOCK), None);
-        assert!(room(Kind::Create, &full, BLOCK).is_some_and(|room| room.gas >= 15_000_000));
-        let many = [load(Kind::Anchor, 10, 1_000_000)];
-        assert_eq!(room(Kind::Anchor, &many, BLOCK), None);
-        assert!(room(Kind::Settle, &many, BLOCK).is_some());
-        let busy = [load(Kind::Create, 2, 27_000_000)];
-        assert_eq!(room(Kind::Anchor, &busy, BLOCK), None);
+        let full = [load(CommandKind::Anchor, 3, 12_000_000)];
+        assert_eq!(room(CommandKind::Anchor, &full, BLOCK), None);
+        assert!(room(CommandKind::Create, &full, BLOCK).is_some_and(|room| room.gas >= 15_000_000));
+        let many = [load(CommandKind::Anchor, 10, 1_000_000)];
+        assert_eq!(room(CommandKind::Anchor, &many, BLOCK), None);
+        assert!(room(CommandKind::Settle, &many, BLOCK).is_some());
+        let busy = [load(CommandKind::Create, 2, 27_000_000)];
+        assert_eq!(room(CommandKind::Anchor, &busy, BLOCK), None);
     }
 
     #[test]
     fn one_that_waits_goes_at_once_and_a_fifth_in_the_same_block_must_be_a_batch() {
-        let after =
-            |own| room(Kind::Create, &[load(Kind::Create, own, 100_000)], BLOCK).map(|room| room.at_least);
+        let after = |own| {
+            room(CommandKind::Create, &[load(CommandKind::Create, own, 100_000)], BLOCK)
+                .map(|room| room.at_least)
+        };
         assert_eq!([0, 1, 2, 3, 4].map(after), [1, 1, 4, 16, 64].map(Some));
         assert_eq!(after(13), None);
     }

@@ -3,7 +3,7 @@
 use super::action;
 use super::batch;
 use super::fees::Market;
-use super::plan::{self, Kind};
+use super::plan::{self, CommandKind};
 use super::work::Item;
 use super::{RelayError, Relayer};
 use crate::rpc::{self, BlockHead};
@@ -25,7 +25,7 @@ const GAP_MAX: usize = 16;
 
 /// What a node's answer to `eth_sendRawTransaction` means to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refusal {
+enum SendRejection {
     /// It has the transaction.
     Known,
     /// The nonce is used: by this transaction or another, which the receipts will show.
@@ -37,19 +37,19 @@ enum Refusal {
     Other,
 }
 
-fn refusal(message: &str) -> Refusal {
+fn refusal(message: &str) -> SendRejection {
     let message = message.to_ascii_lowercase();
     let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if says(&["already known", "already imported", "known transaction", "already exists"]) {
-        Refusal::Known
+        SendRejection::Known
     } else if says(&["nonce too low", "nonce is too low", "old nonce"]) {
-        Refusal::NonceUsed
+        SendRejection::NonceUsed
     } else if says(&["underpriced", "less than block base fee", "fee too low"]) {
-        Refusal::Underpriced
+        SendRejection::Underpriced
     } else if says(&["insufficient funds"]) {
-        Refusal::InsufficientFunds
+        SendRejection::InsufficientFunds
     } else {
-        Refusal::Other
+        SendRejection::Other
     }
 }
 
@@ -244,18 +244,18 @@ impl Relayer {
         };
         let Some(message) = refused else { return self.mark_sent(attempt).await };
         match refusal(&message) {
-            Refusal::Known => return self.mark_sent(attempt).await,
-            Refusal::NonceUsed => tracing::debug!(nonce, %tx, message, "the nonce is used"),
+            SendRejection::Known => return self.mark_sent(attempt).await,
+            SendRejection::NonceUsed => tracing::debug!(nonce, %tx, message, "the nonce is used"),
             // Once a block: the same node may refuse what it has a dearer one of.
-            Refusal::Underpriced if head.number > attempt.head_number || attempt.attempt == 0 => {
+            SendRejection::Underpriced if head.number > attempt.head_number || attempt.attempt == 0 => {
                 self.pay_more(lease, attempt, head, market).await?;
             }
-            Refusal::Underpriced => tracing::debug!(nonce, %tx, message, "the node wants more for it"),
-            Refusal::InsufficientFunds => {
+            SendRejection::Underpriced => tracing::debug!(nonce, %tx, message, "the node wants more for it"),
+            SendRejection::InsufficientFunds => {
                 self.is_out_of_funds.store(true, Ordering::Relaxed);
                 tracing::error!(nonce, %tx, message, "the relayer's account needs funds for gas")
             }
-            Refusal::Other => tracing::warn!(nonce, %tx, message, "the node refused a transaction"),
+            SendRejection::Other => tracing::warn!(nonce, %tx, message, "the node refused a transaction"),
         }
         let mut conn = self.pool.acquire().await?;
         Ok(store::note_send_error(&mut conn, chain_id, tx, &message).await?)
@@ -365,7 +365,7 @@ impl Relayer {
 
     /// One call for the commands of a slot; `None` when there are none.
     fn call_for(&self, slot: &SlotRow, rows: Vec<store::CommandRow>) -> Option<(Address, Bytes)> {
-        let kind = slot.kind.as_deref().and_then(Kind::parse)?;
+        let kind = slot.kind.as_deref().and_then(CommandKind::parse)?;
         let items: Vec<Item> = rows.into_iter().filter_map(|row| Item::read(row, &self.vault).ok()).collect();
         match items.as_slice() {
             [] => None,
@@ -405,16 +405,16 @@ fn repriced(old: &AttemptRow, raw: &[u8], chain_id: u64, fees: Fees) -> Result<U
 
 #[cfg(test)]
 mod tests {
-    use super::{Refusal, refusal};
+    use super::{SendRejection, refusal};
 
     #[test]
     fn nodes_say_the_same_thing_in_many_words() {
-        assert_eq!(refusal("transaction already imported"), Refusal::Known);
-        assert_eq!(refusal("already known"), Refusal::Known);
-        assert_eq!(refusal("nonce too low: next nonce 5"), Refusal::NonceUsed);
-        assert_eq!(refusal("replacement transaction underpriced"), Refusal::Underpriced);
-        assert_eq!(refusal("max fee per gas less than block base fee"), Refusal::Underpriced);
-        assert_eq!(refusal("Insufficient funds for gas * price + value"), Refusal::InsufficientFunds);
-        assert_eq!(refusal("the moon is full"), Refusal::Other);
+        assert_eq!(refusal("transaction already imported"), SendRejection::Known);
+        assert_eq!(refusal("already known"), SendRejection::Known);
+        assert_eq!(refusal("nonce too low: next nonce 5"), SendRejection::NonceUsed);
+        assert_eq!(refusal("replacement transaction underpriced"), SendRejection::Underpriced);
+        assert_eq!(refusal("max fee per gas less than block base fee"), SendRejection::Underpriced);
+        assert_eq!(refusal("Insufficient funds for gas * price + value"), SendRejection::InsufficientFunds);
+        assert_eq!(refusal("the moon is full"), SendRejection::Other);
     }
 }

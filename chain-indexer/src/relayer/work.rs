@@ -1,9 +1,9 @@
 //! Commands into signed transactions: kind by kind, as many in one as wait together and fit.
 
-use super::action::{self, Action};
+use super::action::{self, ContractCall};
 use super::fees::Market;
 use super::outlook::{self, Outlook};
-use super::plan::{self, Kind, Room};
+use super::plan::{self, CommandKind, Room};
 use super::{RelayError, Relayer, batch};
 use crate::rpc::{self, BlockHead, Simulated};
 use crate::signing::{self, Unsigned};
@@ -121,20 +121,20 @@ impl Relayer {
         let mined = rpc::mined_nonce(self.provider(), signer, BlockId::hash(head.hash)).await?;
         let mut conn = self.pool.acquire().await?;
         let load = store::find_load(&mut conn, chain_id, signer).await?;
-        if plan::room(Kind::Settle, &load, head.gas_limit).is_none() {
+        if plan::room(CommandKind::Settle, &load, head.gas_limit).is_none() {
             return Ok(());
         }
         let share = store::find_share(&mut conn, chain_id, signer).await?;
         drop(conn);
         let scene = Scene { lease, head, mined, market, send };
-        for kind in Kind::ORDER {
+        for kind in CommandKind::ORDER {
             while self.take_kind(scene, kind, share).await? {}
         }
         Ok(())
     }
 
     /// `true`: there may be more of the kind that fits.
-    async fn take_kind(&self, scene: Scene<'_>, kind: Kind, share: Share) -> Result<bool, RelayError> {
+    async fn take_kind(&self, scene: Scene<'_>, kind: CommandKind, share: Share) -> Result<bool, RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
         let limit = kind.limits().items.max(LOOKS);
         let mut conn = self.pool.acquire().await?;
@@ -171,7 +171,7 @@ impl Relayer {
     async fn take_together(
         &self,
         scene: Scene<'_>,
-        kind: Kind,
+        kind: CommandKind,
         mut items: Vec<Item>,
         room: Room,
         alone: &mut Vec<Item>,
@@ -208,12 +208,12 @@ impl Relayer {
     async fn simulate_together(
         &self,
         head: &BlockHead,
-        kind: Kind,
+        kind: CommandKind,
         (to, input): (Address, Bytes),
         room: Room,
         count: usize,
     ) -> Result<Together, RelayError> {
-        if kind == Kind::Anchor {
+        if kind == CommandKind::Anchor {
             return Ok(Together::Reasons(vec![Bytes::new(); count]));
         }
         let (from, at) = (self.signer.address(), BlockId::hash(head.hash));
@@ -280,19 +280,19 @@ impl Relayer {
     async fn take_alone(
         &self,
         scene: Scene<'_>,
-        kind: Kind,
+        kind: CommandKind,
         item: &Item,
         room: Room,
     ) -> Result<bool, RelayError> {
         let Item { row, command, lock } = item;
         let span = tracing::info_span!("relay", intent_id = row.intent_id, reference = row.reference);
         async {
-            let Action { to, input } = match action::action(&self.config.deployment, command, lock.as_deref())
-            {
-                Ok(action) => action,
-                Err(error) => return self.trouble(row, &error.to_string()).await.map(|()| false),
-            };
-            let action = Action { to, input: input.clone() };
+            let ContractCall { to, input } =
+                match action::action(&self.config.deployment, command, lock.as_deref()) {
+                    Ok(action) => action,
+                    Err(error) => return self.trouble(row, &error.to_string()).await.map(|()| false),
+                };
+            let action = ContractCall { to, input: input.clone() };
             match self.outlook(row.entity, command, &action, scene.head).await? {
                 Outlook::Possible => match self.gas_for(scene.head, (to, &input), room).await? {
                     Some(gas) => {
@@ -383,7 +383,7 @@ impl Relayer {
     async fn sign(
         &self,
         scene: Scene<'_>,
-        kind: Kind,
+        kind: CommandKind,
         items: &[Item],
         call: Call,
     ) -> Result<bool, RelayError> {

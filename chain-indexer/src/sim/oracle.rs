@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A canonical event as it must be kept.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Kept {
+struct ExpectedLog {
     number: u64,
     log_index: u64,
     block_hash: B256,
@@ -29,16 +29,16 @@ struct Kept {
 type Broken = String;
 
 /// A block and a place in it.
-type Place = (B256, u64);
+type EventPosition = (B256, u64);
 
 /// What the workflow was handed.
 #[derive(Debug, Default)]
 pub(super) struct Consumed {
     /// Facts by id: where their event was.
-    places: BTreeMap<i64, Place>,
+    places: BTreeMap<i64, EventPosition>,
     /// The lock that the workflow believes in, by entity, and the fill.
-    locks: HashMap<B256, Place>,
-    fills: HashMap<B256, Place>,
+    locks: HashMap<B256, EventPosition>,
+    fills: HashMap<B256, EventPosition>,
 }
 
 pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor>, Broken> {
@@ -49,7 +49,7 @@ pub(super) async fn cursor(pool: &PgPool, chain_id: u64) -> Result<Option<Cursor
 /// Cursor and canonical events at one moment: a step that was dropped may still be committing.
 pub(super) struct Snapshot {
     pub(super) cursor: Cursor,
-    kept: BTreeSet<Kept>,
+    kept: BTreeSet<ExpectedLog>,
 }
 
 /// `None` before anything was read.
@@ -93,14 +93,14 @@ pub(super) fn rows_are_of_one_branch(
     Ok(())
 }
 
-fn expected(chain: &SimChain, head: B256) -> Result<BTreeSet<Kept>, Broken> {
+fn expected(chain: &SimChain, head: B256) -> Result<BTreeSet<ExpectedLog>, Broken> {
     let logs =
         chain.logs_up_to(head).ok_or_else(|| format!("the cursor is at a block that never was: {head}"))?;
     logs.into_iter().map(|log| Ok(keep(log, seq(chain, log)?))).collect()
 }
 
-fn keep(log: &Log, seq: u64) -> Kept {
-    Kept {
+fn keep(log: &Log, seq: u64) -> ExpectedLog {
+    ExpectedLog {
         number: log.block_number.unwrap_or_default(),
         log_index: log.log_index.unwrap_or_default(),
         block_hash: log.block_hash.unwrap_or_default(),
@@ -145,7 +145,7 @@ fn seq(chain: &SimChain, log: &Log) -> Result<u64, Broken> {
     }
 }
 
-async fn kept(conn: &mut PgConnection, chain_id: u64) -> Result<BTreeSet<Kept>, Broken> {
+async fn kept(conn: &mut PgConnection, chain_id: u64) -> Result<BTreeSet<ExpectedLog>, Broken> {
     let rows = sqlx::query(
         "select block_number, log_index, block_hash, tx_hash, contract, seq
          from chain_log where chain_id = $1 and canonical",
@@ -156,7 +156,7 @@ async fn kept(conn: &mut PgConnection, chain_id: u64) -> Result<BTreeSet<Kept>, 
     .map_err(|error| error.to_string())?;
     Ok(rows
         .iter()
-        .map(|row| Kept {
+        .map(|row| ExpectedLog {
             number: row.get::<i64, _>("block_number").cast_unsigned(),
             log_index: row.get::<i64, _>("log_index").cast_unsigned(),
             block_hash: B256::from_slice(row.get("block_hash")),

@@ -37,7 +37,7 @@ struct Data<'a> {
 
 /// What an envelope says of one event.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
+pub struct EnvelopeFields<'a> {
     pub id: &'a str,
     pub kind: EventType,
     pub occurred_at: Timestamp,
@@ -53,7 +53,7 @@ pub struct Told<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    pub fn of(told: Told<'a>) -> Self {
+    pub fn of(told: EnvelopeFields<'a>) -> Self {
         Self {
             object: "event",
             id: told.id,

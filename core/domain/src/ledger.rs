@@ -139,7 +139,7 @@ pub struct Move {
 
 /// Why something is posted. The text is kept with each entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum PostingReason {
     Deposit,
     Reserve,
     Release,
@@ -156,7 +156,7 @@ pub enum Reason {
     ReturnDebt,
 }
 
-impl Reason {
+impl PostingReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deposit => "deposit",
@@ -180,12 +180,12 @@ impl Reason {
 /// Moves that belong together. Moves of nothing are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Posting {
-    pub reason: Reason,
+    pub reason: PostingReason,
     pub moves: Vec<Move>,
 }
 
 impl Posting {
-    const fn new(reason: Reason) -> Self {
+    const fn new(reason: PostingReason) -> Self {
         Self { reason, moves: Vec::new() }
     }
 
@@ -213,7 +213,7 @@ impl Posting {
         })
     }
 
-    fn backwards(mut self, reason: Reason) -> Self {
+    fn backwards(mut self, reason: PostingReason) -> Self {
         for one in &mut self.moves {
             std::mem::swap(&mut one.from, &mut one.to);
         }
@@ -223,7 +223,7 @@ impl Posting {
 
 /// Money from outside becomes an owner's.
 pub fn deposited(owner: Owner, asset: &str, amount: Minor) -> Posting {
-    let mut posting = Posting::new(Reason::Deposit);
+    let mut posting = Posting::new(PostingReason::Deposit);
     let outside = Account::External(format!("{}:{}", owner.kind(), owner.name()));
     posting.add(asset, outside, Account::Balance(owner, Part::Available), amount);
     posting
@@ -231,15 +231,15 @@ pub fn deposited(owner: Owner, asset: &str, amount: Minor) -> Posting {
 
 /// The promises of an accepted intent: each provider's output, and a prefunded input.
 pub fn reserved(terms: &Terms) -> Posting {
-    promised(Reason::Reserve, terms, Part::Available, Part::Reserved)
+    promised(PostingReason::Reserve, terms, Part::Available, Part::Reserved)
 }
 
 /// The promises are taken back.
 pub fn released(terms: &Terms) -> Posting {
-    reserved(terms).backwards(Reason::Release)
+    reserved(terms).backwards(PostingReason::Release)
 }
 
-fn promised(reason: Reason, terms: &Terms, from: Part, to: Part) -> Posting {
+fn promised(reason: PostingReason, terms: &Terms, from: Part, to: Part) -> Posting {
     let mut posting = Posting::new(reason);
     for slice in &terms.plan.slices {
         posting.add(&terms.output.asset, provider(slice, from), provider(slice, to), slice.output);
@@ -253,14 +253,14 @@ fn promised(reason: Reason, terms: &Terms, from: Part, to: Part) -> Posting {
 
 /// The funds were pulled into the escrow.
 pub fn locked(terms: &Terms) -> Posting {
-    let mut posting = Posting::new(Reason::Lock);
+    let mut posting = Posting::new(PostingReason::Lock);
     posting.add(&terms.input.asset, user(&terms.request), Account::Escrow, terms.plan.priced.input);
     posting
 }
 
 /// The payout begins: the providers hand over what they promised.
 pub fn converted(terms: &Terms) -> Posting {
-    let mut posting = Posting::new(Reason::Convert);
+    let mut posting = Posting::new(PostingReason::Convert);
     for slice in &terms.plan.slices {
         posting.add(&terms.output.asset, provider(slice, Part::Reserved), Account::Clearing, slice.output);
     }
@@ -269,7 +269,7 @@ pub fn converted(terms: &Terms) -> Posting {
 
 /// The payout failed: the providers have back what they handed over, the partner what it prefunded.
 pub fn returned(terms: &Terms) -> Posting {
-    let mut posting = Posting::new(Reason::Return);
+    let mut posting = Posting::new(PostingReason::Return);
     for slice in &terms.plan.slices {
         posting.add(&terms.output.asset, Account::Clearing, provider(slice, Part::Available), slice.output);
     }
@@ -283,10 +283,10 @@ pub fn returned(terms: &Terms) -> Posting {
 
 /// The recipient has the output; fees taken from it are earned; what the floor cut off is accounted for.
 pub fn paid(terms: &Terms) -> Posting {
-    paid_from(terms, Reason::Pay, &Account::Clearing)
+    paid_from(terms, PostingReason::Pay, &Account::Clearing)
 }
 
-fn paid_from(terms: &Terms, reason: Reason, held: &Account) -> Posting {
+fn paid_from(terms: &Terms, reason: PostingReason, held: &Account) -> Posting {
     let (asset, priced) = (&terms.output.asset, &terms.plan.priced);
     let mut posting = Posting::new(reason);
     let recipient = Account::External(terms.reference.to_string());
@@ -305,19 +305,19 @@ fn debt(terms: &Terms) -> Account {
 
 /// The funds are released before the payout's final word: until then the output is owed.
 pub fn owed(terms: &Terms) -> Posting {
-    let mut posting = Posting::new(Reason::Owe);
+    let mut posting = Posting::new(PostingReason::Owe);
     posting.add(&terms.output.asset, Account::Clearing, debt(terms), terms.plan.priced.gross_output);
     posting
 }
 
 /// What was owed is paid.
 pub fn debt_paid(terms: &Terms) -> Posting {
-    paid_from(terms, Reason::PayDebt, &debt(terms))
+    paid_from(terms, PostingReason::PayDebt, &debt(terms))
 }
 
 /// Nothing is owed any more: the output was not paid, and the funds went back.
 pub fn debt_released(terms: &Terms) -> Posting {
-    let mut posting = Posting::new(Reason::ReleaseDebt);
+    let mut posting = Posting::new(PostingReason::ReleaseDebt);
     for slice in &terms.plan.slices {
         posting.add(&terms.output.asset, debt(terms), provider(slice, Part::Available), slice.output);
     }
@@ -327,7 +327,7 @@ pub fn debt_released(terms: &Terms) -> Posting {
 /// The output was not paid, and the input was given back from the service's funds: the providers, who have been
 /// given it, owe it.
 pub fn debt_returned(terms: &Terms) -> Posting {
-    let mut posting = Posting { reason: Reason::ReturnDebt, ..debt_released(terms) };
+    let mut posting = Posting { reason: PostingReason::ReturnDebt, ..debt_released(terms) };
     let (asset, wallet) = (&terms.input.asset, user(&terms.request));
     for slice in &terms.plan.slices {
         posting.add(asset, Account::Owed(slice.provider_id.clone()), wallet.clone(), slice.input);
@@ -349,7 +349,7 @@ pub fn settled_by_house(terms: &Terms) -> Posting {
 
 fn settled_from(terms: &Terms, held: &Account) -> Posting {
     let (asset, priced) = (&terms.input.asset, &terms.plan.priced);
-    let mut posting = Posting::new(Reason::Settle);
+    let mut posting = Posting::new(PostingReason::Settle);
     for slice in &terms.plan.slices {
         posting.add(asset, held.clone(), provider(slice, Part::Available), slice.input);
     }
@@ -363,12 +363,12 @@ fn settled_from(terms: &Terms, held: &Account) -> Posting {
 
 /// The escrow gave the funds back.
 pub fn refunded(terms: &Terms) -> Posting {
-    locked(terms).backwards(Reason::Refund)
+    locked(terms).backwards(PostingReason::Refund)
 }
 
 /// A reorganization took the lock back, and with it the funds out of the escrow.
 pub fn lock_lost(terms: &Terms) -> Posting {
-    locked(terms).backwards(Reason::LockLost)
+    locked(terms).backwards(PostingReason::LockLost)
 }
 
 fn user(request: &IntentRequest) -> Account {

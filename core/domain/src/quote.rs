@@ -33,13 +33,13 @@ pub struct Candidate {
     pub slippage_bps: u128,
     pub provider: String,
     pub hops: Vec<String>,
-    pub legs: Vec<Leg>,
+    pub legs: Vec<QuoteLeg>,
     pub metadata: CandidateMetadata,
 }
 
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Leg {
+pub struct QuoteLeg {
     pub from: String,
     pub to: String,
     pub venue: String,
@@ -159,7 +159,7 @@ impl Telling<'_> {
         slipped.into_iter().chain(elsewhere.map(str::to_owned)).collect()
     }
 
-    fn leg(&self, offer: &Offer, fill: &Fill, fee_bps: u32) -> Leg {
+    fn leg(&self, offer: &Offer, fill: &Fill, fee_bps: u32) -> QuoteLeg {
         let (input, output) = (self.request.input, self.request.output);
         let venue = offer.venue.to_string();
         let of_venue = fill.slices.iter().filter(|slice| of_offer(slice, offer));
@@ -171,7 +171,7 @@ impl Telling<'_> {
         let alone = fill.slices.iter().all(|slice| of_offer(slice, offer));
         let price = if alone { fill.priced.rate } else { executed.unwrap_or_default() };
         let known = self.capacities.iter().find(|(known, _)| std::ptr::eq(*known, offer));
-        Leg {
+        QuoteLeg {
             from: input.symbol.clone(),
             to: output.symbol.clone(),
             venue,

@@ -94,7 +94,7 @@ impl BreakKind {
 /// What a person might do. Nothing does it by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum SuggestedAction {
     /// Somebody must look: money may be lost.
     Page,
     /// `IntentSettler.cancel`: open to anyone, gives the funds back.
@@ -113,7 +113,7 @@ pub enum Action {
     Rescan,
 }
 
-impl Action {
+impl SuggestedAction {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Page => "page",
@@ -140,7 +140,7 @@ pub struct Break {
     pub entity: Option<String>,
     /// For people.
     pub detail: String,
-    pub action: Action,
+    pub action: SuggestedAction,
 }
 
 /// Where a settlement stands in the settler, by its contract's names.
@@ -193,7 +193,7 @@ impl OnChain {
 
 /// The kept events of one id, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredEvents {
     /// All that are told.
     pub now: OnChain,
     /// Those up to the final block.
@@ -208,14 +208,14 @@ pub struct Kept {
 pub struct Contracts {
     pub state: OnChain,
     /// The lock, when the terms that its events told hash to what the escrow has committed to.
-    pub lock: Option<Held>,
+    pub lock: Option<ProvenLock>,
     /// The events told terms, and the escrow has committed to others.
     pub terms_differ: bool,
 }
 
 /// The terms of a lock, proven by the escrow's commitment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Held {
+pub struct ProvenLock {
     pub amount: Minor,
     /// The escrow's token, lowercase hex.
     pub token: String,
@@ -261,7 +261,7 @@ pub struct Subject {
     /// `0x` and 64 hex digits.
     pub entity: String,
     pub booked: Option<Booked>,
-    pub kept: Kept,
+    pub kept: StoredEvents,
     /// `None`: the contracts were not asked about this one.
     pub contracts: Option<Contracts>,
 }
@@ -313,7 +313,7 @@ impl Moment {
 
 /// All breaks of one settlement.
 pub fn judge(subject: &Subject, moment: &Moment) -> Vec<Break> {
-    let mut found = Found { subject, breaks: Vec::new() };
+    let mut found = Findings { subject, breaks: Vec::new() };
     index(&mut found);
     match &subject.booked {
         None => foreign(&mut found, moment),
@@ -329,7 +329,7 @@ pub fn anchor_without_receipt(content_hash: &str) -> Break {
         reference: None,
         entity: Some(content_hash.to_owned()),
         detail: "a relayer anchored a hash that no receipt has".to_owned(),
-        action: Action::Page,
+        action: SuggestedAction::Page,
     }
 }
 
@@ -340,7 +340,7 @@ pub fn judge_count(contract: &str, emitted: u64, last: u64, kept: u64) -> Option
         reference: None,
         entity: None,
         detail: format!("{contract} has emitted {emitted} events, {kept} are kept, the last numbered {last}"),
-        action: Action::Rescan,
+        action: SuggestedAction::Rescan,
     })
 }
 
@@ -351,7 +351,7 @@ pub fn judge_block(number: u64, ours: &str, theirs: Option<&str>) -> Option<Brea
         reference: None,
         entity: None,
         detail: format!("final block {number} is {ours} here and {} there", theirs.unwrap_or("nothing")),
-        action: Action::Page,
+        action: SuggestedAction::Page,
     })
 }
 
@@ -362,18 +362,18 @@ pub fn judge_balance(token: &str, held: u128, open: u128) -> Option<Break> {
         reference: None,
         entity: None,
         detail: format!("the escrow holds {held} of {token} and owes {open}"),
-        action: Action::Page,
+        action: SuggestedAction::Page,
     })
 }
 
 /// What was found of one subject.
-struct Found<'a> {
+struct Findings<'a> {
     subject: &'a Subject,
     breaks: Vec<Break>,
 }
 
-impl Found<'_> {
-    fn add(&mut self, kind: BreakKind, action: Action, detail: impl Into<String>) {
+impl Findings<'_> {
+    fn add(&mut self, kind: BreakKind, action: SuggestedAction, detail: impl Into<String>) {
         let booked = self.subject.booked.as_ref();
         self.breaks.push(Break {
             kind,
@@ -385,40 +385,40 @@ impl Found<'_> {
     }
 }
 
-fn index(found: &mut Found<'_>) {
+fn index(found: &mut Findings<'_>) {
     let Some(contracts) = &found.subject.contracts else { return };
     let kept = found.subject.kept.at_block;
     if contracts.state != kept {
         let detail = format!("the events say {kept:?}, the contracts {:?}", contracts.state);
-        found.add(BreakKind::IndexMismatch, Action::Rescan, detail);
+        found.add(BreakKind::IndexMismatch, SuggestedAction::Rescan, detail);
     } else if contracts.terms_differ {
         let detail = "the events tell other terms of the lock than the escrow has committed to";
-        found.add(BreakKind::IndexMismatch, Action::Rescan, detail);
+        found.add(BreakKind::IndexMismatch, SuggestedAction::Rescan, detail);
     }
 }
 
-fn foreign(found: &mut Found<'_>, moment: &Moment) {
+fn foreign(found: &mut Findings<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
     if now.settler != SettlerState::None || now.escrow != EscrowState::None {
-        let action = give_back(found.subject, moment).unwrap_or(Action::Page);
+        let action = give_back(found.subject, moment).unwrap_or(SuggestedAction::Page);
         let detail = format!("the chain has {now:?} under an id that no execution has");
         found.add(BreakKind::LockWithoutExecution, action, detail);
     }
     if now.paid_out {
         let detail = "tokens were paid out under an id that no execution has";
-        found.add(BreakKind::PayoutWithoutExecution, Action::Page, detail);
+        found.add(BreakKind::PayoutWithoutExecution, SuggestedAction::Page, detail);
     }
 }
 
 /// How open funds can go back by now, if they can.
-fn give_back(subject: &Subject, moment: &Moment) -> Option<Action> {
+fn give_back(subject: &Subject, moment: &Moment) -> Option<SuggestedAction> {
     let open = subject.kept.now.escrow == EscrowState::Locked;
     let held = subject.contracts.as_ref().filter(|_| open)?.lock.as_ref()?;
     let (now, settler) = (moment.chain_secs(), subject.kept.now.settler);
     if now >= held.timelock {
-        Some(Action::Refund)
+        Some(SuggestedAction::Refund)
     } else if settler == SettlerState::Created && now >= held.fill_deadline {
-        Some(Action::Cancel)
+        Some(SuggestedAction::Cancel)
     } else {
         None
     }

@@ -42,7 +42,7 @@ pub fn pause_after(made: u32, share: u16) -> Option<Duration> {
 
 /// How an attempt ended, as the endpoint's health sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum AttemptResult {
     /// Any 2xx.
     Delivered,
     /// Anything else the endpoint is answerable for.
@@ -64,7 +64,7 @@ pub struct Health {
 
 /// What is to be done about an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum EndpointAction {
     TellOwner,
     DeactivateFailing,
     DeactivateGone,
@@ -73,25 +73,25 @@ pub enum Action {
 impl Health {
     /// The health after an attempt that ended at `now`.
     #[must_use]
-    pub fn after(self, verdict: Verdict, now: Timestamp) -> (Self, Option<Action>) {
+    pub fn after(self, verdict: AttemptResult, now: Timestamp) -> (Self, Option<EndpointAction>) {
         match verdict {
-            Verdict::Delivered => (Self::default(), None),
-            Verdict::OurFault => (self, None),
-            Verdict::Gone => (self, Some(Action::DeactivateGone)),
-            Verdict::Failed => self.after_failure(now),
+            AttemptResult::Delivered => (Self::default(), None),
+            AttemptResult::OurFault => (self, None),
+            AttemptResult::Gone => (self, Some(EndpointAction::DeactivateGone)),
+            AttemptResult::Failed => self.after_failure(now),
         }
     }
 
-    fn after_failure(self, now: Timestamp) -> (Self, Option<Action>) {
+    fn after_failure(self, now: Timestamp) -> (Self, Option<EndpointAction>) {
         let since = self.failing_since.unwrap_or(now);
         let passed = |from: Timestamp, span: i64| now.millis().saturating_sub(from.millis()) >= span;
         let health = Self { failing_since: Some(since), ..self };
         match self.told_at {
             None if passed(since, TOLD_AFTER) => {
-                (Self { told_at: Some(now), ..health }, Some(Action::TellOwner))
+                (Self { told_at: Some(now), ..health }, Some(EndpointAction::TellOwner))
             }
             Some(told) if passed(since, GIVEN_UP_AFTER) && passed(told, NOTICE) => {
-                (health, Some(Action::DeactivateFailing))
+                (health, Some(EndpointAction::DeactivateFailing))
             }
             None | Some(_) => (health, None),
         }
@@ -131,15 +131,15 @@ mod tests {
     }
 
     /// Fails every `hours` from the start on; returns what was done and after how many hours.
-    fn fail_every(hours: i64, until: i64) -> Vec<(i64, Action)> {
+    fn fail_every(hours: i64, until: i64) -> Vec<(i64, EndpointAction)> {
         let mut health = Health::default();
         let mut done = Vec::new();
         for hour in (0..=until).filter(|hour| hour % hours == 0) {
-            let (after, action) = health.after(Verdict::Failed, Timestamp::from_millis(hour * HOUR));
+            let (after, action) = health.after(AttemptResult::Failed, Timestamp::from_millis(hour * HOUR));
             health = after;
             if let Some(action) = action {
                 done.push((hour, action));
-                if action != Action::TellOwner {
+                if action != EndpointAction::TellOwner {
                     break;
                 }
             }
@@ -149,21 +149,22 @@ mod tests {
 
     #[test]
     fn five_days_of_failures_end_an_endpoint_and_its_owner_is_told_a_day_before() {
-        let both = |told, ended| vec![(told, Action::TellOwner), (ended, Action::DeactivateFailing)];
+        let both =
+            |told, ended| vec![(told, EndpointAction::TellOwner), (ended, EndpointAction::DeactivateFailing)];
         assert_eq!(fail_every(1, 1000), both(96, 120));
         // Rare failures: nobody is switched off without a day's notice.
         assert_eq!(fail_every(70, 1000), both(140, 210));
-        assert_eq!(fail_every(1, 119), vec![(96, Action::TellOwner)]);
+        assert_eq!(fail_every(1, 119), vec![(96, EndpointAction::TellOwner)]);
     }
 
     #[test]
     fn one_success_starts_the_count_anew() {
         let mut health = Health::default();
         for hour in 0..1000 {
-            let verdict = if hour % 119 == 118 { Verdict::Delivered } else { Verdict::Failed };
+            let verdict = if hour % 119 == 118 { AttemptResult::Delivered } else { AttemptResult::Failed };
             let (after, action) = health.after(verdict, Timestamp::from_millis(hour * HOUR));
             health = after;
-            assert_ne!(action, Some(Action::DeactivateFailing), "hour {hour}");
+            assert_ne!(action, Some(EndpointAction::DeactivateFailing), "hour {hour}");
         }
     }
 
@@ -171,8 +172,8 @@ mod tests {
     fn gone_ends_an_endpoint_at_once_and_our_own_faults_never_do() {
         let sick = Health { failing_since: Some(Timestamp::from_millis(0)), told_at: None };
         let late = Timestamp::from_millis(400 * HOUR);
-        assert_eq!(sick.after(Verdict::OurFault, late), (sick, None));
-        assert_eq!(sick.after(Verdict::Gone, late).1, Some(Action::DeactivateGone));
-        assert_eq!(sick.after(Verdict::Delivered, late), (Health::default(), None));
+        assert_eq!(sick.after(AttemptResult::OurFault, late), (sick, None));
+        assert_eq!(sick.after(AttemptResult::Gone, late).1, Some(EndpointAction::DeactivateGone));
+        assert_eq!(sick.after(AttemptResult::Delivered, late), (Health::default(), None));
     }
 }

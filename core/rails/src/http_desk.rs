@@ -23,7 +23,7 @@ use reqwest::{Certificate, Client, RequestBuilder, Url};
 use serde_json::json;
 use tracing::error;
 
-use self::answer::Answer;
+use self::answer::CallResult;
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
 /// Less than the workflow waits for a rail.
@@ -107,10 +107,10 @@ impl HttpDesk {
         let call =
             self.client.post(self.orders.clone()).header("Idempotency-Key", &request.reference).json(&body);
         match self.exchange(request, call).await? {
-            Answer::Known(answer) => Ok(answer),
-            Answer::Refused(why) => Err(RailError::Down(why)),
-            Answer::NeverSeen => Err(self.doubt(request, "an order was answered with unknown_reference")),
-            Answer::Nothing(why) => Err(self.doubt(request, &why)),
+            CallResult::Known(answer) => Ok(answer),
+            CallResult::Refused(why) => Err(RailError::Down(why)),
+            CallResult::NeverSeen => Err(self.doubt(request, "an order was answered with unknown_reference")),
+            CallResult::Nothing(why) => Err(self.doubt(request, &why)),
         }
     }
 
@@ -120,13 +120,13 @@ impl HttpDesk {
             path.push(&request.reference);
         }
         let answer = self.exchange(request, self.client.get(url)).await?;
-        if answer == Answer::NeverSeen && request.provider_reference.is_some() {
+        if answer == CallResult::NeverSeen && request.provider_reference.is_some() {
             self.doubt(request, "the desk does not know an order that it has answered for");
         }
         answer.into_status().map_err(|why| self.doubt(request, &why))
     }
 
-    async fn exchange(&self, request: &RailRequest, call: RequestBuilder) -> Result<Answer, RailError> {
+    async fn exchange(&self, request: &RailRequest, call: RequestBuilder) -> Result<CallResult, RailError> {
         let sent = call.header(AUTHORIZATION, self.authorization.clone()).send().await;
         let mut response = match sent {
             Ok(response) => response,
@@ -138,7 +138,7 @@ impl HttpDesk {
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|_| RailError::Unconfirmed)? {
             if body.len().saturating_add(chunk.len()) > BODY_BYTES_MAX {
-                return Ok(Answer::Nothing(format!("an answer of more than {BODY_BYTES_MAX} bytes")));
+                return Ok(CallResult::Nothing(format!("an answer of more than {BODY_BYTES_MAX} bytes")));
             }
             body.extend_from_slice(&chunk);
         }

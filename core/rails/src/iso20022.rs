@@ -38,7 +38,7 @@ use sqlx::PgPool;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use self::answers::{Said, Word};
+use self::answers::{PaymentReport, Word};
 use self::folder::Folder;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::schema::{Message, check};
@@ -241,7 +241,7 @@ impl BankFiles {
 }
 
 /// Takes in what is said of a payment. `false`: it is none of ours.
-async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &Said) -> Result<bool, BankError> {
+async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Result<bool, BankError> {
     let Some(mut payment) = store::lock_payment(tx, &said.of).await? else { return Ok(false) };
     let ordered = Ordered { amount: payment.amount, currency: &payment.currency, exponent: payment.exponent };
     let after = hear(payment.status, &said.word, ordered);

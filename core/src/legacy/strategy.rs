@@ -66,7 +66,7 @@ pub(super) struct Window {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum StrategyDecision {
     Take { min_output: Minor },
     Wait { run_at: DateTime<Utc>, best_output: Option<Minor> },
     Reject(&'static str),
@@ -90,16 +90,16 @@ pub(super) fn judge(
     offers: &[Offer],
     window: &Window,
     best_seen: Option<Minor>,
-) -> Verdict {
+) -> StrategyDecision {
     if window.now >= window.expires_at {
-        return Verdict::Expire;
+        return StrategyDecision::Expire;
     }
     let best = offers.iter().filter(|offer| offer.within).max_by_key(|offer| offer.output);
-    let take = |offer: &Offer| Verdict::Take { min_output: offer.min_output };
-    let wait = |best_output| Verdict::Wait { run_at: strategy.next_turn(window), best_output };
+    let take = |offer: &Offer| StrategyDecision::Take { min_output: offer.min_output };
+    let wait = |best_output| StrategyDecision::Wait { run_at: strategy.next_turn(window), best_output };
     match (strategy, best) {
-        (Strategy::Instant, None) if offers.is_empty() => Verdict::Reject(INSUFFICIENT_LIQUIDITY),
-        (Strategy::Instant, None) => Verdict::Reject(CONSTRAINTS_NOT_MET),
+        (Strategy::Instant, None) if offers.is_empty() => StrategyDecision::Reject(INSUFFICIENT_LIQUIDITY),
+        (Strategy::Instant, None) => StrategyDecision::Reject(CONSTRAINTS_NOT_MET),
         (Strategy::Instant | Strategy::Scheduled, Some(offer)) => take(offer),
         (Strategy::Optimized | Strategy::Scheduled, None) => wait(best_seen),
         (Strategy::Optimized, Some(offer)) => {
@@ -136,20 +136,20 @@ mod tests {
         Offer { output: Minor::new(output), min_output: Minor::new(output - 1), within }
     }
 
-    fn take(output: u128) -> Verdict {
-        Verdict::Take { min_output: Minor::new(output - 1) }
+    fn take(output: u128) -> StrategyDecision {
+        StrategyDecision::Take { min_output: Minor::new(output - 1) }
     }
 
-    fn wait(now: i64, best: Option<u128>) -> Verdict {
-        Verdict::Wait { run_at: at(now), best_output: best.map(Minor::new) }
+    fn wait(now: i64, best: Option<u128>) -> StrategyDecision {
+        StrategyDecision::Wait { run_at: at(now), best_output: best.map(Minor::new) }
     }
 
     #[test]
     fn an_instant_order_takes_the_best_within_its_constraints_or_is_rejected_with_the_reason() {
         let judge = |offers: &[Offer]| judge(Strategy::Instant, offers, &window(10), None);
         assert_eq!(judge(&[offer(9, true), offer(11, true), offer(12, false)]), take(11));
-        assert_eq!(judge(&[offer(12, false)]), Verdict::Reject(CONSTRAINTS_NOT_MET));
-        assert_eq!(judge(&[]), Verdict::Reject(INSUFFICIENT_LIQUIDITY));
+        assert_eq!(judge(&[offer(12, false)]), StrategyDecision::Reject(CONSTRAINTS_NOT_MET));
+        assert_eq!(judge(&[]), StrategyDecision::Reject(INSUFFICIENT_LIQUIDITY));
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(judge(17_000, &[offer(10, true)], Some(10)), take(10));
         assert_eq!(judge(29_100, &[offer(3, true)], Some(10)), take(3));
         assert_eq!(judge(29_100, &[offer(3, false)], Some(10)), wait(30_000, Some(10)));
-        assert_eq!(judge(30_000, &[offer(20, true)], Some(10)), Verdict::Expire);
+        assert_eq!(judge(30_000, &[offer(20, true)], Some(10)), StrategyDecision::Expire);
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct ExternalProvider {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'a> {
+struct RequestBody<'a> {
     request_id: String,
     source: &'a str,
     target: &'a str,
@@ -66,7 +66,7 @@ struct Asked<'a> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer {
+struct ResponseBody {
     /// Output per one input.
     price: String,
     max_output_minor: Minor,
@@ -93,21 +93,26 @@ impl ExternalProvider {
             return Err(SourceError::Unavailable("left alone after failures".into()));
         }
         let PairAssets { input, output } = request.pair;
-        let asked = Asked {
+        let asked = RequestBody {
             request_id: uuid::Uuid::new_v4().to_string(),
             source: &input.symbol,
             target: &output.symbol,
             amount_minor: request.amount,
             actor_type: request.actor,
         };
-        let answered = self.client.post::<Answer>(&self.config.url, &asked).await;
+        let answered = self.client.post::<ResponseBody>(&self.config.url, &asked).await;
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let offer = answered.and_then(|answer| self.judge(answer, request.pair, latency_ms));
         self.breaker.done(offer.is_ok(), Instant::now());
         offer
     }
 
-    fn judge(&self, answer: Answer, pair: PairAssets<'_>, latency_ms: u64) -> Result<Offer, SourceError> {
+    fn judge(
+        &self,
+        answer: ResponseBody,
+        pair: PairAssets<'_>,
+        latency_ms: u64,
+    ) -> Result<Offer, SourceError> {
         let invalid = |what: &str| SourceError::InvalidResponse(what.to_owned());
         let now = now();
         let limit = i64::try_from(self.config.good_for.as_millis()).unwrap_or(i64::MAX);

@@ -16,13 +16,13 @@ use crate::chain::WalletFacts;
 
 /// The holds on one wallet.
 #[derive(Debug, Default)]
-pub(crate) struct Pending {
+pub(crate) struct PendingPermits {
     by_nonce: BTreeMap<u128, (String, u128)>,
     /// What is held of a token from a nonce on, where it was asked for.
     sums: HashMap<(String, u128), u128>,
 }
 
-impl Pending {
+impl PendingPermits {
     /// Takes in a hold, of the database or of an order accepted since.
     pub(crate) fn hold(&mut self, hold: &PermitHold) {
         let PermitHold { nonce, token, amount, .. } = hold;
@@ -95,8 +95,8 @@ mod tests {
         PermitHold { owner, nonce, token: AA.into(), amount, reference }
     }
 
-    fn pending(nonces: impl IntoIterator<Item = u128>) -> Pending {
-        let mut pending = Pending::default();
+    fn pending(nonces: impl IntoIterator<Item = u128>) -> PendingPermits {
+        let mut pending = PendingPermits::default();
         for nonce in nonces {
             pending.hold(&hold(nonce, 10));
         }

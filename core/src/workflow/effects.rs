@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::pause::Pauses;
-use dvp_domain::settlement::leg::{Claim, First, Heard, IN_FLIGHT_SECS, Then, back_off_ms};
+use dvp_domain::settlement::leg::{Claim, First, IN_FLIGHT_SECS, RailResponse, Then, back_off_ms};
 use dvp_domain::settlement::{AssetAmount, Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::time::Timestamp;
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
-use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, Verdict};
+use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::pauses;
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, error, info, info_span, warn};
 
 use super::putting_off::{Failed, PutOff};
-use super::step::{Taken, account, take};
+use super::step::{StepResult, account, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::context::now;
 use crate::engine::{Engine, EngineError};
@@ -148,7 +148,7 @@ async fn carry_out(engine: &Engine, rails: &Rails, pauses: &Pauses, claim: &Clai
         let (rail, leg) = match claim.kind {
             EffectKind::Lock => {
                 let taken = start(engine, execution, claim).instrument(span).await?;
-                if taken != Taken::Stale {
+                if taken != StepResult::Stale {
                     return Ok(());
                 }
                 continue;
@@ -157,17 +157,17 @@ async fn carry_out(engine: &Engine, rails: &Rails, pauses: &Pauses, claim: &Clai
             EffectKind::Payout => (rails.payout.as_ref(), LegKind::Payout),
         };
         let call = Call { engine, rail, leg, claim, is_paused: pauses.stops_leg(leg) };
-        if call.carry_out(execution).instrument(span).await? != Taken::Stale {
+        if call.carry_out(execution).instrument(span).await? != StepResult::Stale {
             return Ok(());
         }
     }
 }
 
 /// The timer of an accepted order: its first step, or its end when the deadline has passed.
-async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<Taken, Failed> {
+async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<StepResult, Failed> {
     let deadline = execution.terms.request.deadline;
     let happened = match claim.verdict {
-        Some(Verdict::Cancel) => Happened::CancelAsked,
+        Some(ManualResolution::Cancel) => Happened::CancelAsked,
         _ if now() < deadline => Happened::LockDue,
         _ => Happened::DeadlinePassed { at: deadline },
     };
@@ -193,8 +193,8 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn carry_out(&self, execution: Execution) -> Result<Taken, Failed> {
-        if let Some(answer) = self.claim.verdict.as_ref().and_then(Verdict::answer)
+    async fn carry_out(&self, execution: Execution) -> Result<StepResult, Failed> {
+        if let Some(answer) = self.claim.verdict.as_ref().and_then(ManualResolution::answer)
             && execution.state.awaits(self.leg)
         {
             info!(
@@ -204,7 +204,7 @@ impl Call<'_> {
             );
             return self.take_answer(execution, answer).await;
         }
-        if let Some(Verdict::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
+        if let Some(ManualResolution::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
             let occurred_at = Timestamp::from(*occurred_at);
             let done = LegDone { provider_reference: provider_reference.clone(), occurred_at };
             let happened = Happened::DebtReturned { done, at: now() };
@@ -231,7 +231,7 @@ impl Call<'_> {
                     match self.mark_called().await? {
                         Some(at) => request.not_after = at + RAIL_TIMEOUT,
                         // Somebody else's by now.
-                        None => return Ok(Taken::Ignored),
+                        None => return Ok(StepResult::Ignored),
                     }
                 }
                 then
@@ -250,20 +250,20 @@ impl Call<'_> {
         }
     }
 
-    async fn ask(&self, request: &RailRequest, heard: &mut &'static str) -> Heard {
+    async fn ask(&self, request: &RailRequest, heard: &mut &'static str) -> RailResponse {
         match in_time(self.rail.status(request)).await {
-            Ok(RailStatus::Known(answer)) => Heard::Answer(answer),
+            Ok(RailStatus::Known(answer)) => RailResponse::Answer(answer),
             Ok(RailStatus::NeverSeen) => {
                 *heard = "never seen by the rail";
-                Heard::NeverSeen
+                RailResponse::NeverSeen
             }
             Err(error) => silence(&error, heard),
         }
     }
 
-    async fn call(&self, request: &RailRequest, heard: &mut &'static str) -> Heard {
+    async fn call(&self, request: &RailRequest, heard: &mut &'static str) -> RailResponse {
         match in_time(self.rail.submit(request)).await {
-            Ok(answer) => Heard::Answer(answer),
+            Ok(answer) => RailResponse::Answer(answer),
             Err(error) => silence(&error, heard),
         }
     }
@@ -274,7 +274,7 @@ impl Call<'_> {
     }
 
     /// The rail is down, or has not answered: the claim is given back until later.
-    async fn later(&self, called: bool, heard: &'static str) -> Result<Taken, Failed> {
+    async fn later(&self, called: bool, heard: &'static str) -> Result<StepResult, Failed> {
         let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
         let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
         // A rail that is asked costs it little, and somebody waits for its answer.
@@ -284,7 +284,7 @@ impl Call<'_> {
     }
 
     /// The leg was never called, and does not begin while it is paused.
-    async fn paused(&self) -> Result<Taken, Failed> {
+    async fn paused(&self) -> Result<StepResult, Failed> {
         self.end(EffectEnd::Again { at: in_ms(PAUSED_MS), called: false, heard: "paused" }).await
     }
 
@@ -292,14 +292,14 @@ impl Call<'_> {
         RandomState::new().hash_one(self.claim.id)
     }
 
-    async fn end(&self, end: EffectEnd) -> Result<Taken, Failed> {
+    async fn end(&self, end: EffectEnd) -> Result<StepResult, Failed> {
         let mut conn = self.engine.pool.acquire().await?;
         effects::end(&mut conn, &[EndedEffect { id: self.claim.id, fence: self.claim.fence, end }]).await?;
-        Ok(Taken::Ignored)
+        Ok(StepResult::Ignored)
     }
 
     /// Decided by the settlement as it was read: when it moved meanwhile, it is decided again.
-    async fn withhold(&self, execution: Execution, why: Withheld) -> Result<Taken, Failed> {
+    async fn withhold(&self, execution: Execution, why: Withheld) -> Result<StepResult, Failed> {
         error!(?why, leg = self.leg.as_str(), "a leg does not begin any more");
         let happened = Happened::Withheld { why, at: now() };
         let consumed = consumed(self.claim, EffectEnd::Done);
@@ -307,7 +307,7 @@ impl Call<'_> {
     }
 
     /// The rail goes on being asked.
-    async fn settle(&self, execution: Execution) -> Result<Taken, Failed> {
+    async fn settle(&self, execution: Execution) -> Result<StepResult, Failed> {
         error!(
             "a payout has no final word and its timelock is near: the funds are released, and the output is a debt \
              until it is paid or the input given back"
@@ -319,7 +319,7 @@ impl Call<'_> {
 
     /// Steps by what the rail answered. When the settlement moved meanwhile the answer is taken in again: the rail is
     /// not called again for it.
-    async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<Taken, Failed> {
+    async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<StepResult, Failed> {
         let end = match &answer {
             RailAnswer::InProgress { .. } => {
                 let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
@@ -343,7 +343,7 @@ impl Call<'_> {
             let consumed = consumed(self.claim, end.clone());
             let suspect = is_suspect(self.claim);
             let taken = take(self.engine, execution, happened.clone(), consumed, suspect).await?;
-            if taken != Taken::Stale {
+            if taken != StepResult::Stale {
                 return Ok(taken);
             }
             let mut conn = self.engine.pool.acquire().await?;
@@ -357,16 +357,16 @@ async fn in_time<T>(asked: RailFuture<'_, T>) -> Result<T, RailError> {
     tokio::time::timeout(RAIL_TIMEOUT, asked).await.unwrap_or(Err(RailError::Unconfirmed))
 }
 
-fn silence(error: &RailError, heard: &mut &'static str) -> Heard {
+fn silence(error: &RailError, heard: &mut &'static str) -> RailResponse {
     match error {
         RailError::Down(why) => {
             info!(%why, "the rail is down");
             *heard = "the rail is down";
-            Heard::Down
+            RailResponse::Down
         }
         RailError::Unconfirmed => {
             *heard = "unconfirmed";
-            Heard::Silence
+            RailResponse::Silence
         }
     }
 }

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tracing::{Instrument, error, info_span, warn};
 
 use super::putting_off::{Failed, PutOff};
-use super::step::{Taken, take};
+use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::chain::expected::{Difference, difference, is_compared};
 use crate::context::now;
@@ -68,8 +68,8 @@ async fn take_in_order(engine: &Engine, facts: Vec<OpenFact>) -> Result<(), Engi
     for fact in facts {
         loop {
             match take_one(engine, &fact).await {
-                Ok(Taken::Stale) => {}
-                Ok(Taken::Stepped | Taken::Ignored) => break,
+                Ok(StepResult::Stale) => {}
+                Ok(StepResult::Stepped | StepResult::Ignored) => break,
                 Err(Failed::Unwritable(why)) => return put_off(engine, &fact, &why).await,
                 Err(Failed::Later(error)) => return Err(error),
             }
@@ -85,18 +85,18 @@ async fn put_off(engine: &Engine, fact: &OpenFact, why: &str) -> Result<(), Engi
     Ok(commands::put_off_fact(&mut conn, fact.id, wait, why).await?)
 }
 
-async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, Failed> {
+async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed> {
     let told = fact.fact.as_ref().map_err(|why| Failed::Unwritable(why.clone()))?;
     let mut conn = engine.pool.acquire().await?;
     let Some(execution) = executions::find_by_entity(&mut conn, &fact.entity).await? else {
         // Somebody else's use of the contracts, or a break: reconciliation says which. It is kept as seen.
         error!(entity = %hex::encode(&fact.entity), fact = ?told, "a fact about no execution of ours");
         commands::consume_facts(&mut conn, &[fact.id]).await?;
-        return Ok(Taken::Ignored);
+        return Ok(StepResult::Ignored);
     };
     // Asked after the version was read: what somebody else takes in from here on moves the version.
     if !commands::is_fact_next(&mut conn, fact.id).await? {
-        return Ok(Taken::Ignored);
+        return Ok(StepResult::Ignored);
     }
     let asked =
         if is_compared(told) { commands::list_asked(&mut conn, &fact.entity).await? } else { Vec::new() };
@@ -115,14 +115,14 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<Taken, Failed> {
     let version = execution.version;
     let is_suspect = fact.unwritten > 0;
     let taken = take(engine, execution, happened, consumed, is_suspect).instrument(span).await?;
-    if taken == Taken::Stale {
+    if taken == StepResult::Stale {
         warn!(version, "settlement moved while a fact was taken in; again");
     }
     Ok(taken)
 }
 
 /// A fact that is not what the order asked for changes nothing and is kept.
-async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) -> Result<Taken, Failed> {
+async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) -> Result<StepResult, Failed> {
     let mut conn = engine.pool.acquire().await?;
     if commands::set_fact_aside(&mut conn, fact.id, &difference.to_string()).await? {
         let Difference { field, asked, told } = difference;
@@ -135,7 +135,7 @@ async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) ->
             "the chain tells of other terms than the order asked for; the fact is kept and the order does not move"
         );
     }
-    Ok(Taken::Ignored)
+    Ok(StepResult::Ignored)
 }
 
 fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Result<Happened, Failed> {

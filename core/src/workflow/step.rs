@@ -11,7 +11,7 @@ use crate::writer::{Change, Consumed, Unit, WriteError};
 
 /// What became of something that happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum StepResult {
     Stepped,
     /// It does not apply to the state (any more); it was consumed and nothing changed.
     Ignored,
@@ -27,7 +27,7 @@ pub(super) async fn take(
     happened: Happened,
     consumed: Consumed,
     is_suspect: bool,
-) -> Result<Taken, Failed> {
+) -> Result<StepResult, Failed> {
     let Execution { terms, state, version, last_sequence, last_occurred_at } = execution;
     let (from, event) = (state.name(), happened.name());
     let happened = happened.between(last_occurred_at, now());
@@ -47,9 +47,9 @@ pub(super) async fn take(
             if let Some(to) = to {
                 info!(from, event, to, "settlement stepped");
             }
-            Ok(if to.is_some() { Taken::Stepped } else { Taken::Ignored })
+            Ok(if to.is_some() { StepResult::Stepped } else { StepResult::Ignored })
         }
-        Err(WriteError::Stale { .. }) => Ok(Taken::Stale),
+        Err(WriteError::Stale { .. }) => Ok(StepResult::Stale),
         Err(WriteError::Store(error)) => Err(Failed::Unwritable(error.to_string())),
         // Who keeps a row locked would hold up every batch that it is in.
         Err(WriteError::Slow(why)) => Err(Failed::Unwritable(why.to_string())),

@@ -18,9 +18,9 @@ use sqlx::{Connection as _, PgConnection};
 
 use super::rows::Rows;
 use super::sessions::{Numbers, session_ids};
-use super::submit::{self, Decided, Known};
+use super::submit::{self, BatchSnapshot, DecidedSubmission};
 use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
-use super::{Place, WriteError, figures, idempotency, plan};
+use super::{BatchContext, WriteError, figures, idempotency, plan};
 use crate::context::{Context, now};
 
 /// What is taken for granted about the units of a batch.
@@ -63,7 +63,7 @@ pub(super) struct Attempt<'a> {
 /// and the connection lost. The second value says whether the connection is as it was before.
 pub(super) async fn commit(
     conn: &mut PgConnection,
-    place: &Place,
+    place: &BatchContext,
     units: &[&Unit],
     attempt: &Attempt<'_>,
 ) -> Result<Vec<Result<Done, WriteError>>, (StoreError, bool)> {
@@ -101,7 +101,7 @@ struct Written<'u> {
 
 async fn write<'u>(
     conn: &mut PgConnection,
-    place: &Place,
+    place: &BatchContext,
     units: &[&'u Unit],
     attempt: &Attempt<'_>,
 ) -> Result<Written<'u>, StoreError> {
@@ -186,7 +186,7 @@ async fn numbers<'u>(
 
 /// The balances the batch will touch, in the order they are locked.
 fn balance_keys<'u>(
-    known: &Known,
+    known: &BatchSnapshot,
     asked: &[&Submission],
     units: impl Iterator<Item = &'u Unit>,
 ) -> BTreeSet<BalanceKey> {
@@ -249,9 +249,9 @@ fn check_unmoved(unit: &Unit, moved: &HashSet<String>) -> Result<(), StoreError>
 
 struct Gathering<'b, 'u> {
     context: &'b Context,
-    known: &'b mut Known,
+    known: &'b mut BatchSnapshot,
     rows: &'b mut Rows,
-    decided: &'b mut Vec<Decided<'u>>,
+    decided: &'b mut Vec<DecidedSubmission<'u>>,
     stepped: HashSet<&'u str>,
     now: Timestamp,
 }

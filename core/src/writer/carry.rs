@@ -12,14 +12,14 @@ use tokio::sync::oneshot;
 use tracing::{Instrument, Span, debug, error, info, warn};
 
 use super::batch::Patience;
-use super::figures::{self, Batch, Running};
-use super::lanes::{Lane, Taken, UnitSource};
+use super::figures::{self, BatchTimer, Running};
+use super::lanes::{Lane, NextBatch, UnitSource};
 use super::line::{Failure, Line, Manner};
 use super::pieces::{Pieces, Split};
 use super::queue::Taking;
 use super::sessions::unbroken;
 use super::unit::{Done, Unit};
-use super::{Place, WriteError};
+use super::{BatchContext, WriteError};
 
 /// How many units one transaction takes at most.
 const BATCH_UNITS: usize = 512;
@@ -45,7 +45,7 @@ pub(super) struct Waiting {
 }
 
 /// Writes batches until the queue ends.
-pub(super) async fn run(place: Place, queue: Taking<Waiting>, running: Running) {
+pub(super) async fn run(place: BatchContext, queue: Taking<Waiting>, running: Running) {
     let mut carrier = Carrier { place, queue, line: Line::default(), running, probe_after: Duration::ZERO };
     figures::available(true);
     while let Some(taken) = carrier.queue.next(BATCH_UNITS).await {
@@ -62,7 +62,7 @@ pub(super) async fn run(place: Place, queue: Taking<Waiting>, running: Running) 
 struct Outage(Arc<str>);
 
 struct Carrier {
-    place: Place,
+    place: BatchContext,
     queue: Taking<Waiting>,
     line: Line,
     running: Running,
@@ -74,7 +74,7 @@ struct Carrier {
 struct Course {
     units: Vec<Option<(Lane, Waiting)>>,
     pieces: Pieces,
-    batch: Batch,
+    batch: BatchTimer,
     conflicts: u32,
     reconnects: u32,
     /// Failed transactions since a piece of one tenant only was tried for the first time, and units answered since.
@@ -86,7 +86,7 @@ struct Course {
 }
 
 impl Course {
-    fn of(taken: Taken<Waiting>, running: &Running) -> Self {
+    fn of(taken: NextBatch<Waiting>, running: &Running) -> Self {
         let mut groups: Vec<usize> = Vec::with_capacity(taken.units.len());
         for (at, (lane, _)) in taken.units.iter().enumerate() {
             let before = at.checked_sub(1).and_then(|at| taken.units.get(at));
@@ -181,7 +181,7 @@ fn answer_unavailable(units: Vec<(Lane, Waiting)>, why: &Arc<str>) {
 
 impl Carrier {
     /// Writes a batch and answers everybody in it, but for what is put back into the queue.
-    async fn carry(&mut self, taken: Taken<Waiting>) -> Result<(), Outage> {
+    async fn carry(&mut self, taken: NextBatch<Waiting>) -> Result<(), Outage> {
         for (_, waiting) in &taken.units {
             figures::waited(waiting.since.elapsed());
         }

@@ -67,28 +67,28 @@ impl Running {
     }
 
     /// A batch begins; its duration is counted when the guard is dropped.
-    pub(super) fn begin(&self, units: usize) -> Batch {
+    pub(super) fn begin(&self, units: usize) -> BatchTimer {
         let began = Instant::now();
         self.set(Some((began, units)));
         histogram!("dvp_writer_batch_units").record(f64::from(u32::try_from(units).unwrap_or(u32::MAX)));
-        Batch { running: self.clone(), began }
+        BatchTimer { running: self.clone(), began }
     }
 }
 
 /// A batch under way.
 #[must_use]
-pub(super) struct Batch {
+pub(super) struct BatchTimer {
     running: Running,
     began: Instant,
 }
 
-impl Batch {
+impl BatchTimer {
     pub(super) fn age(&self) -> Duration {
         self.began.elapsed()
     }
 }
 
-impl Drop for Batch {
+impl Drop for BatchTimer {
     fn drop(&mut self) {
         self.running.set(None);
         histogram!("dvp_writer_batch_seconds").record(self.began.elapsed());

@@ -99,7 +99,7 @@ pub(super) struct Places {
 
 /// Units to be written together, each with its lane; units of one group follow each other.
 #[derive(Debug)]
-pub(super) struct Taken<T> {
+pub(super) struct NextBatch<T> {
     pub(super) units: Vec<(Lane, T)>,
     /// Of a tenant that is set apart, or a suspect: nobody else is in it.
     pub(super) apart: bool,
@@ -223,11 +223,11 @@ impl<T> Lanes<T> {
     }
 
     /// The next batch of at most `max` units. Batches apart from the others alternate with shared ones.
-    pub(super) fn take(&mut self, max: usize) -> Option<Taken<T>> {
+    pub(super) fn take(&mut self, max: usize) -> Option<NextBatch<T>> {
         let has_shared = !self.entry.is_empty() || !self.service.is_empty();
         self.was_apart = !self.apart.is_empty() && (!self.was_apart || !has_shared);
         let units = if self.was_apart { self.take_apart(max) } else { self.take_shared(max) };
-        (!units.is_empty()).then_some(Taken { units, apart: self.was_apart })
+        (!units.is_empty()).then_some(NextBatch { units, apart: self.was_apart })
     }
 
     /// Everything that waits, without regard to turns.

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::batch::{self, Attempt, Patience, Trust};
 use super::unit::{Done, Unit};
-use super::{Place, WriteError, figures};
+use super::{BatchContext, WriteError, figures};
 
 /// How many batches look for repeats at once after one has run into one: they come in runs.
 const WARY_BATCHES: u32 = 64;
@@ -82,7 +82,7 @@ impl Line {
     /// Writes the units in one transaction and returns each one's outcome.
     pub(super) async fn commit(
         &mut self,
-        place: &Place,
+        place: &BatchContext,
         units: &[&Unit],
         manner: Manner,
     ) -> Result<Vec<Result<Done, WriteError>>, Failure> {
@@ -105,7 +105,7 @@ impl Line {
 
     async fn attempt(
         &mut self,
-        place: &Place,
+        place: &BatchContext,
         units: &[&Unit],
         trust: Trust,
         patience: Option<Patience>,
@@ -138,7 +138,7 @@ impl Line {
     }
 
     /// Connects, unless there is a connection, and asks whether the database can write.
-    pub(super) async fn probe(&mut self, place: &Place) -> Result<(), StoreError> {
+    pub(super) async fn probe(&mut self, place: &BatchContext) -> Result<(), StoreError> {
         let mut conn = match self.open.take() {
             Some(conn) => conn,
             None => connect(place).await.map_err(|failure| failure.error)?,
@@ -162,7 +162,7 @@ impl Line {
 ///
 /// The server ends what takes too long, and the transaction of a writer that it does not hear of any more: its locks
 /// would hold up every other process.
-async fn connect(place: &Place) -> Result<PgConnection, Failure> {
+async fn connect(place: &BatchContext) -> Result<PgConnection, Failure> {
     let by_key = [
         ("enable_seqscan", "off"),
         ("enable_hashjoin", "off"),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Notify, oneshot};
 
 use super::WriteError;
-use super::lanes::{Class, Lane, Lanes, Places, Taken};
+use super::lanes::{Class, Lane, Lanes, NextBatch, Places};
 
 struct Parked<T> {
     lane: Lane,
@@ -131,7 +131,7 @@ pub(super) struct Depth {
 
 impl<T> Taking<T> {
     /// The next batch, as soon as there is one. `None`: there will be no more.
-    pub(super) async fn next(&self, max: usize) -> Option<Taken<T>> {
+    pub(super) async fn next(&self, max: usize) -> Option<NextBatch<T>> {
         self.wait(|state| {
             let taken = state.lanes.take(max);
             state.admit();

@@ -11,7 +11,7 @@ use sqlx::PgConnection;
 
 use dvp_domain::chain::ChainCommand;
 use dvp_store::StoreError;
-use dvp_store::chain::commands::{self, NewCommand};
+use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::effects::{self, EndedEffect, NewEffect};
@@ -36,7 +36,7 @@ pub(super) struct Rows {
     pub permits_dropped: Vec<PermitHold>,
     /// What the chain has taken from wallets.
     pub permits_locked: Vec<PermitHold>,
-    pub commands: Vec<NewCommand>,
+    pub commands: Vec<NewChainCommand>,
     pub postings: Vec<NewPosting>,
     pub receipts: Vec<(String, Receipt, Timestamp)>,
     pub balances: BTreeMap<BalanceKey, Balance>,
@@ -57,7 +57,7 @@ impl Rows {
     }
 
     pub(super) fn command(&mut self, terms: &Terms, entity: String, command: ChainCommand) {
-        self.commands.push(NewCommand {
+        self.commands.push(NewChainCommand {
             chain_id: self.chain_id,
             reference: terms.reference.to_string(),
             intent_id: terms.request.intent_id.clone(),

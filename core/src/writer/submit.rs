@@ -35,18 +35,18 @@ use super::rows::Rows;
 use super::unit::{Accepted, KnownWallet, Outcome, Submission};
 use crate::backlog;
 use crate::context::Context;
-use crate::wallets::pending::Pending;
+use crate::wallets::pending::PendingPermits;
 
 /// What the submissions of a batch are checked against, locked for the rest of the transaction.
 #[derive(Default)]
-pub(super) struct Known {
+pub(super) struct BatchSnapshot {
     used_ids: HashSet<(Tenant, String)>,
     used_references: HashSet<(Tenant, String)>,
     /// Partners that are disabled.
     disabled: HashSet<String>,
     pauses: Pauses,
     /// What is held of the wallets that pay, by owner.
-    pending: HashMap<String, Pending>,
+    pending: HashMap<String, PendingPermits>,
     quotes: HashMap<String, FirmQuote>,
     /// What is left of the resting orders that may be taken from, and what this batch takes.
     levels: HashMap<i64, Minor>,
@@ -60,7 +60,7 @@ pub(super) struct Known {
     executed: Vec<(HeldTurn, String)>,
 }
 
-impl Known {
+impl BatchSnapshot {
     /// Whether the permit of a submission bears a nonce that its wallet has used, or that a live order holds.
     fn has_known_nonce(&self, submission: &Submission) -> bool {
         let nonce = submission.request.permit.as_ref().map(|permit| permit.nonce.get());
@@ -112,7 +112,7 @@ impl Known {
 }
 
 /// A decided submission, to be written to `intent`.
-pub(super) struct Decided<'a> {
+pub(super) struct DecidedSubmission<'a> {
     submission: &'a Submission,
     reference: Option<String>,
     reason: Option<Reason>,
@@ -120,7 +120,7 @@ pub(super) struct Decided<'a> {
 
 /// The balances that submissions may draw on: those of who offers something now, of who committed to a quote, and the
 /// partners' own for what is not locked on the chain.
-pub(super) fn balance_keys(known: &Known, submissions: &[&Submission]) -> BTreeSet<BalanceKey> {
+pub(super) fn balance_keys(known: &BatchSnapshot, submissions: &[&Submission]) -> BTreeSet<BalanceKey> {
     let mut keys = BTreeSet::new();
     for Submission { tenant, request, .. } in submissions {
         let (input, output) = (&request.input_asset, &request.output_asset.symbol);
@@ -173,8 +173,8 @@ pub(super) async fn load(
     context: &Context,
     submissions: &[&Submission],
     trust: Trust,
-) -> Result<Known, StoreError> {
-    let mut known = Known { snapshot: context.liquidity.snapshot(), ..Known::default() };
+) -> Result<BatchSnapshot, StoreError> {
+    let mut known = BatchSnapshot { snapshot: context.liquidity.snapshot(), ..BatchSnapshot::default() };
     if submissions.is_empty() {
         return Ok(known);
     }
@@ -216,13 +216,13 @@ async fn load_pending(
     conn: &mut PgConnection,
     context: &Context,
     submissions: &[&Submission],
-) -> Result<HashMap<String, Pending>, StoreError> {
+) -> Result<HashMap<String, PendingPermits>, StoreError> {
     let mut wallets: BTreeMap<&str, u128> = BTreeMap::new();
     for wallet in submissions.iter().filter_map(|s| s.wallet.as_ref()) {
         let from = wallets.entry(&wallet.key.owner).or_insert(wallet.facts.nonce);
         *from = wallet.facts.nonce.min(*from);
     }
-    let mut pending: HashMap<String, Pending> = HashMap::new();
+    let mut pending: HashMap<String, PendingPermits> = HashMap::new();
     if !wallets.is_empty() {
         for hold in permits::list_held(conn, context.chain.chain_id, &Vec::from_iter(wallets)).await? {
             pending.entry(hold.owner.clone()).or_default().hold(&hold);
@@ -235,7 +235,7 @@ async fn load_pending(
 async fn look_for_repeats(
     conn: &mut PgConnection,
     submissions: &[&Submission],
-    known: &mut Known,
+    known: &mut BatchSnapshot,
 ) -> Result<(), StoreError> {
     let ids: Vec<_> = submissions.iter().map(|s| (&s.tenant, s.request.intent_id.as_str())).collect();
     known.used_ids.extend(intents::list_used_ids(conn, &ids).await?);
@@ -252,11 +252,11 @@ async fn look_for_repeats(
 /// Decides one submission and gathers the rows of an accepted one.
 pub(super) fn decide_one<'a>(
     context: &Context,
-    known: &mut Known,
+    known: &mut BatchSnapshot,
     rows: &mut Rows,
     submission: &'a Submission,
     now: Timestamp,
-) -> Result<(Outcome, Option<Decided<'a>>), StoreError> {
+) -> Result<(Outcome, Option<DecidedSubmission<'a>>), StoreError> {
     let Submission { tenant, request, .. } = submission;
     if known.disabled.contains(&tenant.partner_id) {
         return Ok((Outcome::PartnerDisabled, None));
@@ -294,12 +294,15 @@ pub(super) fn decide_one<'a>(
     let Decision::Accepted(plan) = decision else {
         let Decision::Rejected(reason) = decision else { unreachable!("a too small permit returned above") };
         let outcome = Outcome::Rejected { intent_id: request.intent_id.clone(), reason };
-        return Ok((outcome, Some(Decided { submission, reference: None, reason: Some(reason) })));
+        return Ok((outcome, Some(DecidedSubmission { submission, reference: None, reason: Some(reason) })));
     };
     known.used_references.extend(client_key);
     let accepted = gather_accepted(context, known, rows, submission, *plan, now)?;
     let reference = Some(accepted.reference.clone());
-    Ok((Outcome::Accepted(Box::new(accepted)), Some(Decided { submission, reference, reason: None })))
+    Ok((
+        Outcome::Accepted(Box::new(accepted)),
+        Some(DecidedSubmission { submission, reference, reason: None }),
+    ))
 }
 
 /// Asks the payout's rail, from the order alone; a token is paid out by the chain.
@@ -334,7 +337,7 @@ fn in_time(context: &Context, submission: &Submission, decision: Decision, now: 
 
 fn market_decision(
     context: &Context,
-    known: &Known,
+    known: &BatchSnapshot,
     rows: &Rows,
     submission: &Submission,
     now: Timestamp,
@@ -358,7 +361,7 @@ fn market_decision(
 
 fn gather_accepted(
     context: &Context,
-    known: &mut Known,
+    known: &mut BatchSnapshot,
     rows: &mut Rows,
     submission: &Submission,
     plan: Plan,
@@ -431,7 +434,7 @@ fn terms(
 }
 
 /// The decided intents as rows.
-pub(super) fn intent_rows<'a>(decided: &'a [Decided<'a>]) -> Vec<IntentRow<'a>> {
+pub(super) fn intent_rows<'a>(decided: &'a [DecidedSubmission<'a>]) -> Vec<IntentRow<'a>> {
     decided
         .iter()
         .map(|one| IntentRow {
@@ -444,7 +447,7 @@ pub(super) fn intent_rows<'a>(decided: &'a [Decided<'a>]) -> Vec<IntentRow<'a>> 
 }
 
 /// Takes from the resting orders, marks the quotes that the decisions used up, and ends the turns they executed.
-pub(super) async fn use_up(conn: &mut PgConnection, known: &Known) -> Result<(), StoreError> {
+pub(super) async fn use_up(conn: &mut PgConnection, known: &BatchSnapshot) -> Result<(), StoreError> {
     if !known.taken.is_empty() {
         resting_orders::take(conn, &known.taken).await?;
     }
@@ -465,7 +468,8 @@ mod tests {
 
     #[test]
     fn no_more_is_taken_of_a_resting_order_than_is_left() {
-        let mut known = Known { levels: HashMap::from([(7, Minor::new(100))]), ..Known::default() };
+        let mut known =
+            BatchSnapshot { levels: HashMap::from([(7, Minor::new(100))]), ..BatchSnapshot::default() };
         known.take(7, Minor::new(60)).unwrap();
         let refused = known.take(7, Minor::new(41)).unwrap_err().to_string();
         assert!(refused.contains("41 taken of order 7, of which 40 are left"), "{refused}");

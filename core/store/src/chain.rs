@@ -10,7 +10,9 @@ mod index;
 mod relay;
 mod status;
 
-pub use facts::{Emitted, Told, emit_facts, emit_late_facts, insert_fact, retract_refunds_of_cancels};
+pub use facts::{
+    DerivedFacts, Emitted, emit_facts, emit_late_facts, insert_fact, retract_refunds_of_cancels,
+};
 pub use gate::{
     Gate, Heights, KeptEvent, NewFill, PassableFill, WaitingFills, count_waiting_fills, lift_gates,
     list_block_events, list_new_fills, list_passable_fills, reset_gates, set_gates,

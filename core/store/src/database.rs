@@ -34,7 +34,7 @@ use self::relay::Upstream;
 /// How long one use of a connection may take. The server ends what takes longer; when it does not answer any more,
 /// the connection is closed a little later.
 #[derive(Debug, Clone, Copy)]
-pub struct Bounds {
+pub struct Timeouts {
     /// A statement.
     pub statement: Duration,
     /// Waiting for a lock.
@@ -93,7 +93,7 @@ impl Database {
     /// Options for connections within these bounds, which are closed when the database is found to be away.
     pub(super) fn bounded(
         &self,
-        bounds: &Bounds,
+        bounds: &Timeouts,
         availability: &Availability,
     ) -> Result<PgConnectOptions, sqlx::Error> {
         let millis = |time: Duration| time.as_millis().to_string();

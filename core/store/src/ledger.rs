@@ -32,7 +32,7 @@ pub enum Deposited {
 }
 
 #[derive(Default)]
-pub(super) struct Columns<'a> {
+pub(super) struct PostingColumns<'a> {
     pub(super) reference: Vec<&'a str>,
     pub(super) step: Vec<i64>,
     pub(super) line: Vec<i32>,
@@ -44,7 +44,7 @@ pub(super) struct Columns<'a> {
     pub(super) amount: Vec<String>,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> PostingColumns<'a> {
     pub(super) fn of(postings: &'a [NewPosting]) -> Self {
         let mut all = Self::default();
         let mut lines: HashMap<(&str, i64), i32> = HashMap::new();
@@ -87,7 +87,7 @@ pub(super) async fn insert_deposit(
     conn: &mut PgConnection,
     new: &NewPosting,
 ) -> Result<Deposited, StoreError> {
-    let all = Columns::of(std::slice::from_ref(new));
+    let all = PostingColumns::of(std::slice::from_ref(new));
     let posted = sqlx::query(
         "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
          select $1, $2, l, 'deposit', k, o, p, a, m::numeric \

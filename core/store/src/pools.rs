@@ -13,7 +13,7 @@ use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgConnection, PgPool};
 
 use super::StoreError;
-use super::database::{Availability, Bounds, Database, watch_over};
+use super::database::{Availability, Database, Timeouts, watch_over};
 use super::pool::pool_options;
 
 /// Beside the pools: the writer's connection, what keeps statuses fresh, the watch over the database.
@@ -56,13 +56,13 @@ impl PoolSizes {
 }
 
 struct Use {
-    bounds: Bounds,
+    bounds: Timeouts,
     /// How long to wait for a connection of the pool.
     acquire: Duration,
 }
 
 const fn secs(statement: u64, lock: u64, idle_in_transaction: u64, acquire: u64) -> Use {
-    let bounds = Bounds {
+    let bounds = Timeouts {
         statement: Duration::from_secs(statement),
         lock: Duration::from_secs(lock),
         idle_in_transaction: Duration::from_secs(idle_in_transaction),

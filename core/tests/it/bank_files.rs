@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use crate::house::{House, order};
 
-struct Place {
+struct BankScene {
     house: House,
     dir: tempfile::TempDir,
     files: BankFiles,
@@ -26,7 +26,7 @@ struct Place {
     stop: watch::Sender<bool>,
 }
 
-impl Place {
+impl BankScene {
     async fn new() -> Self {
         let (house, dir) = (House::new().await, tempfile::tempdir().unwrap());
         let debtor = Debtor {
@@ -67,7 +67,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BankScene {
     fn drop(&mut self) {
         self.stop.send_replace(true);
     }
@@ -115,7 +115,7 @@ async fn count(folder: std::path::PathBuf) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn however_the_bank_answers_each_payout_is_ordered_once_and_ends_as_it_said() {
-    let place = Place::new().await;
+    let place = BankScene::new().await;
     place.work();
     let wanted = [
         ("6789", "completed"),
@@ -161,7 +161,7 @@ async fn however_the_bank_answers_each_payout_is_ordered_once_and_ends_as_it_sai
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payment_is_given_to_the_bank_once_however_many_try_and_wherever_they_stop() {
-    let place = Place::new().await;
+    let place = BankScene::new().await;
     let request = request("a", false);
     let tries = (0..16).map(|_| place.files.submit(&request));
     for answer in futures_util::future::join_all(tries).await {
@@ -187,7 +187,7 @@ async fn a_payment_is_given_to_the_bank_once_however_many_try_and_wherever_they_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_comes_too_late_is_never_written() {
-    let place = Place::new().await;
+    let place = BankScene::new().await;
     let late = request("b", true);
     assert_eq!(place.files.submit(&late).await, Err(RailError::Unconfirmed));
     assert_eq!(place.files.status(&late).await, Ok(RailStatus::NeverSeen));
@@ -196,7 +196,7 @@ async fn an_order_that_comes_too_late_is_never_written() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_counts_once_though_it_is_taken_in_twice_or_by_two() {
-    let place = Place::new().await;
+    let place = BankScene::new().await;
     let request = request("c", false);
     place.files.submit(&request).await.unwrap();
     place.bank.turn().await.unwrap();

@@ -9,7 +9,7 @@ use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::chain::commands::insert_refunds;
-use dvp_store::orders::operations::{Filter, count_late_payouts, list};
+use dvp_store::orders::operations::{ExecutionFilter, count_late_payouts, list};
 
 use crate::guard::{entity_of, failure_code};
 use crate::house::{House, order};
@@ -200,7 +200,7 @@ async fn a_payout_that_takes_too_long_is_listed_and_counted_before_it_is_settled
     let overdue = "update execution set state = jsonb_set(state, '{lock,deadlines,overdue_at}', '0')";
     sqlx::query(overdue).execute(house.pool()).await.unwrap();
     assert_eq!(count_late_payouts(&mut conn).await.unwrap(), (1, 0));
-    let filter = Filter { stuck_for_secs: Some(3600), state: None, after: None, limit: 10 };
+    let filter = ExecutionFilter { stuck_for_secs: Some(3600), state: None, after: None, limit: 10 };
     let listed = list(&mut conn, &filter).await.unwrap();
     assert!(listed[0].alarm.as_deref().unwrap().contains("no final word"), "{listed:?}");
     let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::webhooks::deliveries::{self, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin};
-use dvp_store::webhooks::leases::{self, Held};
+use dvp_store::webhooks::leases::{self, EndpointLease};
 use dvp_store::{PgConnection, PgPool, partners};
 use uuid::Uuid;
 
@@ -47,11 +47,11 @@ async fn queue(pool: &PgPool, endpoint: &str) {
     deliveries::insert(&mut pool.acquire().await.unwrap(), &[new]).await.unwrap();
 }
 
-async fn take(pool: &PgPool, holder: Uuid, lease: Duration) -> Vec<Held> {
+async fn take(pool: &PgPool, holder: Uuid, lease: Duration) -> Vec<EndpointLease> {
     leases::take(&mut pool.acquire().await.unwrap(), holder, lease, 100).await.unwrap()
 }
 
-async fn renew(pool: &PgPool, holder: Uuid, held: &[Held]) -> leases::Renewed {
+async fn renew(pool: &PgPool, holder: Uuid, held: &[EndpointLease]) -> leases::Renewed {
     let mut tx = pool.begin().await.unwrap();
     let renewed = leases::renew(&mut tx, holder, held, LONG).await.unwrap();
     tx.commit().await.unwrap();

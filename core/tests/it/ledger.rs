@@ -1,6 +1,6 @@
 //! What the database itself holds true of the ledger.
 
-use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, Reason, deposited};
+use dvp_domain::ledger::{Account, Move, Owner, Part, Posting, PostingReason, deposited};
 use dvp_domain::money::Minor;
 use dvp_store::ledger::balances::{self, Balance};
 use dvp_store::ledger::{self, Deposited, NewPosting};
@@ -53,7 +53,7 @@ async fn a_balance_that_would_go_below_zero_is_refused_by_the_database() {
     let house = House::with_balance(100).await;
     let provider = Owner::Provider("north".into());
     let spend = |amount: u128| Posting {
-        reason: Reason::Pay,
+        reason: PostingReason::Pay,
         moves: vec![Move {
             asset: "USD".into(),
             from: Account::Balance(provider.clone(), Part::Available),

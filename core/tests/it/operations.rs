@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use chrono::Utc;
-use dvp_core::operations::{Action, Decided, Resolution, ResolveError, resolve};
+use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::orders::executions::RefType;
-use dvp_store::orders::operations::{Filter, list, load_history};
+use dvp_store::orders::operations::{ExecutionFilter, list, load_history};
 
 use crate::guard::entity_of;
 use crate::house::{House, order};
@@ -64,11 +64,11 @@ fn resolution<'a>(reference: &'a str, action: Action) -> Resolution<'a> {
 }
 
 /// Decides; while a worker has the claim, it waits.
-async fn decide(house: &House, reference: &str, action: Action) -> Decided {
+async fn decide(house: &House, reference: &str, action: Action) -> OperatorDecision {
     decide_by(house, "jo", reference, action).await
 }
 
-async fn decide_by(house: &House, operator: &str, reference: &str, action: Action) -> Decided {
+async fn decide_by(house: &House, operator: &str, reference: &str, action: Action) -> OperatorDecision {
     house
         .wait_for("the decision", || async {
             let mut conn = house.pool().acquire().await.unwrap();
@@ -126,14 +126,14 @@ async fn a_payout_found_unpaid_is_called_again_or_fails() {
     let (house, rail, reference) = stuck().await;
     long_ago(&house).await;
     let mut conn = house.pool().acquire().await.unwrap();
-    let filter = Filter { stuck_for_secs: Some(0), state: None, after: None, limit: 10 };
+    let filter = ExecutionFilter { stuck_for_secs: Some(0), state: None, after: None, limit: 10 };
     let listed = list(&mut conn, &filter).await.unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].waits_for.as_deref(), Some("payout"));
     let fail = || Action::Fail { leg: LegKind::Payout, code: "never_paid".into() };
     for (operator, is_proposal) in [("jo", true), (" Jo ", true), ("mika", false)] {
         let decided = decide_by(&house, operator, &reference, fail()).await;
-        assert_eq!(decided, Decided { state: "paying", is_proposal }, "{operator}");
+        assert_eq!(decided, OperatorDecision { state: "paying", is_proposal }, "{operator}");
     }
     house.wait_for_state(&reference, "payout_failed").await;
     let history = load_history(&mut conn, &reference).await.unwrap();
@@ -182,7 +182,7 @@ async fn committed_funds_of_a_failed_payout_go_back_by_two_operators_signatures(
     }
     house.wait_for_state(&reference, "payout_failed").await;
     let decided = decide(&house, &reference, action()).await;
-    assert_eq!(decided, Decided { state: "payout_failed", is_proposal: false });
+    assert_eq!(decided, OperatorDecision { state: "payout_failed", is_proposal: false });
     let asked = "select count(*) from chain_command where kind = 'return_filled' and chain_id = 31337 \
                  and (payload ->> 'deadline')::int8 = 1900000000";
     assert_eq!(house.count(asked).await, 1);
@@ -237,7 +237,7 @@ async fn a_debt_that_was_never_paid_ends_when_two_operators_have_given_its_input
     house.wait_for("the verdict", || async { (house.count(unpaid).await == 1).then_some(()) }).await;
     for (operator, is_proposal) in [("mika", true), ("jo", false)] {
         let decided = decide_by(&house, operator, &reference, returned()).await;
-        assert_eq!(decided, Decided { state: "owing", is_proposal });
+        assert_eq!(decided, OperatorDecision { state: "owing", is_proposal });
     }
     house.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(house.events(&reference).await.last().unwrap(), "payout.failed");

@@ -19,7 +19,7 @@ use crate::{
     orders::{
         facts::{Details, OrderFacts},
         fields,
-        report::{self, CancelRefusal, CancelRejected, Ids, Told},
+        report::{self, CancelRefusal, CancelRejected, Ids, ReportContent},
         tags,
     },
 };
@@ -119,7 +119,7 @@ impl OrderEntry {
             at: slot.at,
             is_status: false,
         };
-        let body = report::execution_report(self.version, &facts, &Told::Canceled(None), &ids);
+        let body = report::execution_report(self.version, &facts, &ReportContent::Canceled(None), &ids);
         let rows = FixRows {
             outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],
             orders: vec![cancel_order(cl_ord_id, &order.cl_ord_id)],

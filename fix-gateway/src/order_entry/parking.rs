@@ -34,7 +34,7 @@ use crate::{
     orders::{
         facts::{Details, OrderFacts, Rejection, intent_id},
         parse::{self, Order},
-        report::{self, Ids, Told},
+        report::{self, Ids, ReportContent},
     },
 };
 
@@ -136,7 +136,7 @@ impl OrderEntry {
             at: slot.at,
             is_status: false,
         };
-        let body = report::execution_report(self.version, facts, &Told::duplicate(), &ids);
+        let body = report::execution_report(self.version, facts, &ReportContent::duplicate(), &ids);
         let outbound = vec![slot.holds(MsgType::EXECUTION_REPORT, body)];
         self.write(numbers, FixRows { outbound, ..FixRows::default() }).await
     }
@@ -341,7 +341,7 @@ impl OrderEntry {
             at: slot.at,
             is_status: false,
         };
-        let body = report::execution_report(self.version, &facts, &Told::Canceled(None), &ids);
+        let body = report::execution_report(self.version, &facts, &ReportContent::Canceled(None), &ids);
         let ended = FixOrder { details: to_json(&Details::Order(Box::new(facts))), ..order.clone() };
         let rows = FixRows {
             outbound: vec![slot.holds(MsgType::EXECUTION_REPORT, body)],

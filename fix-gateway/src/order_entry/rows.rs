@@ -18,7 +18,7 @@ use crate::{
     orders::{
         Version,
         facts::{Details, OrderFacts, intent_id},
-        report::{self, Ids, Told},
+        report::{self, Ids, ReportContent},
     },
 };
 
@@ -66,7 +66,7 @@ pub(super) fn submitted_rows(
     slot: Slot,
     cl_ord_id: &str,
     facts: &OrderFacts,
-    told: &Told,
+    told: &ReportContent,
     outcome: Option<&Outcome>,
 ) -> FixRows {
     let intent_id = intent_id(session_id, cl_ord_id);
@@ -81,7 +81,7 @@ pub(super) fn submitted_rows(
         plan_id: reference.as_ref().map(|_| plan_id(&intent_id)),
         fees: fees.iter().filter(is_deducted).cloned().collect(),
         rejection: match told {
-            Told::Rejected(rejection) => Some(rejection.clone()),
+            ReportContent::Rejected(rejection) => Some(rejection.clone()),
             _ => None,
         },
         ..facts.clone()

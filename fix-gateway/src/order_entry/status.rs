@@ -20,7 +20,7 @@ use crate::{
     orders::{
         facts::{NO_SYMBOL, OrderFacts, intent_id},
         fields,
-        report::{self, Asked, Ids, MassAnswer, ReceiptFacts, Told},
+        report::{self, Ids, MassAnswer, ReceiptFacts, ReportContent, StatusRequest},
         tags,
     },
 };
@@ -39,13 +39,16 @@ impl OrderEntry {
             Ok(cl_ord_id) => cl_ord_id,
             Err(fault) => return self.refuse_fields(message, slot, numbers, &fault).await,
         };
-        let asked = Asked { ord_status_req_id: message.text(tags::ORD_STATUS_REQ_ID), ..Asked::default() };
+        let asked = StatusRequest {
+            ord_status_req_id: message.text(tags::ORD_STATUS_REQ_ID),
+            ..StatusRequest::default()
+        };
         let order = self.find_order(cl_ord_id).await?.filter(|order| is_of_order_id(message, order));
         let body = if let Some(order) = order
             && let Some(facts) = order_facts(&order)
         {
             let (told, sequence) = self.latest(&order, &facts).await?;
-            let asked = Asked { receipt: self.receipt(&order, &told).await?, ..asked };
+            let asked = StatusRequest { receipt: self.receipt(&order, &told).await?, ..asked };
             let ids = status_ids(&order, sequence, slot);
             report::status_report(self.version, &facts, &told, &ids, &asked)
         } else {
@@ -64,8 +67,14 @@ impl OrderEntry {
     }
 
     /// What the receipt of a filled order says, once it is issued.
-    async fn receipt(&self, order: &FixOrder, told: &Told) -> Result<Option<ReceiptFacts>, Unavailable> {
-        let (Told::Filled { .. }, Some(reference)) = (told, &order.reference) else { return Ok(None) };
+    async fn receipt(
+        &self,
+        order: &FixOrder,
+        told: &ReportContent,
+    ) -> Result<Option<ReceiptFacts>, Unavailable> {
+        let (ReportContent::Filled { .. }, Some(reference)) = (told, &order.reference) else {
+            return Ok(None);
+        };
         let found = self.engine.receipt(&self.tenant, RefType::ExecutionId, reference).await?;
         let ReceiptLookup::Found(body) = found else { return Ok(None) };
         let anchor_tx_hash = body["txHash"].as_str().map(str::to_owned);
@@ -129,7 +138,7 @@ impl OrderEntry {
         let one = |(at, OpenOrderStatus { order, facts, told, sequence }): (usize, &OpenOrderStatus)| {
             let slot = Slot::next(turn);
             let mass = MassAnswer { request_id, total: open.len(), is_last: at + 1 == open.len() };
-            let asked = Asked { mass: Some(mass), ..Asked::default() };
+            let asked = StatusRequest { mass: Some(mass), ..StatusRequest::default() };
             let ids = status_ids(order, *sequence, slot);
             let body = report::status_report(self.version, facts, told, &ids, &asked);
             slot.holds(MsgType::EXECUTION_REPORT, body)
@@ -155,7 +164,7 @@ impl OrderEntry {
             is_status: true,
         };
         let mass = MassAnswer { request_id, total: 0, is_last: true };
-        let asked = Asked { mass: Some(mass), ..Asked::default() };
+        let asked = StatusRequest { mass: Some(mass), ..StatusRequest::default() };
         let body = report::status_report(self.version, &facts, &report::no_open_orders(), &ids, &asked);
         slot.holds(MsgType::EXECUTION_REPORT, body)
     }
@@ -171,20 +180,20 @@ fn is_of_order_id(message: MessageRef<'_>, order: &FixOrder) -> bool {
 struct OpenOrderStatus {
     order: FixOrder,
     facts: OrderFacts,
-    told: Told,
+    told: ReportContent,
     sequence: i64,
 }
 
 impl OpenOrderStatus {
     fn of_open(open: OpenOrder) -> Self {
         let facts = order_facts(&open.order).unwrap_or_default();
-        let told = Told::of_event(open.kind, &open.object, &facts);
+        let told = ReportContent::of_event(open.kind, &open.object, &facts);
         Self { order: open.order, facts, told, sequence: open.sequence }
     }
 
     fn of_parked(order: FixOrder) -> Self {
         let facts = order_facts(&order).unwrap_or_default();
-        Self { order, facts, told: Told::Pending, sequence: 0 }
+        Self { order, facts, told: ReportContent::Pending, sequence: 0 }
     }
 }
 

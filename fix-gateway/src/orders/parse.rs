@@ -62,7 +62,8 @@ pub(crate) fn order(
         Side::Sell => (base, quote),
         Side::Buy => (quote, base),
     };
-    let bounds = Asked { message, side, quantity, base, quote }.bounds(context, session, quoted, &refuse)?;
+    let bounds =
+        OrderBounds { message, side, quantity, base, quote }.bounds(context, session, quoted, &refuse)?;
     let permit = permit(message, input, bounds, context).map_err(|problem| refuse.other(&problem))?;
     let output_recipient = output_recipient(message, output).map_err(|problem| refuse.other(problem))?;
     let signer = permit.as_ref().and_then(|permit| context.chain.permit.signer(permit));
@@ -187,7 +188,7 @@ fn descriptor(asset: &Asset) -> AssetDescriptor {
 }
 
 /// What bounds an order.
-struct Asked<'a> {
+struct OrderBounds<'a> {
     message: MessageRef<'a>,
     side: Side,
     quantity: Minor,
@@ -195,7 +196,7 @@ struct Asked<'a> {
     quote: &'a Asset,
 }
 
-impl Asked<'_> {
+impl OrderBounds<'_> {
     fn bounds(
         &self,
         context: &Context,

@@ -23,7 +23,7 @@ use super::{
 
 /// What a QuoteRequest asks for: one symbol, one side, a quantity of the base asset.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct QuoteRequest<'a> {
     side: Side,
     quantity: Minor,
     base: &'a Asset,
@@ -66,7 +66,7 @@ impl NoQuote {
     }
 }
 
-impl<'a> Asked<'a> {
+impl<'a> QuoteRequest<'a> {
     /// Reads a request that the dictionary has passed.
     pub(crate) fn of(message: MessageRef<'_>, context: &'a Context) -> Result<Self, NoQuote> {
         let unusable = |problem: &str| NoQuote::Unusable(problem.to_owned());

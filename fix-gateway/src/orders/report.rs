@@ -21,7 +21,7 @@ use super::{
 
 /// What a report tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum ReportContent {
     /// Taken, and not decided yet.
     Pending,
     New,
@@ -49,7 +49,7 @@ pub(crate) struct Failure {
 
 /// What a status request asked beside the order, and what only its answers say.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct StatusRequest<'a> {
     /// OrdStatusReqID(790).
     pub(crate) ord_status_req_id: Option<&'a str>,
     pub(crate) mass: Option<MassAnswer<'a>>,
@@ -73,7 +73,7 @@ pub(crate) struct ReceiptFacts {
     pub(crate) anchor_tx_hash: Option<String>,
 }
 
-impl Asked<'_> {
+impl StatusRequest<'_> {
     fn standard_fields(&self) -> Body {
         let body = Body::new().maybe(tags::MASS_STATUS_REQ_ID, self.mass.map(|mass| mass.request_id));
         let body = body.maybe(tags::ORD_STATUS_REQ_ID, self.ord_status_req_id);
@@ -107,7 +107,7 @@ pub(crate) struct Ids<'a> {
     pub(crate) is_status: bool,
 }
 
-impl Told {
+impl ReportContent {
     /// ExecType(150) of the event, OrdStatus(39).
     const fn codes(&self, version: Version) -> (&'static str, &'static str) {
         match (self, version) {
@@ -220,7 +220,12 @@ fn failure(snapshot: &Value) -> Option<Failure> {
 }
 
 /// An ExecutionReport's body, tags ascending.
-pub(crate) fn execution_report(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<'_>) -> Body {
+pub(crate) fn execution_report(
+    version: Version,
+    facts: &OrderFacts,
+    told: &ReportContent,
+    ids: &Ids<'_>,
+) -> Body {
     standard_fields(version, facts, told, ids).and(own_fields(told)).and(own_fees(version, facts, told))
 }
 
@@ -228,32 +233,32 @@ pub(crate) fn execution_report(version: Version, facts: &OrderFacts, told: &Told
 pub(crate) fn status_report(
     version: Version,
     facts: &OrderFacts,
-    told: &Told,
+    told: &ReportContent,
     ids: &Ids<'_>,
-    asked: &Asked<'_>,
+    asked: &StatusRequest<'_>,
 ) -> Body {
     let standard = standard_fields(version, facts, told, ids).and(asked.standard_fields());
     standard.and(own_fields(told)).and(asked.own_fields()).and(own_fees(version, facts, told))
 }
 
-fn standard_fields(version: Version, facts: &OrderFacts, told: &Told, ids: &Ids<'_>) -> Body {
+fn standard_fields(version: Version, facts: &OrderFacts, told: &ReportContent, ids: &Ids<'_>) -> Body {
     let (exec_type, ord_status) = told.codes(version);
-    let changes_nothing = ids.is_status || matches!(told, Told::Progress { .. });
+    let changes_nothing = ids.is_status || matches!(told, ReportContent::Progress { .. });
     let (exec_type, exec_trans_type) = match version {
         Version::Fix42 => (exec_type, Some(if changes_nothing { "3" } else { "0" })),
         Version::Fix44 if ids.is_status => ("I", None),
         Version::Fix44 => (exec_type, None),
     };
     let fill = match told {
-        Told::Filled { base, quote } => {
+        ReportContent::Filled { base, quote } => {
             Some((base.minor.to_decimal_string(base.exponent), price_of(*base, *quote).unwrap_or_default()))
         }
-        Told::Pending
-        | Told::New
-        | Told::Rejected(_)
-        | Told::Progress { .. }
-        | Told::Canceled(_)
-        | Told::Expired => None,
+        ReportContent::Pending
+        | ReportContent::New
+        | ReportContent::Rejected(_)
+        | ReportContent::Progress { .. }
+        | ReportContent::Canceled(_)
+        | ReportContent::Expired => None,
     };
     let (last_qty, last_px) = fill.unzip();
     let leaves = if told.is_open() { facts.order_qty.as_str() } else { "0" };
@@ -307,8 +312,8 @@ struct Fees<'a> {
 }
 
 impl<'a> Fees<'a> {
-    fn of(facts: &'a OrderFacts, told: &Told) -> Self {
-        if !matches!(told, Told::Filled { .. }) {
+    fn of(facts: &'a OrderFacts, told: &ReportContent) -> Self {
+        if !matches!(told, ReportContent::Filled { .. }) {
             return Self::default();
         }
         let find = |kind| facts.fees.iter().find(|fee| fee.kind == kind);
@@ -328,7 +333,7 @@ impl<'a> Fees<'a> {
 }
 
 /// The payout's fee in FIX 4.2.
-fn own_fees(version: Version, facts: &OrderFacts, told: &Told) -> Body {
+fn own_fees(version: Version, facts: &OrderFacts, told: &ReportContent) -> Body {
     match Fees::of(facts, told).payout {
         Some(fee) if version == Version::Fix42 => Body::new()
             .field(tags::PAYOUT_FEE, fee.amount_minor.to_decimal_string(fee.exponent))
@@ -337,30 +342,42 @@ fn own_fees(version: Version, facts: &OrderFacts, told: &Told) -> Body {
     }
 }
 
-fn words(told: &Told) -> (Option<&str>, Option<String>) {
+fn words(told: &ReportContent) -> (Option<&str>, Option<String>) {
     match told {
-        Told::Rejected(rejection) => (Some(&rejection.text), Some(rejection.ord_rej_reason.to_string())),
-        Told::Canceled(Some(failure)) if !failure.message.is_empty() => (Some(&failure.message), None),
-        Told::Pending
-        | Told::New
-        | Told::Progress { .. }
-        | Told::Filled { .. }
-        | Told::Canceled(_)
-        | Told::Expired => (None, None),
+        ReportContent::Rejected(rejection) => {
+            (Some(&rejection.text), Some(rejection.ord_rej_reason.to_string()))
+        }
+        ReportContent::Canceled(Some(failure)) if !failure.message.is_empty() => {
+            (Some(&failure.message), None)
+        }
+        ReportContent::Pending
+        | ReportContent::New
+        | ReportContent::Progress { .. }
+        | ReportContent::Filled { .. }
+        | ReportContent::Canceled(_)
+        | ReportContent::Expired => (None, None),
     }
 }
 
-fn own_fields(told: &Told) -> Body {
+fn own_fields(told: &ReportContent) -> Body {
     let body = Body::new();
     match told {
-        Told::Progress { phase, state } => body.field(tags::PHASE, phase).field(tags::PHASE_STATE, state),
-        Told::Filled { .. } => body.field(tags::PHASE, "payout").field(tags::PHASE_STATE, "completed"),
-        Told::Canceled(Some(failure)) => body
+        ReportContent::Progress { phase, state } => {
+            body.field(tags::PHASE, phase).field(tags::PHASE_STATE, state)
+        }
+        ReportContent::Filled { .. } => {
+            body.field(tags::PHASE, "payout").field(tags::PHASE_STATE, "completed")
+        }
+        ReportContent::Canceled(Some(failure)) => body
             .field(tags::PHASE, &failure.stage)
             .field(tags::PHASE_STATE, "failed")
             .field(tags::FAILURE_STAGE, &failure.stage)
             .field(tags::FAILURE_CODE, &failure.code),
-        Told::Pending | Told::New | Told::Rejected(_) | Told::Canceled(None) | Told::Expired => body,
+        ReportContent::Pending
+        | ReportContent::New
+        | ReportContent::Rejected(_)
+        | ReportContent::Canceled(None)
+        | ReportContent::Expired => body,
     }
 }
 
@@ -424,16 +441,16 @@ pub(crate) fn cancel_reject(version: Version, rejected: &CancelRejected<'_>) -> 
 }
 
 /// OrdStatus(39) of what was told last.
-pub(crate) const fn ord_status(told: &Told) -> &'static str {
+pub(crate) const fn ord_status(told: &ReportContent) -> &'static str {
     told.codes(Version::Fix44).1
 }
 
 /// What is told about an order that is not known.
-pub(crate) fn unknown_order() -> Told {
-    Told::Rejected(Rejection { ord_rej_reason: 5, text: "unknown order".to_owned() })
+pub(crate) fn unknown_order() -> ReportContent {
+    ReportContent::Rejected(Rejection { ord_rej_reason: 5, text: "unknown order".to_owned() })
 }
 
 /// What is told when no order is open.
-pub(crate) fn no_open_orders() -> Told {
-    Told::Rejected(Rejection { ord_rej_reason: 5, text: "no open orders".to_owned() })
+pub(crate) fn no_open_orders() -> ReportContent {
+    ReportContent::Rejected(Rejection { ord_rej_reason: 5, text: "no open orders".to_owned() })
 }

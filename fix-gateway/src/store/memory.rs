@@ -60,12 +60,12 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Piece {
     bytes: Vec<u8>,
-    kept: Vec<Kept>,
+    kept: Vec<StoredMessage>,
 }
 
 /// A message that was sent.
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct StoredMessage {
     seq: SeqNum,
     msg_type: MsgType,
     sending_time: UtcNanos,
@@ -109,7 +109,7 @@ impl MemoryStore {
         piece.bytes.extend_from_slice(bytes);
         // A piece is far shorter than this.
         let end = u32::try_from(piece.bytes.len()).unwrap_or(u32::MAX);
-        piece.kept.push(Kept { seq, msg_type, sending_time, end });
+        piece.kept.push(StoredMessage { seq, msg_type, sending_time, end });
     }
 
     /// A new piece, or the oldest again. The first is given in any case.

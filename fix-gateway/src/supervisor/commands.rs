@@ -5,7 +5,7 @@ use std::time::Duration;
 use dvp_fix::SeqNum;
 use dvp_store::{
     PgPool, StoreError,
-    fix::commands::{self as fix_commands, Action, OpenCommand},
+    fix::commands::{self as fix_commands, OpenCommand, SessionAction},
 };
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -52,15 +52,15 @@ impl SessionSupervisor {
     }
 }
 
-const fn ask(action: Action) -> Option<Ask> {
+const fn ask(action: SessionAction) -> Option<Ask> {
     match action {
-        Action::Logout => Some(Ask::LogOut),
-        Action::Reset => Some(Ask::Reset),
-        Action::SetSeq { next_in, next_out, with_reset } => {
+        SessionAction::Logout => Some(Ask::LogOut),
+        SessionAction::Reset => Some(Ask::Reset),
+        SessionAction::SetSeq { next_in, next_out, with_reset } => {
             Some(Ask::SetNumbers { next_in: SeqNum(next_in), next_out: SeqNum(next_out), with_reset })
         }
         // They are in the session's row.
-        Action::Enable | Action::Disable => None,
+        SessionAction::Enable | SessionAction::Disable => None,
     }
 }
 

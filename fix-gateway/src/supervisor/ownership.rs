@@ -10,15 +10,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 /// The lease as it is now: taking it again after a pause changes its fence.
-pub(super) type Held = Arc<Mutex<Lease>>;
+pub(super) type SharedLease = Arc<Mutex<Lease>>;
 
-pub(super) fn held(lease: &Held) -> Lease {
+pub(super) fn held(lease: &SharedLease) -> Lease {
     // No code panics while it holds the lease.
     lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Renews the lease for as long as that is possible, and ends the session when it is not.
-pub(super) async fn cancel_when_lost(pool: PgPool, lease: Held, ttl: Duration, session: CancellationToken) {
+pub(super) async fn cancel_when_lost(
+    pool: PgPool,
+    lease: SharedLease,
+    ttl: Duration,
+    session: CancellationToken,
+) {
     let mut renewed_at = tokio::time::Instant::now();
     loop {
         tokio::time::sleep(ttl / 3).await;

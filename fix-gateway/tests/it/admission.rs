@@ -3,7 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dvp_fix_gateway::{
     ListenerConfig,
-    acceptor::{ClientCertificates, Refusal, TlsVersion},
+    acceptor::{ClientCertificates, LogonRefusal, TlsVersion},
     gate,
 };
 use sha2::{Digest as _, Sha256};
@@ -156,7 +156,7 @@ async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
     let house = House::new().await;
     let listener =
         ListenerConfig { proxies: vec!["127.0.0.0/8".parse().unwrap()], ..ListenerConfig::default() };
-    let gateway = house.gateway_as(vec![listener], |config| config.refusal = Refusal::Logout).await;
+    let gateway = house.gateway_as(vec![listener], |config| config.refusal = LogonRefusal::Logout).await;
     let from = async |source: &str, comp_id: &'static str| {
         let mut stream = tokio::net::TcpStream::connect(gateway.listener_addrs[0]).await.unwrap();
         let header = format!("PROXY TCP4 {source} 192.0.2.1 1000 9880\r\n");
@@ -223,10 +223,10 @@ async fn every_refusal_is_the_same_and_none_comes_before_the_delay_on_any_listen
         .unwrap();
     let delay = std::time::Duration::from_millis(300);
     // A listener's own values do not count.
-    let second = ListenerConfig { refusal: Refusal::Silent, ..ListenerConfig::default() };
+    let second = ListenerConfig { refusal: LogonRefusal::Silent, ..ListenerConfig::default() };
     let gateway = house
         .gateway_as(vec![second], |config| {
-            (config.refusal, config.refusal_delay) = (Refusal::Logout, delay);
+            (config.refusal, config.refusal_delay) = (LogonRefusal::Logout, delay);
         })
         .await;
     let cases = [

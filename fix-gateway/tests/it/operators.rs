@@ -7,7 +7,7 @@ use dvp_fix::UtcNanos;
 use dvp_store::{
     fix::{
         self, admin as fix_admin,
-        commands::{self as fix_commands, Action, NewCommand},
+        commands::{self as fix_commands, NewSessionCommand, SessionAction},
     },
     partners,
 };
@@ -22,10 +22,14 @@ const LIMIT: &str = "40=2|44=0.99";
 const HOUR: u64 = 3_600_000_000_000;
 
 /// Asks the session's owner, and returns what it answers, and whether it failed.
-async fn ask(house: &House, action: Action) -> (String, bool) {
+async fn ask(house: &House, action: SessionAction) -> (String, bool) {
     let mut conn = house.pool().acquire().await.unwrap();
-    let command =
-        NewCommand { session_id: SESSION.into(), action, operator: "ops".into(), reason: "a test".into() };
+    let command = NewSessionCommand {
+        session_id: SESSION.into(),
+        action,
+        operator: "ops".into(),
+        reason: "a test".into(),
+    };
     let id = fix_commands::insert_command(&mut conn, &command, None).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -150,7 +154,7 @@ async fn an_operator_logs_a_peer_out_and_it_may_come_back() {
     let gateway = house.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    let (asked, logout) = tokio::join!(ask(&house, Action::Logout), async {
+    let (asked, logout) = tokio::join!(ask(&house, SessionAction::Logout), async {
         let logout = client.expect("5").await;
         client.send("5", "").await;
         logout
@@ -169,7 +173,7 @@ async fn an_operators_reset_keeps_the_reports_that_were_not_seen() {
     client.log_on(LOGON).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     let report = client.report("a", "0").await;
-    let (asked, ()) = tokio::join!(ask(&house, Action::Reset), async {
+    let (asked, ()) = tokio::join!(ask(&house, SessionAction::Reset), async {
         client.expect("5").await;
         // It hangs up instead of answering: what it read is unsure.
         client.reconnect(gateway.addr).await;
@@ -193,7 +197,7 @@ async fn numbers_are_set_forwards_and_never_stand_for_two_messages() {
     client.log_on(LOGON).await;
     client.send("5", "").await;
     client.expect("5").await;
-    let set = |next_in, next_out, with_reset| Action::SetSeq { next_in, next_out, with_reset };
+    let set = |next_in, next_out, with_reset| SessionAction::SetSeq { next_in, next_out, with_reset };
     let (outcome, failed) = ask(&house, set(10, 2, false)).await;
     assert!(failed && outcome.contains("next_out is 3"), "{outcome}");
     assert!(!ask(&house, set(10, 20, false)).await.1);

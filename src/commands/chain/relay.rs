@@ -7,7 +7,7 @@ use dvp_store::chain::{self as store, CommandFilter, CommandView, Retried};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
-use crate::access::Place;
+use crate::access::ServiceLocation;
 use crate::cli::{RelayCommand, RelayList, RelayRetry, RelayState};
 use crate::output::print;
 
@@ -19,7 +19,7 @@ pub(super) async fn run(command: RelayCommand) -> anyhow::Result<ExitCode> {
 }
 
 async fn list(args: RelayList) -> anyhow::Result<ExitCode> {
-    let place = Place::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
+    let place = ServiceLocation::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
     let mut conn = place.connect().await?;
     let filter = match args.state {
         RelayState::Troubled => CommandFilter::Troubled,
@@ -54,7 +54,7 @@ async fn retry(args: RelayRetry) -> anyhow::Result<ExitCode> {
     let [operator, reason] = [args.operator.trim(), args.reason.trim()];
     ensure!(!operator.is_empty(), "--operator is empty");
     ensure!(!reason.is_empty(), "--reason is empty");
-    let place = Place::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
+    let place = ServiceLocation::find(args.place.dir.as_deref(), args.place.config.as_deref())?;
     let id = args.id;
     let mut conn = place.connect().await?;
     let mut tx = conn.begin().await?;

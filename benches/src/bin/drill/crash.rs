@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use clap::Args;
-use dvp_benches::crash::{Plan, run as run_one};
+use dvp_benches::crash::{CrashPlan, run as run_one};
 use serde_json::json;
 
 use crate::Seeds;
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: CrashArgs) -> anyhow::Result<bool> {
     let (started, mut broken) = (Instant::now(), Vec::new());
     let (mut kills, mut cut_short, mut orders, mut completed, mut messages) = (0, 0, 0, 0, 0);
     for seed in args.seeds.seed..args.seeds.seed.saturating_add(args.seeds.count) {
-        match run_one(&Plan { binary: binary.clone(), seed, kills: args.kills }).await {
+        match run_one(&CrashPlan { binary: binary.clone(), seed, kills: args.kills }).await {
             Ok(report) => {
                 kills += report.kills;
                 cut_short += report.starts_cut_short;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use dvp_benches::house::House;
 use dvp_domain::event::EventType;
-use dvp_store::orders::events::{self, Filter, NewEvent};
+use dvp_store::orders::events::{self, EventFilter, NewEvent};
 use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::{PgPool, StoreError};
@@ -160,7 +160,7 @@ async fn read(pool: &PgPool, tenant: &Tenant, expected: u64) -> anyhow::Result<u
     let (mut after, mut seen, mut last_new) = (0_i64, 0_u64, Instant::now());
     let mut sequences: BTreeMap<String, i64> = BTreeMap::new();
     while seen < expected {
-        let filter = Filter { after, limit: PAGE, ..Filter::default() };
+        let filter = EventFilter { after, limit: PAGE, ..EventFilter::default() };
         let page = events::list_for_tenant(&mut *pool.acquire().await?, tenant, &filter).await?;
         for stored in page {
             ensure!(stored.position == after.saturating_add(1), "position {} after {after}", stored.position);

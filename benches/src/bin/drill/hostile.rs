@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::Args;
-use dvp_benches::hostile::{Interface, Kind, Load, Plan, Report, Summary, run as run_one};
+use dvp_benches::hostile::{HostilePlan, HostileReport, Interface, Load, PeerKind, Summary, run as run_one};
 use serde_json::{Value, json};
 
 use crate::Seeds;
@@ -30,7 +30,7 @@ pub(crate) struct HostileArgs {
     slower: u32,
     /// Only these kinds of hostile peers take part.
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
-    only: Vec<Kind>,
+    only: Vec<PeerKind>,
     /// The program that is drilled; that beside this one unless another is named.
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub(crate) async fn run(args: HostileArgs) -> anyhow::Result<bool> {
     ensure!(binary.exists(), "{} is not there: build it with `cargo build -p dvp`", binary.display());
     let mut is_kept = true;
     for seed in args.seeds.seed..args.seeds.seed.saturating_add(args.seeds.count) {
-        let plan = Plan {
+        let plan = HostilePlan {
             binary: binary.clone(),
             seed,
             quiet: Duration::from_secs(args.seconds),
@@ -72,11 +72,11 @@ pub(crate) async fn run(args: HostileArgs) -> anyhow::Result<bool> {
 }
 
 /// The latencies of a interface in both phases.
-fn phases(report: &Report, interface: Interface) -> [Summary; 2] {
+fn phases(report: &HostileReport, interface: Interface) -> [Summary; 2] {
     [&report.quiet, &report.hostile].map(|phase| phase.get(&interface).copied().unwrap_or_default())
 }
 
-fn as_json(seed: u64, report: &Report) -> Value {
+fn as_json(seed: u64, report: &HostileReport) -> Value {
     let summary = |of: Summary| {
         json!({"count": of.count, "medianMicros": of.median.as_micros(), "p99Micros": of.p99.as_micros(),
                "worstMicros": of.worst.as_micros()})
@@ -93,7 +93,7 @@ fn as_json(seed: u64, report: &Report) -> Value {
            "broken": report.broken})
 }
 
-fn as_text(seed: u64, report: &Report) -> String {
+fn as_text(seed: u64, report: &HostileReport) -> String {
     let millis = |of: Duration| format!("{}.{:01} ms", of.as_millis(), of.as_micros() / 100 % 10);
     let mut lines = vec![format!("seed {seed}: {} promises broken", report.broken.len())];
     for interface in Interface::ALL {

@@ -24,7 +24,7 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Parser)]
 struct Cli {
     #[command(subcommand)]
-    what: What,
+    what: DrillCommand,
 }
 
 /// What every drill takes.
@@ -42,7 +42,7 @@ pub(crate) struct Seeds {
 }
 
 #[derive(Subcommand)]
-enum What {
+enum DrillCommand {
     /// Chains that fork, nodes that lose, lag and lie, a database that fails: does the indexer keep the chain?
     ChainSim(Seeds),
     /// Orders through a sandbox whose node fails, lags and loses while the chain forks: do all end once? Needs the
@@ -63,12 +63,12 @@ fn main() -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let kept = runtime.block_on(async {
         match cli.what {
-            What::ChainSim(seeds) => chain_sim::run(seeds).await,
-            What::ChainFaults(seeds) => chain_faults_of(seeds).await,
-            What::Crash(args) => crash::run(args).await,
-            What::Feed(seeds) => feed::run(seeds).await,
-            What::Hostile(args) => hostile::run(args).await,
-            What::Webhooks(seeds) => webhooks::run(seeds).await,
+            DrillCommand::ChainSim(seeds) => chain_sim::run(seeds).await,
+            DrillCommand::ChainFaults(seeds) => chain_faults_of(seeds).await,
+            DrillCommand::Crash(args) => crash::run(args).await,
+            DrillCommand::Feed(seeds) => feed::run(seeds).await,
+            DrillCommand::Hostile(args) => hostile::run(args).await,
+            DrillCommand::Webhooks(seeds) => webhooks::run(seeds).await,
         }
     })?;
     Ok(if kept { ExitCode::SUCCESS } else { ExitCode::FAILURE })

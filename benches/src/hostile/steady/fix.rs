@@ -9,7 +9,7 @@ use dvp_fix::codec::Message;
 use tokio::task::JoinHandle;
 
 use super::{ACCOUNT, PATIENCE, TOKEN_PAUSE, Terms};
-use crate::crash::fix::{ENDED, Told, content};
+use crate::crash::fix::{ENDED, SessionTranscript, content};
 use crate::crash::rest::{Wallet, text};
 use crate::hostile::latency::{Due, Interface};
 use crate::hostile::wire::{Fields, Line, Login, fields, readable, utc};
@@ -19,11 +19,11 @@ const LOGON_EVERY: Duration = Duration::from_secs(2);
 /// After which nothing more is expected to come.
 const QUIET: Duration = Duration::from_secs(2);
 
-pub(super) async fn run(terms: Terms) -> anyhow::Result<Told> {
+pub(super) async fn run(terms: Terms) -> anyhow::Result<SessionTranscript> {
     let logons = tokio::spawn(logons(terms.clone()));
     let login = terms.target.good_sessions.first().context("a session")?.clone();
     let line = Line::log_on(terms.target.fix, Ipv4Addr::LOCALHOST, &login).await?;
-    let told = Told {
+    let told = SessionTranscript {
         session_id: login.session_id(),
         heard: BTreeMap::new(),
         orders: Default::default(),
@@ -44,7 +44,7 @@ type Permit = JoinHandle<anyhow::Result<Fields>>;
 struct Client {
     terms: Terms,
     line: Line,
-    told: Told,
+    told: SessionTranscript,
     /// Orders without their first report.
     waiting: BTreeMap<String, Due>,
     /// The next permit, once it is signed.
@@ -55,7 +55,7 @@ struct Client {
 }
 
 impl Client {
-    async fn run(mut self) -> anyhow::Result<Told> {
+    async fn run(mut self) -> anyhow::Result<SessionTranscript> {
         let mut at = Instant::now() + self.terms.interval;
         let mut beat = tokio::time::interval(Duration::from_secs(20));
         self.permit = Some(self.sign(TOKEN_PAUSE)?);

@@ -12,7 +12,7 @@ use alloy::primitives::{Address, B256, keccak256};
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::secrets::Vault;
 use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
-use dvp_store::chain::commands::{self, NewCommand};
+use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
 use dvp_store::lease::Lease;
 use serde_json::json;
@@ -255,7 +255,7 @@ impl<'a> Run<'a> {
                 && let Some(command) = order.script.get(order.left)
             {
                 order.left += 1;
-                new.push(NewCommand {
+                new.push(NewChainCommand {
                     chain_id: self.config.chain_id.cast_signed(),
                     intent_id: reference.clone(),
                     reference,

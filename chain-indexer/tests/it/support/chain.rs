@@ -10,7 +10,7 @@ use dvp_core::secrets::Vault;
 use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand, OutputArgs, SwapCommand};
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
-use dvp_store::chain::commands::{self, NewCommand};
+use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::lease::Lease;
 use serde_json::json;
 use sqlx::Row;
@@ -78,7 +78,7 @@ impl Chain {
             | ChainCommand::ReturnFilled { entity, .. }
             | ChainCommand::Refund { entity } => entity,
         };
-        let new = NewCommand {
+        let new = NewChainCommand {
             chain_id: self.config.chain_id.cast_signed(),
             reference: reference.to_owned(),
             intent_id: format!("intent-{reference}"),

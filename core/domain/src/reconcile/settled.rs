@@ -1,6 +1,8 @@
 //! An execution of ours against what the chain says of it.
 
-use super::{Action, Booked, BreakKind, EscrowState, Found, Moment, Receipted, SettlerState, give_back};
+use super::{
+    Booked, BreakKind, EscrowState, Findings, Moment, Receipted, SettlerState, SuggestedAction, give_back,
+};
 use crate::settlement::{Finality, Lock, State};
 
 /// What an execution claims.
@@ -32,7 +34,7 @@ fn claim(state: &State) -> Claim<'_> {
     Claim { lock, committed: committed && lock.is_some_and(Lock::holds), paid, gave_up }
 }
 
-pub(super) fn judge(found: &mut Found<'_>, booked: &Booked, moment: &Moment) {
+pub(super) fn judge(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
     let claim = claim(&booked.state);
     locks(found, booked, &claim, moment);
     amounts(found, booked);
@@ -43,29 +45,29 @@ pub(super) fn judge(found: &mut Found<'_>, booked: &Booked, moment: &Moment) {
     idle(found, booked, moment);
 }
 
-fn locks(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
+fn locks(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
     // A swap holds nothing.
     let held = booked.terms.swaps() || now.escrow != EscrowState::None;
     let there = now.settler != SettlerState::None && held;
     if claim.lock.is_some() && !there {
         let detail = format!("{}, and the chain has no lock", booked.state.name());
-        found.add(BreakKind::ExecutionWithoutLock, Action::Page, detail);
+        found.add(BreakKind::ExecutionWithoutLock, SuggestedAction::Page, detail);
     }
     if there && claim.committed && now.settler == SettlerState::Created {
         let detail = format!("{}, and the chain is not committed to the payout", booked.state.name());
-        found.add(BreakKind::ExecutionWithoutLock, Action::Page, detail);
+        found.add(BreakKind::ExecutionWithoutLock, SuggestedAction::Page, detail);
     }
     // A lock that is being made may be there before we know.
     let expects = claim.lock.is_some() || matches!(booked.state, State::Locking);
     if !expects && (now.settler != SettlerState::None || now.escrow != EscrowState::None) {
-        let action = give_back(found.subject, moment).unwrap_or(Action::Page);
+        let action = give_back(found.subject, moment).unwrap_or(SuggestedAction::Page);
         let detail = format!("{}, and the chain has {now:?}", booked.state.name());
         found.add(BreakKind::LockWithoutExecution, action, detail);
     }
 }
 
-fn amounts(found: &mut Found<'_>, booked: &Booked) {
+fn amounts(found: &mut Findings<'_>, booked: &Booked) {
     let kept = &found.subject.kept;
     let told = |amount: Option<_>, agreed| amount.filter(|amount| *amount != agreed);
     let (input, output) = (booked.terms.input.amount, booked.terms.output.amount);
@@ -73,21 +75,21 @@ fn amounts(found: &mut Found<'_>, booked: &Booked) {
     let slot = slot.and_then(|slot| slot.lock.as_ref()).map(|held| held.amount);
     if let Some(amount) = told(kept.locked, input).or(told(slot, input)) {
         let detail = format!("{amount} is locked where {input} was agreed");
-        found.add(BreakKind::AmountMismatch, Action::Page, detail);
+        found.add(BreakKind::AmountMismatch, SuggestedAction::Page, detail);
     }
     if let Some(amount) = told(kept.paid, output) {
         let detail = format!("{amount} was paid out where {output} was agreed");
-        found.add(BreakKind::AmountMismatch, Action::Page, detail);
+        found.add(BreakKind::AmountMismatch, SuggestedAction::Page, detail);
     }
 }
 
-fn terms(found: &mut Found<'_>, booked: &Booked) {
+fn terms(found: &mut Findings<'_>, booked: &Booked) {
     if let Some(detail) = &booked.differing_fact {
-        found.add(BreakKind::TermsMismatch, Action::Page, detail.clone());
+        found.add(BreakKind::TermsMismatch, SuggestedAction::Page, detail.clone());
     }
 }
 
-fn payment(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
+fn payment(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
     let released = now.settler == SettlerState::Settled || now.escrow == EscrowState::Released;
     let completed = matches!(booked.state, State::Completed { .. });
@@ -97,9 +99,9 @@ fn payment(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &M
     if claim.paid && locked && now.settler != SettlerState::Settled && late {
         let gone = now.escrow == EscrowState::Refunded;
         let (action, detail) = if gone {
-            (Action::Page, "paid, and the locked funds went back to the wallet".to_owned())
+            (SuggestedAction::Page, "paid, and the locked funds went back to the wallet".to_owned())
         } else {
-            (Action::Settle, format!("paid, and on the chain it is {:?}", now.settler))
+            (SuggestedAction::Settle, format!("paid, and on the chain it is {:?}", now.settler))
         };
         found.add(BreakKind::PaidNotSettled, action, detail);
     }
@@ -107,9 +109,13 @@ fn payment(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &M
     let returned = matches!(booked.state, State::PayoutFailed { debt_returned: Some(_), .. });
     if released && claim.lock.is_some() && !claim.paid && !now.paid_out && !returned {
         let (action, detail) = match &booked.state {
-            State::Owing { failure: None, .. } => (Action::Resolve, "and the payout has no final word"),
-            State::Owing { .. } => (Action::Page, "and the payout failed: the input is to be given back"),
-            _ => (Action::Page, "and nobody was paid"),
+            State::Owing { failure: None, .. } => {
+                (SuggestedAction::Resolve, "and the payout has no final word")
+            }
+            State::Owing { .. } => {
+                (SuggestedAction::Page, "and the payout failed: the input is to be given back")
+            }
+            _ => (SuggestedAction::Page, "and nobody was paid"),
         };
         let detail = format!("{}: the funds were released, {detail}", booked.state.name());
         found.add(BreakKind::SettledNotPaid, action, detail);
@@ -117,7 +123,7 @@ fn payment(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &M
     let pays = booked.terms.pays_on_chain();
     if pays && completed && !now.paid_out {
         let detail = "completed, and the chain has no payout";
-        found.add(BreakKind::SettledNotPaid, Action::Page, detail);
+        found.add(BreakKind::SettledNotPaid, SuggestedAction::Page, detail);
     }
     let given_up = matches!(
         booked.state,
@@ -129,21 +135,21 @@ fn payment(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &M
     );
     if pays && given_up && now.paid_out {
         let detail = format!("tokens were paid out, and the order is {}", booked.state.name());
-        found.add(BreakKind::PaidNotSettled, Action::Page, detail);
+        found.add(BreakKind::PaidNotSettled, SuggestedAction::Page, detail);
     }
 }
 
-fn anchor(found: &mut Found<'_>, booked: &Booked, moment: &Moment) {
+fn anchor(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
     let State::Completed { finality, .. } = &booked.state else { return };
     let Some(receipt) = &booked.receipt else {
-        return found.add(BreakKind::AnchorMissing, Action::Page, "completed without a receipt");
+        return found.add(BreakKind::AnchorMissing, SuggestedAction::Page, "completed without a receipt");
     };
     if let Some(detail) = differs(receipt, finality.as_ref()) {
-        return found.add(BreakKind::AnchorMismatch, Action::Page, detail);
+        return found.add(BreakKind::AnchorMismatch, SuggestedAction::Page, detail);
     }
     let late = moment.idle_since(booked.changed_at, moment.patience.anchor_ms);
     if receipt.anchor.is_none() && (finality.is_some() || late) {
-        let action = if finality.is_some() { Action::Page } else { Action::Anchor };
+        let action = if finality.is_some() { SuggestedAction::Page } else { SuggestedAction::Anchor };
         let detail = format!("the chain has no anchor of {}", receipt.content_hash);
         found.add(BreakKind::AnchorMissing, action, detail);
     }
@@ -164,7 +170,7 @@ fn differs(receipt: &Receipted, finality: Option<&Finality>) -> Option<String> {
     Some(format!("the receipt says {told} at {place}, the chain {seen} at {where_seen}"))
 }
 
-fn open_funds(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
+fn open_funds(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
     let subject = found.subject;
     let locked = subject.kept.now.escrow == EscrowState::Locked && claim.lock.is_some();
     let held = subject.contracts.as_ref().filter(|_| locked).and_then(|contracts| contracts.lock.as_ref());
@@ -176,15 +182,15 @@ fn open_funds(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment:
     if claim.gave_up && late {
         let now = subject.kept.now.settler;
         let action = give_back(subject, moment).unwrap_or(match now {
-            SettlerState::Created => Action::Cancel,
+            SettlerState::Created => SuggestedAction::Cancel,
             SettlerState::None | SettlerState::Filled | SettlerState::Settled | SettlerState::Cancelled => {
-                Action::Return
+                SuggestedAction::Return
             }
         });
         return found.add(BreakKind::RefundDue, action, format!("{name}, and the funds are still locked"));
     }
     match give_back(subject, moment) {
-        Some(Action::Cancel) if !claim.gave_up => {}
+        Some(SuggestedAction::Cancel) if !claim.gave_up => {}
         Some(action) => {
             return found.add(
                 BreakKind::RefundDue,
@@ -199,15 +205,15 @@ fn open_funds(found: &mut Found<'_>, booked: &Booked, claim: &Claim<'_>, moment:
     if !claim.gave_up && (overdue || moment.chain_secs().saturating_add(margin) >= held.timelock) {
         let left = held.timelock.saturating_sub(moment.chain_secs());
         let action = match booked.state {
-            State::Releasing { .. } | State::Owing { .. } => Action::Settle,
-            _ => Action::Resolve,
+            State::Releasing { .. } | State::Owing { .. } => SuggestedAction::Settle,
+            _ => SuggestedAction::Resolve,
         };
         found.add(BreakKind::TimelockExpiring, action, format!("{name}, and the timelock ends in {left} s"));
     }
 }
 
 /// Nothing happens any more, and nothing said so far is the reason.
-fn idle(found: &mut Found<'_>, booked: &Booked, moment: &Moment) {
+fn idle(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
     if booked.state.is_terminal() || !found.breaks.is_empty() {
         return;
     }
@@ -236,8 +242,8 @@ fn idle(found: &mut Found<'_>, booked: &Booked, moment: &Moment) {
             |kind| format!("the command {kind} can never succeed"),
         );
         let action = match &booked.state {
-            State::Converting { .. } | State::Paying { .. } => Action::Resolve,
-            _ => Action::Page,
+            State::Converting { .. } | State::Paying { .. } => SuggestedAction::Resolve,
+            _ => SuggestedAction::Page,
         };
         found.add(BreakKind::Stuck, action, format!("{}, and {why}", booked.state.name()));
     }

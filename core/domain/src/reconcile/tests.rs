@@ -76,7 +76,7 @@ fn subject(state: State, events: &[&str]) -> Subject {
     });
     let contracts = Contracts {
         state: now,
-        lock: (now.escrow != EscrowState::None).then(|| Held {
+        lock: (now.escrow != EscrowState::None).then(|| ProvenLock {
             amount: terms.input.amount,
             token: "0xt".into(),
             fill_deadline: MOMENT.block_secs + 3_600,
@@ -94,7 +94,7 @@ fn subject(state: State, events: &[&str]) -> Subject {
             failed_command: None,
             differing_fact: None,
         }),
-        kept: Kept { now, at_block: now, locked, paid: None },
+        kept: StoredEvents { now, at_block: now, locked, paid: None },
         contracts: Some(contracts),
     }
 }
@@ -190,7 +190,7 @@ fn contracts(subject: &mut Subject) -> &mut Contracts {
     subject.contracts.as_mut().unwrap()
 }
 
-fn held(subject: &mut Subject) -> &mut Held {
+fn held(subject: &mut Subject) -> &mut ProvenLock {
     contracts(subject).lock.as_mut().unwrap()
 }
 

@@ -56,7 +56,7 @@ pub struct Claim {
 
 /// What a rail said when it was called or asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Heard {
+pub enum RailResponse {
     Answer(RailAnswer),
     /// Asked: it knows nothing of the call.
     NeverSeen,
@@ -185,11 +185,13 @@ impl State {
     }
 
     /// What follows from the rail's answer to the question what became of an earlier call.
-    pub fn asked(&self, claim: Claim, heard: Heard, now: Timestamp) -> Then {
+    pub fn asked(&self, claim: Claim, heard: RailResponse, now: Timestamp) -> Then {
         match heard {
-            Heard::Answer(answer @ (RailAnswer::Done(_) | RailAnswer::Failed { .. })) => Then::Take(answer),
+            RailResponse::Answer(answer @ (RailAnswer::Done(_) | RailAnswer::Failed { .. })) => {
+                Then::Take(answer)
+            }
             // A rail that answered for the call before and does not know it now proves nothing by that.
-            Heard::NeverSeen if !claim.in_flight && self.provider_reference().is_none() => {
+            RailResponse::NeverSeen if !claim.in_flight && self.provider_reference().is_none() => {
                 match self.begins(now) {
                     Begins::Now => Then::Call,
                     Begins::Later => Then::Later { called: false },
@@ -197,18 +199,20 @@ impl State {
                 }
             }
             _ if self.must_settle(now) => Then::Settle,
-            Heard::Answer(answer @ RailAnswer::InProgress { .. }) => Then::Take(answer),
-            Heard::NeverSeen | Heard::Down | Heard::Silence => Then::Later { called: true },
+            RailResponse::Answer(answer @ RailAnswer::InProgress { .. }) => Then::Take(answer),
+            RailResponse::NeverSeen | RailResponse::Down | RailResponse::Silence => {
+                Then::Later { called: true }
+            }
         }
     }
 
     /// What follows from the rail's answer to a call. `Down` proves that this call did nothing, and the one before
     /// was asked for.
-    pub fn called(heard: Heard) -> Then {
+    pub fn called(heard: RailResponse) -> Then {
         match heard {
-            Heard::Answer(answer) => Then::Take(answer),
-            Heard::Down => Then::Later { called: false },
-            Heard::NeverSeen | Heard::Silence => Then::Later { called: true },
+            RailResponse::Answer(answer) => Then::Take(answer),
+            RailResponse::Down => Then::Later { called: false },
+            RailResponse::NeverSeen | RailResponse::Silence => Then::Later { called: true },
         }
     }
 }

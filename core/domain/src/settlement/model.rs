@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use self::chain::Chain;
-use super::leg::{Claim, First, Heard, LegKind, Then};
+use super::leg::{Claim, First, LegKind, RailResponse, Then};
 use super::tests::KINDS;
 use super::*;
 use crate::decision::OrderKind;
@@ -247,14 +247,14 @@ impl World {
             At::Load => return self.load(worker, leg),
             At::Ask => {
                 let heard = match luck {
-                    0..64 => Heard::Down,
-                    64..96 => Heard::Silence,
-                    _ => answer.map_or(Heard::NeverSeen, Heard::Answer),
+                    0..64 => RailResponse::Down,
+                    64..96 => RailResponse::Silence,
+                    _ => answer.map_or(RailResponse::NeverSeen, RailResponse::Answer),
                 };
                 let then = worker.seen.0.asked(worker.claim, heard, at(self.now));
                 return self.then(worker, leg, then);
             }
-            At::Call if luck < 64 => return self.then(worker, leg, State::called(Heard::Down)),
+            At::Call if luck < 64 => return self.then(worker, leg, State::called(RailResponse::Down)),
             At::Call => {
                 let lock = worker.seen.0.lock();
                 assert!(!lock.is_some_and(|lock| lock.refunded), "paid for funds that are gone");
@@ -267,7 +267,7 @@ impl World {
             }
             At::Listen => {
                 let heard = if luck < 96 { None } else { answer };
-                let then = State::called(heard.map_or(Heard::Silence, Heard::Answer));
+                let then = State::called(heard.map_or(RailResponse::Silence, RailResponse::Answer));
                 return self.then(worker, leg, then);
             }
             At::Commit(happened, end) => return self.commit(worker, happened, end),

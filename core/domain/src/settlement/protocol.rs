@@ -29,33 +29,33 @@ use stateright::{Checker, CheckerBuilder, Model, Property};
 
 use self::before::Before;
 use self::service::{Current, Service};
-use self::world::{Action, Bank, Bounds, Slot, World};
+use self::world::{Bank, ExplorationBounds, ModelAction, Slot, World};
 
 /// One order in a world of these bounds.
 struct Protocol<S> {
-    bounds: Bounds,
+    bounds: ExplorationBounds,
     service: std::marker::PhantomData<fn() -> S>,
 }
 
 impl<S: Service> Protocol<S> {
-    fn check(bounds: Bounds) -> CheckerBuilder<Self> {
+    fn check(bounds: ExplorationBounds) -> CheckerBuilder<Self> {
         Self { bounds, service: std::marker::PhantomData }.checker()
     }
 }
 
 impl<S: Service> Model for Protocol<S> {
     type State = World<S>;
-    type Action = Action;
+    type Action = ModelAction;
 
     fn init_states(&self) -> Vec<World<S>> {
         vec![World::new(self.bounds)]
     }
 
-    fn actions(&self, world: &World<S>, actions: &mut Vec<Action>) {
+    fn actions(&self, world: &World<S>, actions: &mut Vec<ModelAction>) {
         actions.extend(world.possible().map(|(action, _)| action));
     }
 
-    fn next_state(&self, world: &World<S>, action: Action) -> Option<World<S>> {
+    fn next_state(&self, world: &World<S>, action: ModelAction) -> Option<World<S>> {
         world.after(action)
     }
 
@@ -108,7 +108,7 @@ fn reorgs() -> u8 {
 }
 
 /// The shortest way to a world in which what should always hold does not.
-fn shortest<S: Service>(bounds: Bounds, property: &'static str) -> (World<S>, Vec<Action>) {
+fn shortest<S: Service>(bounds: ExplorationBounds, property: &'static str) -> (World<S>, Vec<ModelAction>) {
     let found = |depth| {
         let checker = Protocol::<S>::check(bounds).target_max_depth(depth).spawn_bfs().join();
         checker.discovery(property)
@@ -119,7 +119,7 @@ fn shortest<S: Service>(bounds: Bounds, property: &'static str) -> (World<S>, Ve
 
 #[test]
 fn no_interleaving_pays_maker_and_beneficiary_both_and_every_end_is_reached() {
-    let bounds = Bounds { reorgs: reorgs(), has_margin: true };
+    let bounds = ExplorationBounds { reorgs: reorgs(), has_margin: true };
     let checker = Protocol::<Current>::check(bounds).threads(2).spawn_bfs().join();
     println!("{bounds:?}: {} states, {} deep", checker.unique_state_count(), checker.max_depth());
     checker.assert_properties();
@@ -128,23 +128,24 @@ fn no_interleaving_pays_maker_and_beneficiary_both_and_every_end_is_reached() {
 
 #[test]
 fn the_double_payment_of_a_commitment_after_the_payment_is_found() {
-    let (world, actions) = shortest::<Before>(Bounds { reorgs: 0, has_margin: true }, NEVER_BOTH);
+    let (world, actions) = shortest::<Before>(ExplorationBounds { reorgs: 0, has_margin: true }, NEVER_BOTH);
     println!("paid twice: {actions:?}");
     assert_eq!((world.slot, world.bank), (Slot::Returned, Bank::Paid));
-    let end = actions.iter().position(|action| *action == Action::UserCancels);
-    assert!(end.is_some() && actions.contains(&Action::BankPays), "{actions:?}");
+    let end = actions.iter().position(|action| *action == ModelAction::UserCancels);
+    assert!(end.is_some() && actions.contains(&ModelAction::BankPays), "{actions:?}");
 }
 
 #[test]
 fn a_payment_before_the_commitment_is_found_as_such() {
-    let (world, actions) = shortest::<Before>(Bounds { reorgs: 0, has_margin: true }, COMMITTED);
+    let (world, actions) = shortest::<Before>(ExplorationBounds { reorgs: 0, has_margin: true }, COMMITTED);
     assert_eq!((world.slot, world.bank), (Slot::Locked, Bank::Paid), "{actions:?}");
 }
 
 #[test]
 fn a_settlement_that_misses_its_timelock_is_found() {
-    let (world, actions) = shortest::<Current>(Bounds { reorgs: 0, has_margin: false }, NEVER_BOTH);
+    let (world, actions) =
+        shortest::<Current>(ExplorationBounds { reorgs: 0, has_margin: false }, NEVER_BOTH);
     println!("without a margin: {actions:?}");
     assert_eq!((world.slot, world.bank), (Slot::Returned, Bank::Paid));
-    assert!(actions.contains(&Action::AnybodyRefunds), "{actions:?}");
+    assert!(actions.contains(&ModelAction::AnybodyRefunds), "{actions:?}");
 }

@@ -27,7 +27,7 @@ struct Order {
     buy: Option<Side>,
     #[serde(rename = "filledAt")]
     filled_at: Option<DateTime<Utc>>,
-    reason: Option<Reason>,
+    reason: Option<FailureReason>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -46,20 +46,20 @@ struct Side {
 }
 
 #[derive(Debug, Deserialize)]
-struct Reason {
+struct FailureReason {
     code: String,
     message: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Refusal {
+struct ErrorBody {
     error: String,
     reference: Option<String>,
 }
 
 /// What a call, or a question, came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CallResult {
     Known(RailAnswer),
     NeverSeen,
     /// The desk refused before it did anything.
@@ -68,7 +68,7 @@ pub(super) enum Answer {
     Nothing(String),
 }
 
-impl Answer {
+impl CallResult {
     /// As the answer to a question.
     pub(super) fn into_status(self) -> Result<RailStatus, String> {
         match self {
@@ -80,22 +80,24 @@ impl Answer {
 }
 
 /// Reads the answer to an order or to a question about one.
-pub(super) fn read(request: &RailRequest, status: u16, body: &[u8], now: DateTime<Utc>) -> Answer {
+pub(super) fn read(request: &RailRequest, status: u16, body: &[u8], now: DateTime<Utc>) -> CallResult {
     match status {
         200..=202 | 422 => match serde_json::from_slice(body) {
-            Ok(order) => known(request, order, now).map_or_else(Answer::Nothing, Answer::Known),
-            Err(error) => Answer::Nothing(format!("status {status} with a body that is no order: {error}")),
+            Ok(order) => known(request, order, now).map_or_else(CallResult::Nothing, CallResult::Known),
+            Err(error) => {
+                CallResult::Nothing(format!("status {status} with a body that is no order: {error}"))
+            }
         },
-        _ => match serde_json::from_slice::<Refusal>(body) {
-            Ok(Refusal { error, reference: Some(reference) })
+        _ => match serde_json::from_slice::<ErrorBody>(body) {
+            Ok(ErrorBody { error, reference: Some(reference) })
                 if status == 404 && error == "unknown_reference" && reference == request.reference =>
             {
-                Answer::NeverSeen
+                CallResult::NeverSeen
             }
-            Ok(Refusal { error, .. }) if matches!(status, 401 | 403 | 429) && text::is_id(&error) => {
-                Answer::Refused(format!("status {status}, {error}"))
+            Ok(ErrorBody { error, .. }) if matches!(status, 401 | 403 | 429) && text::is_id(&error) => {
+                CallResult::Refused(format!("status {status}, {error}"))
             }
-            Ok(_) | Err(_) => Answer::Nothing(format!("status {status}")),
+            Ok(_) | Err(_) => CallResult::Nothing(format!("status {status}")),
         },
     }
 }
@@ -142,7 +144,7 @@ fn same(name: &str, side: Option<&Side>, asset: &str, amount: Minor) -> Result<(
     }
 }
 
-fn rejected(reason: Option<Reason>) -> RailAnswer {
+fn rejected(reason: Option<FailureReason>) -> RailAnswer {
     let is_code = |code: &str| {
         (1..=64).contains(&code.len())
             && code.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')

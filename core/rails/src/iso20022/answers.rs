@@ -23,22 +23,22 @@ pub enum Word {
 
 /// Something said of some payments.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub struct PaymentReport {
     pub of: PaymentSubject,
     pub word: Word,
 }
 
 /// A file, read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct ParsedFile {
     pub message: Message,
     pub message_id: String,
-    pub said: Vec<Said>,
+    pub said: Vec<PaymentReport>,
 }
 
 /// The file cannot be taken in as it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum FileError {
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
     #[error("no message we take: {0}")]
@@ -48,16 +48,16 @@ pub enum Refused {
 }
 
 /// Reads a file of the bank. `now` stands in where the bank gives no time.
-pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<Answer, Refused> {
+pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<ParsedFile, FileError> {
     let document = Document::read(bytes)?;
     let message = match Message::of(&document) {
         Some(message @ (Message::Pain002 | Message::Camt054)) => message,
-        Some(Message::Pain001) | None => return Err(Refused::UnknownMessage(document.namespace)),
+        Some(Message::Pain001) | None => return Err(FileError::UnknownMessage(document.namespace)),
     };
     let mut violations = check(message, &document);
     if !violations.is_empty() {
         violations.truncate(5);
-        return Err(Refused::Invalid(violations));
+        return Err(FileError::Invalid(violations));
     }
     let body = document.root.children.first().cloned().unwrap_or_default();
     let message_id = body.text_at("GrpHdr/MsgId").unwrap_or_default().to_owned();
@@ -65,11 +65,11 @@ pub fn read(bytes: &[u8], now: DateTime<Utc>) -> Result<Answer, Refused> {
         Message::Pain002 => status_report(&body, now),
         Message::Camt054 | Message::Pain001 => notification(&body, now),
     };
-    Ok(Answer { message, message_id, said })
+    Ok(ParsedFile { message, message_id, said })
 }
 
 /// What is said of a payment counts before what is said of its block, and that before what is said of the message.
-fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<Said> {
+fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<PaymentReport> {
     let mut said = Vec::new();
     let Some(group) = body.child("OrgnlGrpInfAndSts") else { return said };
     let mut is_detailed = false;
@@ -82,19 +82,19 @@ fn status_report(body: &Node, now: DateTime<Utc>) -> Vec<Said> {
             };
             has_payments = true;
             if let Some(word) = status(payment, "TxSts", now) {
-                said.push(Said { of: PaymentSubject::Payment(id.to_owned()), word });
+                said.push(PaymentReport { of: PaymentSubject::Payment(id.to_owned()), word });
             }
         }
         let word = status(block, "PmtInfSts", now).filter(|_| !has_payments);
         is_detailed |= has_payments || word.is_some();
         if let (Some(word), Some(id)) = (word, block.text_at("OrgnlPmtInfId")) {
-            said.push(Said { of: PaymentSubject::Block(id.to_owned()), word });
+            said.push(PaymentReport { of: PaymentSubject::Block(id.to_owned()), word });
         }
     }
     if !is_detailed
         && let (Some(word), Some(id)) = (status(group, "GrpSts", now), group.text_at("OrgnlMsgId"))
     {
-        said.push(Said { of: PaymentSubject::Message(id.to_owned()), word });
+        said.push(PaymentReport { of: PaymentSubject::Message(id.to_owned()), word });
     }
     said
 }
@@ -127,7 +127,7 @@ fn status(node: &Node, name: &str, now: DateTime<Utc>) -> Option<Word> {
     })
 }
 
-fn notification(body: &Node, now: DateTime<Utc>) -> Vec<Said> {
+fn notification(body: &Node, now: DateTime<Utc>) -> Vec<PaymentReport> {
     let entries = body.all("Ntfctn").flat_map(|notification| notification.all("Ntry"));
     let mut said = Vec::new();
     for entry in entries {
@@ -138,7 +138,7 @@ fn notification(body: &Node, now: DateTime<Utc>) -> Vec<Said> {
             if let Some(id) = id
                 && let Some(word) = booked(entry, payment, alone, now)
             {
-                said.push(Said { of: PaymentSubject::Payment(id.to_owned()), word });
+                said.push(PaymentReport { of: PaymentSubject::Payment(id.to_owned()), word });
             }
         }
     }

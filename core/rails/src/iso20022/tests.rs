@@ -6,7 +6,7 @@ use dvp_domain::money::Minor;
 use dvp_domain::payment::{PaymentStatus, PaymentSubject};
 use expect_test::{expect, expect_file};
 
-use super::answers::{Said, Word, read};
+use super::answers::{PaymentReport, Word, read};
 use super::instruction::{Debtor, Instruction};
 use super::pain001::{build, message_id};
 use super::schema::{Message, check};
@@ -214,7 +214,7 @@ fn report(inner: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn said(content: &[u8]) -> Vec<Said> {
+fn said(content: &[u8]) -> Vec<PaymentReport> {
     read(content, at()).unwrap().said
 }
 
@@ -231,11 +231,11 @@ fn what_is_said_of_a_payment_counts_before_what_is_said_of_its_block_and_message
         )
     };
     let only = said(&report(&group("ACTC")));
-    assert_eq!(only, [Said { of: PaymentSubject::Message("M1".into()), word: pending("ACTC") }]);
+    assert_eq!(only, [PaymentReport { of: PaymentSubject::Message("M1".into()), word: pending("ACTC") }]);
     let block =
         "<OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId><PmtInfSts>ACCP</PmtInfSts></OrgnlPmtInfAndSts>";
     let blocks = said(&report(&format!("{}{block}", group("ACCP"))));
-    assert_eq!(blocks, [Said { of: PaymentSubject::Block("P1".into()), word: pending("ACCP") }]);
+    assert_eq!(blocks, [PaymentReport { of: PaymentSubject::Block("P1".into()), word: pending("ACCP") }]);
     let parts = "<OrgnlPmtInfAndSts><OrgnlPmtInfId>P1</OrgnlPmtInfId><PmtInfSts>PART</PmtInfSts>\
                  <TxInfAndSts><OrgnlEndToEndId>E1</OrgnlEndToEndId><TxSts>ACSC</TxSts>\
                  <AccptncDtTm>2026-11-21T11:00:00+01:00</AccptncDtTm><AcctSvcrRef>B1</AcctSvcrRef></TxInfAndSts>\
@@ -249,7 +249,10 @@ fn what_is_said_of_a_payment_counts_before_what_is_said_of_its_block_and_message
     let refused = Word::Refused { reason: "AC04".into(), text: "closed".into() };
     let of = |id: &str| PaymentSubject::Payment(id.into());
     let payments = said(&report(&format!("{}{parts}", group("PART"))));
-    assert_eq!(payments, [Said { of: of("E1"), word: paid }, Said { of: of("E2"), word: refused }]);
+    assert_eq!(
+        payments,
+        [PaymentReport { of: of("E1"), word: paid }, PaymentReport { of: of("E2"), word: refused }]
+    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ use dvp_domain::chain::{ChainCommand, ChainFact};
 
 /// A command to hand to the relayer.
 #[derive(Debug, Clone)]
-pub struct NewCommand {
+pub struct NewChainCommand {
     pub chain_id: i64,
     pub reference: String,
     pub intent_id: String,
@@ -40,7 +40,7 @@ pub struct OpenFact {
 
 /// Inserts commands and wakes the relayer when the transaction commits. A second command of a kind for an order is an
 /// error, unless it may be asked for again.
-pub async fn insert(conn: &mut PgConnection, commands: &[NewCommand]) -> Result<(), StoreError> {
+pub async fn insert(conn: &mut PgConnection, commands: &[NewChainCommand]) -> Result<(), StoreError> {
     let (again, once): (Vec<_>, Vec<_>) = commands.iter().partition(|new| new.command.may_be_asked_again());
     insert_once(conn, &once).await?;
     for command in again {
@@ -52,7 +52,7 @@ pub async fn insert(conn: &mut PgConnection, commands: &[NewCommand]) -> Result<
 
 /// Inserts a command, or puts it in the place of the order's earlier one that failed or was refused. `false`: the earlier
 /// one is waiting, on its way or carried out, and stays.
-pub async fn insert_again(conn: &mut PgConnection, new: &NewCommand) -> Result<bool, StoreError> {
+pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Result<bool, StoreError> {
     let (kind, payload) = kind_and_payload(new)?;
     let done = sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \
@@ -75,14 +75,14 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewCommand) -> Result<b
     Ok(done.rows_affected() == 1)
 }
 
-fn kind_and_payload(new: &NewCommand) -> Result<(String, Value), StoreError> {
+fn kind_and_payload(new: &NewChainCommand) -> Result<(String, Value), StoreError> {
     let payload =
         serde_json::to_value(&new.command).map_err(|error| StoreError::corrupt("chain_command", error))?;
     let kind = payload.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
     Ok((kind, payload))
 }
 
-async fn insert_once(conn: &mut PgConnection, commands: &[&NewCommand]) -> Result<(), StoreError> {
+async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> Result<(), StoreError> {
     if commands.is_empty() {
         return Ok(());
     }

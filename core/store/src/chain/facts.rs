@@ -27,7 +27,7 @@ pub struct Emitted {
 
 /// What a stretch of blocks told.
 #[derive(Debug, Clone, Default)]
-pub struct Told {
+pub struct DerivedFacts {
     /// The facts given, in the order of their events.
     pub facts: Vec<Emitted>,
     /// Events that would tell something of an entity for which there is no command.
@@ -62,7 +62,7 @@ pub async fn emit_facts(
     chain_id: u64,
     after: u64,
     up_to: u64,
-) -> Result<Told, StoreError> {
+) -> Result<DerivedFacts, StoreError> {
     let (all, ours): (i64, i64) = sqlx::query_as(
         "select count(*),
                 count(*) filter (where expecting and exists (select from chain_command where entity = log.entity))
@@ -76,7 +76,7 @@ pub async fn emit_facts(
     .await?;
     let foreign = unsigned("chain_log", all - ours)?;
     if ours == 0 {
-        return Ok(Told { facts: Vec::new(), foreign });
+        return Ok(DerivedFacts { facts: Vec::new(), foreign });
     }
     let rows = sqlx::query(giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
@@ -104,7 +104,7 @@ pub async fn emit_facts(
     .bind(bigint(up_to))
     .fetch_all(&mut **tx)
     .await?;
-    Ok(Told { facts: given(tx, &rows).await?, foreign })
+    Ok(DerivedFacts { facts: given(tx, &rows).await?, foreign })
 }
 
 /// Gives the facts that open commands wait for and that nobody gave: when their events were read, the commands were

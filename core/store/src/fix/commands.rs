@@ -13,7 +13,7 @@ pub const GOOD_FOR: Duration = Duration::from_secs(30);
 
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Action {
+pub enum SessionAction {
     Logout,
     Reset,
     SetSeq { next_in: u64, next_out: u64, with_reset: bool },
@@ -21,7 +21,7 @@ pub enum Action {
     Disable,
 }
 
-impl Action {
+impl SessionAction {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Logout => "logout",
@@ -35,9 +35,9 @@ impl Action {
 
 /// What an operator asks, and why.
 #[derive(Debug, Clone)]
-pub struct NewCommand {
+pub struct NewSessionCommand {
     pub session_id: String,
-    pub action: Action,
+    pub action: SessionAction,
     pub operator: String,
     pub reason: String,
 }
@@ -47,7 +47,7 @@ pub struct NewCommand {
 pub struct OpenCommand {
     pub id: i64,
     pub session_id: String,
-    pub action: Action,
+    pub action: SessionAction,
 }
 
 /// What came of a command.
@@ -77,12 +77,14 @@ pub struct ListedCommand {
 /// Records a command. With an outcome it is done already.
 pub async fn insert_command(
     conn: &mut PgConnection,
-    command: &NewCommand,
+    command: &NewSessionCommand,
     outcome: Option<&str>,
 ) -> Result<i64, StoreError> {
     let (numbers, with_reset) = match command.action {
-        Action::SetSeq { next_in, next_out, with_reset } => (Some((next_in, next_out)), with_reset),
-        Action::Logout | Action::Reset | Action::Enable | Action::Disable => (None, false),
+        SessionAction::SetSeq { next_in, next_out, with_reset } => (Some((next_in, next_out)), with_reset),
+        SessionAction::Logout | SessionAction::Reset | SessionAction::Enable | SessionAction::Disable => {
+            (None, false)
+        }
     };
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let row: (i64,) = sqlx::query_as(
@@ -121,9 +123,9 @@ impl OpenRow {
                 .ok_or_else(|| StoreError::corrupt("fix_session_command", "set_seq without numbers"))
         };
         let action = match self.action.as_str() {
-            "logout" => Action::Logout,
-            "reset" => Action::Reset,
-            "set_seq" => Action::SetSeq {
+            "logout" => SessionAction::Logout,
+            "reset" => SessionAction::Reset,
+            "set_seq" => SessionAction::SetSeq {
                 next_in: number(self.next_in)?,
                 next_out: number(self.next_out)?,
                 with_reset: self.with_reset,

@@ -45,7 +45,7 @@ pub struct NewEffect {
 /// What an operator knows, kept with the due work until it is carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ManualResolution {
     Done {
         provider_reference: String,
         occurred_at: DateTime<Utc>,
@@ -62,7 +62,7 @@ pub enum Verdict {
     Cancel,
 }
 
-impl Verdict {
+impl ManualResolution {
     /// The answer it stands for, of a leg.
     pub fn answer(&self) -> Option<RailAnswer> {
         match self {
@@ -94,12 +94,12 @@ pub struct Claimed {
     /// When the rail was first called, or is about to be: by the database's clock.
     pub called_at: DateTime<Utc>,
     /// What an operator knows of it.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<ManualResolution>,
     /// Why the row cannot be read; such an effect must not be carried out.
     pub unreadable: Option<String>,
 }
 
-fn verdict(text: Option<&str>) -> Result<Option<Verdict>, StoreError> {
+fn verdict(text: Option<&str>) -> Result<Option<ManualResolution>, StoreError> {
     let corrupt = |error| StoreError::corrupt("effect", format_args!("verdict: {error}"));
     text.map(serde_json::from_str).transpose().map_err(corrupt)
 }

@@ -32,7 +32,7 @@ pub struct StoredEvent {
 
 /// What a reader of the feed asks for.
 #[derive(Debug, Clone, Default)]
-pub struct Filter {
+pub struct EventFilter {
     pub after: i64,
     pub kind: Option<EventType>,
     pub intent_id: Option<String>,
@@ -106,7 +106,7 @@ macro_rules! of_intent {
 }
 
 /// One text for each set of filters, so that each has a plan that reads its own index and nothing else.
-const fn page_query(filter: &Filter) -> &'static str {
+const fn page_query(filter: &EventFilter) -> &'static str {
     match (&filter.kind, &filter.intent_id) {
         (None, None) => page!("event", ""),
         (Some(_), None) => page!("event", "and type = $5"),
@@ -119,7 +119,7 @@ const fn page_query(filter: &Filter) -> &'static str {
 pub async fn list_for_tenant(
     conn: &mut PgConnection,
     tenant: &Tenant,
-    filter: &Filter,
+    filter: &EventFilter,
 ) -> Result<Vec<StoredEvent>, StoreError> {
     let rows: Vec<Row> = sqlx::query_as(page_query(filter))
         .bind(&tenant.partner_id)

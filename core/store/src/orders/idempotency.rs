@@ -44,7 +44,7 @@ fn record(row: Row) -> Result<Record, StoreError> {
     })
 }
 
-pub(super) struct Columns<'a> {
+pub(super) struct RecordColumns<'a> {
     pub(super) partner: Vec<&'a str>,
     pub(super) livemode: Vec<bool>,
     pub(super) method: Vec<&'a str>,
@@ -52,8 +52,9 @@ pub(super) struct Columns<'a> {
     pub(super) key: Vec<Uuid>,
 }
 
-pub(super) fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> Columns<'a> {
-    let mut all = Columns { partner: vec![], livemode: vec![], method: vec![], path: vec![], key: vec![] };
+pub(super) fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> RecordColumns<'a> {
+    let mut all =
+        RecordColumns { partner: vec![], livemode: vec![], method: vec![], path: vec![], key: vec![] };
     for id in ids {
         all.partner.push(&id.partner_id);
         all.livemode.push(id.livemode);

@@ -128,7 +128,7 @@ fn json(table: &'static str, document: &impl Serialize) -> Result<String, StoreE
 }
 
 fn bind_postings<'q>(statement: Statement<'q>, postings: &'q [NewPosting]) -> Statement<'q> {
-    let all = ledger::Columns::of(postings);
+    let all = ledger::PostingColumns::of(postings);
     statement
         .bind(all.reference)
         .bind(all.step)

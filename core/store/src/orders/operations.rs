@@ -26,7 +26,7 @@ pub struct Listed {
 
 /// Which executions to list, oldest first.
 #[derive(Debug, Clone)]
-pub struct Filter<'a> {
+pub struct ExecutionFilter<'a> {
     /// Only those that have not ended and were accepted so long ago, or that there is an alarm about.
     pub stuck_for_secs: Option<i64>,
     pub state: Option<&'a str>,
@@ -35,7 +35,7 @@ pub struct Filter<'a> {
     pub limit: i64,
 }
 
-pub async fn list(conn: &mut PgConnection, filter: &Filter<'_>) -> Result<Vec<Listed>, StoreError> {
+pub async fn list(conn: &mut PgConnection, filter: &ExecutionFilter<'_>) -> Result<Vec<Listed>, StoreError> {
     let rows = sqlx::query_as(
         "select e.reference, p.name as partner, e.intent_id, e.client_reference, e.state_name as state, \
                 e.accepted_at, e.terminal_at, f.attempts, f.heard, coalesce(b.alarm, late.alarm) as alarm, \

@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use dvp_domain::canonical::hex32;
 use dvp_domain::money::Minor;
 use dvp_domain::receipt;
-use dvp_domain::reconcile::{Anchored, Booked, Kept, OnChain, Receipted, Subject};
+use dvp_domain::reconcile::{Anchored, Booked, OnChain, Receipted, StoredEvents, Subject};
 use serde::Deserialize;
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool, PgTransaction};
@@ -139,7 +139,7 @@ fn entity(bytes: &[u8]) -> Result<String, StoreError> {
     Ok(hex32(bytes))
 }
 
-fn kept(events: Value, scope: &Scope) -> Result<Kept, StoreError> {
+fn kept(events: Value, scope: &Scope) -> Result<StoredEvents, StoreError> {
     let events: Vec<Event> =
         serde_json::from_value(events).map_err(|error| StoreError::corrupt("chain_log", error))?;
     let told = |up_to: i64| {
@@ -153,7 +153,7 @@ fn kept(events: Value, scope: &Scope) -> Result<Kept, StoreError> {
             .map(|amount| Minor::try_from(amount).map_err(|e| StoreError::corrupt("chain_log", e)))
             .transpose()
     };
-    Ok(Kept {
+    Ok(StoredEvents {
         now: told(scope.facts_number),
         at_block: told(scope.block_number),
         locked: amount("Created")?,

@@ -12,7 +12,7 @@ use dvp_domain::envelope::BODY_BYTES_MAX;
 use sqlx::PgConnection;
 
 use crate::StoreError;
-use crate::webhooks::leases::Held;
+use crate::webhooks::leases::EndpointLease;
 
 /// Why a delivery exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub async fn insert(conn: &mut PgConnection, new: &[NewDelivery]) -> Result<(), 
 
 /// Where a delivery stands in its lane's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct QueuePosition {
     pub due_at: DateTime<Utc>,
     pub id: i64,
 }
@@ -87,7 +87,7 @@ pub struct Place {
 pub struct Ask {
     pub endpoint_id: String,
     /// Only what stands behind this place.
-    pub after: Option<Place>,
+    pub after: Option<QueuePosition>,
     /// So many at most.
     pub room: i64,
 }
@@ -97,7 +97,7 @@ pub struct Ask {
 pub struct Due {
     /// Which of the lanes asked about it belongs to.
     pub lane: usize,
-    pub place: Place,
+    pub place: QueuePosition,
     /// It has been due so long that whatever stands before it is visible, but for a transaction that took longer.
     pub settled: bool,
     pub event_id: String,
@@ -113,7 +113,7 @@ fn into_due((n, id, due_at, settled, event_id, attempts, body): DueRow) -> Resul
     let corrupt = |reason: &str| StoreError::corrupt("webhook_queue", reason);
     Ok(Due {
         lane: usize::try_from(n).ok().and_then(|n| n.checked_sub(1)).ok_or_else(|| corrupt("lane"))?,
-        place: Place { due_at, id },
+        place: QueuePosition { due_at, id },
         settled,
         event_id,
         attempts: u32::try_from(attempts).map_err(|_| corrupt("attempts"))?,
@@ -249,7 +249,11 @@ const PUT_OFF: &str = held_leases!(
 
 /// Writes outcomes of deliveries of these lanes: one statement for those that are over, one for those that are not.
 /// Returns the ids that counted; of the others, whose lane has been taken, nothing is written.
-pub async fn end(conn: &mut PgConnection, lanes: &[Held], ended: &[Ended]) -> Result<Vec<i64>, StoreError> {
+pub async fn end(
+    conn: &mut PgConnection,
+    lanes: &[EndpointLease],
+    ended: &[Ended],
+) -> Result<Vec<i64>, StoreError> {
     let (again, closed): (Vec<&Ended>, Vec<&Ended>) =
         ended.iter().partition(|end| matches!(end.next, Next::Again(_)));
     let mut counted = Vec::with_capacity(ended.len());
@@ -264,7 +268,7 @@ pub async fn end(conn: &mut PgConnection, lanes: &[Held], ended: &[Ended]) -> Re
 async fn write(
     conn: &mut PgConnection,
     statement: &'static str,
-    lanes: &[Held],
+    lanes: &[EndpointLease],
     ended: &[&Ended],
 ) -> Result<Vec<i64>, StoreError> {
     let state = |end: &&Ended| if end.next == Next::Delivered { "delivered" } else { "failed" };

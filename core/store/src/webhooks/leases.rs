@@ -13,7 +13,7 @@ use crate::StoreError;
 
 /// A lane as it was taken.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Held {
+pub struct EndpointLease {
     pub endpoint_id: String,
     pub fence: i64,
 }
@@ -25,7 +25,7 @@ pub async fn take(
     holder: Uuid,
     lease: Duration,
     limit: i64,
-) -> Result<Vec<Held>, StoreError> {
+) -> Result<Vec<EndpointLease>, StoreError> {
     let rows: Vec<(String, i64)> = sqlx::query_as(
         "with due as ( \
              select l.endpoint_id from endpoint_lease l join webhook_endpoint w on w.id = l.endpoint_id \
@@ -53,7 +53,7 @@ pub async fn take(
     .bind(limit)
     .fetch_all(conn)
     .await?;
-    Ok(rows.into_iter().map(|(endpoint_id, fence)| Held { endpoint_id, fence }).collect())
+    Ok(rows.into_iter().map(|(endpoint_id, fence)| EndpointLease { endpoint_id, fence }).collect())
 }
 
 /// What a renewal found.
@@ -69,7 +69,7 @@ pub struct Renewed {
 pub async fn renew(
     tx: &mut PgTransaction<'_>,
     holder: Uuid,
-    held: &[Held],
+    held: &[EndpointLease],
     lease: Duration,
 ) -> Result<Renewed, StoreError> {
     sqlx::query(
@@ -108,7 +108,7 @@ pub async fn renew(
 }
 
 /// Gives lanes up, so that others need not wait for the lease to end.
-pub async fn release(conn: &mut PgConnection, held: &[Held]) -> Result<(), StoreError> {
+pub async fn release(conn: &mut PgConnection, held: &[EndpointLease]) -> Result<(), StoreError> {
     sqlx::query(
         "with own as ( \
              select l.endpoint_id from endpoint_lease l join unnest($1::text[], $2::int8[]) as h (endpoint_id, fence) \

@@ -1,6 +1,6 @@
 //! The protocol of before: the bank is asked once the funds are locked, and `fill` follows its payment.
 
-use super::super::leg::{Claim, First, Heard, LegKind, Then};
+use super::super::leg::{Claim, First, LegKind, RailResponse, Then};
 use super::super::{Happened, RailAnswer, Withheld};
 use super::service::Service;
 use super::world::{Clock, Command};
@@ -80,11 +80,15 @@ impl Service for Before {
         self.begins(clock).map_or(First::Call, First::Withhold)
     }
 
-    fn asked(&self, claim: Claim, heard: Heard, clock: Clock) -> Then {
+    fn asked(&self, claim: Claim, heard: RailResponse, clock: Clock) -> Then {
         match heard {
-            Heard::NeverSeen if !claim.in_flight => self.begins(clock).map_or(Then::Call, Then::Withhold),
-            Heard::Answer(answer) => Then::Take(answer),
-            Heard::NeverSeen | Heard::Down | Heard::Silence => Then::Later { called: true },
+            RailResponse::NeverSeen if !claim.in_flight => {
+                self.begins(clock).map_or(Then::Call, Then::Withhold)
+            }
+            RailResponse::Answer(answer) => Then::Take(answer),
+            RailResponse::NeverSeen | RailResponse::Down | RailResponse::Silence => {
+                Then::Later { called: true }
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::leg::{Claim, First, Heard, LegKind, Then};
+use super::super::leg::{Claim, First, LegKind, RailResponse, Then};
 use super::super::{Happened, LegDone, RailAnswer};
 use super::service::{Service, at, lock};
 
@@ -90,7 +90,7 @@ pub(super) enum Bank {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Action {
+pub(super) enum ModelAction {
     Tick,
     /// The relayer's transaction is in a block.
     Mined(Command),
@@ -129,43 +129,43 @@ pub(super) enum Action {
     AnybodyRefunds,
 }
 
-const ACTIONS: [Action; 31] = [
-    Action::Tick,
-    Action::Mined(Command::Create),
-    Action::Mined(Command::Fill),
-    Action::Mined(Command::Settle),
-    Action::Mined(Command::GiveBack),
-    Action::Mined(Command::ReturnFilled),
-    Action::GivenUp(Command::Create),
-    Action::GivenUp(Command::Fill),
-    Action::Told,
-    Action::ToldAgain,
-    Action::Reorganized,
-    Action::ConversionBegins,
-    Action::ConversionEnds { well: true },
-    Action::ConversionEnds { well: false },
-    Action::Claimed { is_answered: true },
-    Action::Claimed { is_answered: false },
-    Action::CallSent,
-    Action::CallRefused,
-    Action::WorkerStops,
-    Action::CallLost,
-    Action::BankReceives,
-    Action::BankPays,
-    Action::BankFails,
-    Action::OperatorStops,
-    Action::CarefulOperatorSigns,
-    Action::CarelessOperatorSigns,
-    Action::DebtGivenBack,
-    Action::UserCancels,
-    Action::AnybodyRefunds,
-    Action::GivenUp(Command::Settle),
-    Action::GivenUp(Command::GiveBack),
+const ACTIONS: [ModelAction; 31] = [
+    ModelAction::Tick,
+    ModelAction::Mined(Command::Create),
+    ModelAction::Mined(Command::Fill),
+    ModelAction::Mined(Command::Settle),
+    ModelAction::Mined(Command::GiveBack),
+    ModelAction::Mined(Command::ReturnFilled),
+    ModelAction::GivenUp(Command::Create),
+    ModelAction::GivenUp(Command::Fill),
+    ModelAction::Told,
+    ModelAction::ToldAgain,
+    ModelAction::Reorganized,
+    ModelAction::ConversionBegins,
+    ModelAction::ConversionEnds { well: true },
+    ModelAction::ConversionEnds { well: false },
+    ModelAction::Claimed { is_answered: true },
+    ModelAction::Claimed { is_answered: false },
+    ModelAction::CallSent,
+    ModelAction::CallRefused,
+    ModelAction::WorkerStops,
+    ModelAction::CallLost,
+    ModelAction::BankReceives,
+    ModelAction::BankPays,
+    ModelAction::BankFails,
+    ModelAction::OperatorStops,
+    ModelAction::CarefulOperatorSigns,
+    ModelAction::CarelessOperatorSigns,
+    ModelAction::DebtGivenBack,
+    ModelAction::UserCancels,
+    ModelAction::AnybodyRefunds,
+    ModelAction::GivenUp(Command::Settle),
+    ModelAction::GivenUp(Command::GiveBack),
 ];
 
 /// How much of the world is explored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Bounds {
+pub(super) struct ExplorationBounds {
     pub(super) reorgs: u8,
     /// The timelock leaves time for a worker's turn and a transaction.
     pub(super) has_margin: bool,
@@ -189,7 +189,7 @@ pub(super) struct World<S> {
     /// Not taken in yet, oldest first.
     facts: Vec<Fact>,
     last_told: Option<Fact>,
-    left: Bounds,
+    left: ExplorationBounds,
     signatures: [bool; 2],
     pub(super) was_filled: bool,
     pub(super) was_owing: bool,
@@ -199,7 +199,7 @@ pub(super) struct World<S> {
 }
 
 impl<S: Service> World<S> {
-    pub(super) fn new(bounds: Bounds) -> Self {
+    pub(super) fn new(bounds: ExplorationBounds) -> Self {
         Self {
             clock: Clock::LockBy,
             service: S::begin(),
@@ -224,12 +224,12 @@ impl<S: Service> World<S> {
     }
 
     /// What may happen next and changes something.
-    pub(super) fn possible(&self) -> impl Iterator<Item = (Action, Self)> + '_ {
+    pub(super) fn possible(&self) -> impl Iterator<Item = (ModelAction, Self)> + '_ {
         ACTIONS.into_iter().filter_map(|action| Some((action, self.after(action)?)))
     }
 
     /// The world after an action. `None`: it is not possible, or changes nothing.
-    pub(super) fn after(&self, action: Action) -> Option<Self> {
+    pub(super) fn after(&self, action: ModelAction) -> Option<Self> {
         let mut world = self.clone();
         world.act(action)?;
         world.was_owing |= world.service.is_owing();
@@ -255,29 +255,29 @@ impl<S: Service> World<S> {
         self.service.name() == name && self.slot == slot
     }
 
-    fn act(&mut self, action: Action) -> Option<()> {
+    fn act(&mut self, action: ModelAction) -> Option<()> {
         match action {
-            Action::Tick => self.tick(),
-            Action::Mined(command) => self.mine(command),
-            Action::GivenUp(command) => self.give_up(command),
-            Action::Told => self.tell(),
-            Action::ToldAgain => self.last_told.and_then(|fact| self.take_in(fact)),
-            Action::Reorganized => self.reorganize(),
-            Action::ConversionBegins | Action::ConversionEnds { .. } => self.convert(action),
-            Action::Claimed { is_answered } => self.claim(is_answered),
-            Action::CallSent
-            | Action::CallRefused
-            | Action::WorkerStops
-            | Action::CallLost
-            | Action::BankReceives
-            | Action::BankPays
-            | Action::BankFails
-            | Action::OperatorStops => self.bank(action),
-            Action::CarefulOperatorSigns
-            | Action::CarelessOperatorSigns
-            | Action::DebtGivenBack
-            | Action::UserCancels
-            | Action::AnybodyRefunds => self.people(action),
+            ModelAction::Tick => self.tick(),
+            ModelAction::Mined(command) => self.mine(command),
+            ModelAction::GivenUp(command) => self.give_up(command),
+            ModelAction::Told => self.tell(),
+            ModelAction::ToldAgain => self.last_told.and_then(|fact| self.take_in(fact)),
+            ModelAction::Reorganized => self.reorganize(),
+            ModelAction::ConversionBegins | ModelAction::ConversionEnds { .. } => self.convert(action),
+            ModelAction::Claimed { is_answered } => self.claim(is_answered),
+            ModelAction::CallSent
+            | ModelAction::CallRefused
+            | ModelAction::WorkerStops
+            | ModelAction::CallLost
+            | ModelAction::BankReceives
+            | ModelAction::BankPays
+            | ModelAction::BankFails
+            | ModelAction::OperatorStops => self.bank(action),
+            ModelAction::CarefulOperatorSigns
+            | ModelAction::CarelessOperatorSigns
+            | ModelAction::DebtGivenBack
+            | ModelAction::UserCancels
+            | ModelAction::AnybodyRefunds => self.people(action),
         }
     }
 
@@ -297,7 +297,8 @@ impl<S: Service> World<S> {
 
     /// The funds are about to be released, for a payout that may have been made.
     fn is_settling(&self) -> bool {
-        let is_unanswered = self.service.asked(self.taken(), Heard::Silence, self.clock) == Then::Settle;
+        let is_unanswered =
+            self.service.asked(self.taken(), RailResponse::Silence, self.clock) == Then::Settle;
         self.commands.contains(&Command::Settle) || self.is_called && is_unanswered
     }
 
@@ -403,20 +404,20 @@ impl<S: Service> World<S> {
         Some(())
     }
 
-    fn convert(&mut self, action: Action) -> Option<()> {
+    fn convert(&mut self, action: ModelAction) -> Option<()> {
         let claim = Claim { called_before: self.is_converting, in_flight: false };
         let first = self.service.first(LegKind::Offramp, claim, self.clock);
         let at = at(self.clock);
         let answer = match (action, first) {
-            (Action::ConversionBegins, First::Call) => {
+            (ModelAction::ConversionBegins, First::Call) => {
                 self.is_converting = true;
                 return Some(());
             }
-            (Action::ConversionBegins, First::Withhold(why)) => {
+            (ModelAction::ConversionBegins, First::Withhold(why)) => {
                 return self.step(Happened::Withheld { why, at });
             }
-            (Action::ConversionEnds { well: true }, First::Ask) => RailAnswer::Done(done()),
-            (Action::ConversionEnds { well: false }, First::Ask) => refused(),
+            (ModelAction::ConversionEnds { well: true }, First::Ask) => RailAnswer::Done(done()),
+            (ModelAction::ConversionEnds { well: false }, First::Ask) => refused(),
             _ => return None,
         };
         self.step(Happened::Offramp { answer, at })
@@ -428,7 +429,7 @@ impl<S: Service> World<S> {
     }
 
     /// A worker decides by what it has loaded. If the state is another one by the time it commits, nothing is written
-    /// and it is decided again; only a call leaves without that, see [`Action::CallSent`].
+    /// and it is decided again; only a call leaves without that, see [`ModelAction::CallSent`].
     fn claim(&mut self, is_answered: bool) -> Option<()> {
         let at = at(self.clock);
         let claim = self.taken();
@@ -437,7 +438,7 @@ impl<S: Service> World<S> {
             First::Call => Then::Call,
             First::Withhold(why) => Then::Withhold(why),
             First::Ask => {
-                let heard = if is_answered { self.asked_bank() } else { Heard::Silence };
+                let heard = if is_answered { self.asked_bank() } else { RailResponse::Silence };
                 self.service.asked(claim, heard, self.clock)
             }
         };
@@ -457,28 +458,30 @@ impl<S: Service> World<S> {
         }
     }
 
-    fn asked_bank(&self) -> Heard {
+    fn asked_bank(&self) -> RailResponse {
         match self.bank {
-            Bank::Idle => Heard::NeverSeen,
-            Bank::Working => Heard::Answer(RailAnswer::InProgress { provider_reference: "r".to_owned() }),
-            Bank::Paid => Heard::Answer(RailAnswer::Done(done())),
-            Bank::Failed => Heard::Answer(refused()),
+            Bank::Idle => RailResponse::NeverSeen,
+            Bank::Working => {
+                RailResponse::Answer(RailAnswer::InProgress { provider_reference: "r".to_owned() })
+            }
+            Bank::Paid => RailResponse::Answer(RailAnswer::Done(done())),
+            Bank::Failed => RailResponse::Answer(refused()),
         }
     }
 
-    fn bank(&mut self, action: Action) -> Option<()> {
+    fn bank(&mut self, action: ModelAction) -> Option<()> {
         match action {
-            Action::CallSent => {
+            ModelAction::CallSent => {
                 self.callers = self.callers.checked_sub(1)?;
                 self.calls += 1;
             }
-            Action::CallRefused => {
+            ModelAction::CallRefused => {
                 self.callers = self.callers.checked_sub(1)?;
                 self.is_called = false;
             }
-            Action::WorkerStops => self.callers = self.callers.checked_sub(1)?,
-            Action::CallLost => self.calls = self.calls.checked_sub(1)?,
-            Action::BankReceives => {
+            ModelAction::WorkerStops => self.callers = self.callers.checked_sub(1)?,
+            ModelAction::CallLost => self.calls = self.calls.checked_sub(1)?,
+            ModelAction::BankReceives => {
                 self.calls = self.calls.checked_sub(1)?;
                 // A payment that was stopped, or refused before, stays so.
                 if self.bank != Bank::Failed {
@@ -486,9 +489,11 @@ impl<S: Service> World<S> {
                     self.bank = if self.bank == Bank::Idle { Bank::Working } else { self.bank };
                 }
             }
-            Action::BankPays if self.bank == Bank::Working => self.bank = Bank::Paid,
-            Action::BankFails if self.bank == Bank::Working => self.bank = Bank::Failed,
-            Action::OperatorStops if self.is_called && matches!(self.bank, Bank::Idle | Bank::Working) => {
+            ModelAction::BankPays if self.bank == Bank::Working => self.bank = Bank::Paid,
+            ModelAction::BankFails if self.bank == Bank::Working => self.bank = Bank::Failed,
+            ModelAction::OperatorStops
+                if self.is_called && matches!(self.bank, Bank::Idle | Bank::Working) =>
+            {
                 self.bank = Bank::Failed;
             }
             _ => return None,
@@ -496,22 +501,22 @@ impl<S: Service> World<S> {
         Some(())
     }
 
-    fn people(&mut self, action: Action) -> Option<()> {
+    fn people(&mut self, action: ModelAction) -> Option<()> {
         match action {
-            Action::CarefulOperatorSigns => {
+            ModelAction::CarefulOperatorSigns => {
                 let is_stopped = self.bank == Bank::Failed || self.service.name() == "payout_failed";
                 self.signatures[0] |= is_stopped;
             }
-            Action::CarelessOperatorSigns => self.signatures[1] = true,
-            Action::DebtGivenBack => {
+            ModelAction::CarelessOperatorSigns => self.signatures[1] = true,
+            ModelAction::DebtGivenBack => {
                 self.step(Happened::DebtReturned { done: done(), at: at(self.clock) })?;
                 self.debt_returned = true;
             }
-            Action::UserCancels if self.slot == Slot::Locked && self.clock >= Clock::FillDeadline => {
+            ModelAction::UserCancels if self.slot == Slot::Locked && self.clock >= Clock::FillDeadline => {
                 self.cancelled_by_user = true;
                 self.happens(Slot::Returned, Fact::Refunded);
             }
-            Action::AnybodyRefunds
+            ModelAction::AnybodyRefunds
                 if matches!(self.slot, Slot::Locked | Slot::Filled) && self.clock == Clock::Timelock =>
             {
                 self.happens(Slot::Returned, Fact::Refunded);

@@ -38,13 +38,13 @@ fn filled() -> Value {
     })
 }
 
-fn read_json(status: u16, body: &Value) -> Answer {
+fn read_json(status: u16, body: &Value) -> CallResult {
     read(&request(), status, body.to_string().as_bytes(), now())
 }
 
 #[test]
 fn a_whole_fill_is_done() {
-    let Answer::Known(RailAnswer::Done(done)) = read_json(200, &filled()) else { panic!("not done") };
+    let CallResult::Known(RailAnswer::Done(done)) = read_json(200, &filled()) else { panic!("not done") };
     assert_eq!(done.provider_reference, "D-7");
     assert_eq!(done.occurred_at.iso8601(), "2023-11-14T22:13:19.500Z");
 }
@@ -66,34 +66,37 @@ fn an_answer_that_is_not_the_order_proves_nothing() {
     for (at, value) in changes {
         let mut body = filled();
         *body.pointer_mut(at).unwrap() = value.clone();
-        assert!(matches!(read_json(200, &body), Answer::Nothing(_)), "{at} = {value}");
+        assert!(matches!(read_json(200, &body), CallResult::Nothing(_)), "{at} = {value}");
     }
     for member in ["deskReference", "sell", "buy", "filledAt"] {
         let mut body = filled();
         body.as_object_mut().unwrap().remove(member);
-        assert!(matches!(read_json(200, &body), Answer::Nothing(_)), "without {member}");
+        assert!(matches!(read_json(200, &body), CallResult::Nothing(_)), "without {member}");
     }
     for status in [204, 301, 400, 404, 409, 500, 502, 503, 504] {
-        assert!(matches!(read_json(status, &filled()), Answer::Nothing(_)), "status {status}");
-        assert!(matches!(read(&request(), status, b"<html>", now()), Answer::Nothing(_)), "status {status}");
+        assert!(matches!(read_json(status, &filled()), CallResult::Nothing(_)), "status {status}");
+        assert!(
+            matches!(read(&request(), status, b"<html>", now()), CallResult::Nothing(_)),
+            "status {status}"
+        );
     }
 }
 
 #[test]
 fn never_seen_is_the_desks_own_word_for_this_reference() {
     let unknown = |reference: &str| json!({ "error": "unknown_reference", "reference": reference });
-    assert_eq!(read_json(404, &unknown("ab12")), Answer::NeverSeen);
-    assert!(matches!(read_json(404, &unknown("ab13")), Answer::Nothing(_)));
-    assert!(matches!(read_json(404, &json!({ "error": "unknown_reference" })), Answer::Nothing(_)));
-    assert!(matches!(read_json(404, &json!({ "error": "no_route" })), Answer::Nothing(_)));
-    assert!(matches!(read_json(200, &unknown("ab12")), Answer::Nothing(_)));
+    assert_eq!(read_json(404, &unknown("ab12")), CallResult::NeverSeen);
+    assert!(matches!(read_json(404, &unknown("ab13")), CallResult::Nothing(_)));
+    assert!(matches!(read_json(404, &json!({ "error": "unknown_reference" })), CallResult::Nothing(_)));
+    assert!(matches!(read_json(404, &json!({ "error": "no_route" })), CallResult::Nothing(_)));
+    assert!(matches!(read_json(200, &unknown("ab12")), CallResult::Nothing(_)));
 }
 
 #[test]
 fn a_refusal_at_the_desks_door_did_nothing() {
     for status in [401, 403, 429] {
-        assert!(matches!(read_json(status, &json!({ "error": "rate_limited" })), Answer::Refused(_)));
-        assert!(matches!(read(&request(), status, b"<html>", now()), Answer::Nothing(_)));
+        assert!(matches!(read_json(status, &json!({ "error": "rate_limited" })), CallResult::Refused(_)));
+        assert!(matches!(read(&request(), status, b"<html>", now()), CallResult::Nothing(_)));
     }
 }
 
@@ -101,9 +104,12 @@ fn a_refusal_at_the_desks_door_did_nothing() {
 fn a_desk_that_changes_its_reference_is_not_believed() {
     let mut asked_again = request();
     asked_again.provider_reference = Some("D-6".into());
-    assert!(matches!(read(&asked_again, 200, filled().to_string().as_bytes(), now()), Answer::Nothing(_)));
+    assert!(matches!(
+        read(&asked_again, 200, filled().to_string().as_bytes(), now()),
+        CallResult::Nothing(_)
+    ));
     asked_again.provider_reference = Some("D-7".into());
-    assert!(matches!(read(&asked_again, 200, filled().to_string().as_bytes(), now()), Answer::Known(_)));
+    assert!(matches!(read(&asked_again, 200, filled().to_string().as_bytes(), now()), CallResult::Known(_)));
 }
 
 #[test]
@@ -115,6 +121,6 @@ fn a_rejection_keeps_a_code_and_a_message_that_can_be_stored() {
     ] {
         let body = json!({ "reference": "ab12", "status": "rejected", "reason": reason });
         let expected = RailAnswer::Failed { code: code.into(), message: message.into(), retryable: false };
-        assert_eq!(read_json(422, &body), Answer::Known(expected));
+        assert_eq!(read_json(422, &body), CallResult::Known(expected));
     }
 }
