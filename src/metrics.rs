@@ -34,7 +34,7 @@ pub(crate) async fn serve(
     let router = readiness.router().route("/metrics", get(render));
     let serving = async move {
         if let Err(error) = axum::serve(listener, router).await {
-            tracing::error!(%error, "metrics ended");
+            tracing::error!(%error, "metrics listener failed");
         }
     };
     Ok((local, serving))

@@ -188,7 +188,7 @@ impl Running {
         let (chain, database) = tokio::join!(self.anvil.stop(), self.postgres.stop());
         for stopped in [chain, database] {
             if let Err(error) = stopped {
-                warn!(%error, "not stopped cleanly");
+                warn!(%error, "shutdown was not clean");
             }
         }
         ended

@@ -56,7 +56,7 @@ async fn start(config: &Config, readiness: &Readiness) -> anyhow::Result<Started
     let listen = config.metrics.listen;
     let (addr, serving) =
         metrics::serve(listen, metrics::collect()?, readiness.clone()).await.context("metrics.listen")?;
-    info!(%addr, "metrics are served");
+    info!(%addr, "metrics listening");
     let metrics = AbortOnDropHandle::new(tokio::spawn(serving));
     listeners::warn_of_plain_text(config);
     let vault = config.vault()?;

@@ -154,7 +154,7 @@ impl Service {
         match self.parts.tasks.join_next().await {
             Some(Ok(name)) => name,
             Some(Err(error)) => {
-                error!(%error, "a part of the service failed");
+                error!(%error, "a component of the service failed");
                 "a failed part"
             }
             None => "everything",

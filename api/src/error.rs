@@ -303,13 +303,13 @@ impl ApiError {
             Self::Busy => {
                 failed("busy");
                 if let Some(suppressed) = BUSY.admit(Instant::now()) {
-                    warn!(code, suppressed, "request refused: too many requests are in hand");
+                    warn!(code, suppressed, "request refused: too many requests in flight");
                 }
             }
             Self::TimedOut => {
                 failed("timed_out");
                 if let Some(suppressed) = TIMED_OUT.admit(Instant::now()) {
-                    warn!(code, suppressed, "request failed: its time limit passed");
+                    warn!(code, suppressed, "request failed: timed out");
                 }
             }
             _ => {}
@@ -363,7 +363,7 @@ impl IntoResponse for ApiError {
 /// Serializes a value of ours, whose maps have text keys and whose numbers are finite: it always has a text.
 pub(crate) fn text<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| {
-        error!(%error, "an answer has no JSON text");
+        error!(%error, "response could not be serialized");
         "null".to_owned()
     })
 }

@@ -96,7 +96,7 @@ fn lock(readers: &Mutex<Readers>) -> MutexGuard<'_, Readers> {
 async fn follow(pool: PgPool, readers: Weak<Mutex<Readers>>) {
     let follower = Follower { pool, readers };
     while let Err(error) = follower.listen().await {
-        warn!(%error, "the feed is not followed for long-polls; trying again in 1 s");
+        warn!(%error, "feed poll for long-polls failed, retrying in 1 s");
         // What was not given to all readers before the failure is read by the readers after it.
         if let Some(readers) = follower.readers.upgrade() {
             lock(&readers).position = None;
@@ -184,7 +184,7 @@ async fn read(
         Ok(page) => Ok(Some(page)),
         Err(error) if error.fault() == Fault::Data => {
             let (partner, livemode) = (&tenant.partner_id, tenant.livemode);
-            error!(%error, partner, livemode, "an event cannot be read for long-polls; each of the partner's reads it by itself");
+            error!(%error, partner, livemode, "event could not be decoded for long-polls; the partner's requests read the database instead");
             Ok(None)
         }
         Err(error) => Err(error),

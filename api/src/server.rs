@@ -64,7 +64,7 @@ pub fn router(api: Api) -> Router {
 /// # Errors
 /// When the listener cannot be used.
 pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken) -> io::Result<()> {
-    info!(address = %listener.local_addr()?, "REST is served");
+    info!(address = %listener.local_addr()?, "REST API listening");
     let limits = api.load.limits.clone();
     let room = Arc::new(Semaphore::new(limits.connections));
     api.keys.follow(&api.engine);
@@ -92,7 +92,7 @@ pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken)
             }
             // Such as too many open files: it passes, or an operator sees the warning.
             Err(error) => {
-                warn!(%error, "a connection was not accepted");
+                warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -101,7 +101,7 @@ pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken)
     connections.close();
     tokio::select! {
         () = connections.wait() => {}
-        () = tokio::time::sleep(DRAIN) => warn!("connections were cut at the end of the drain"),
+        () = tokio::time::sleep(DRAIN) => warn!("connections were closed at the end of the shutdown grace period"),
     }
     Ok(())
 }

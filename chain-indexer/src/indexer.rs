@@ -378,7 +378,7 @@ impl<R: ChainReader> Indexer<R> {
             tracing::warn!(
                 chain = self.config.name,
                 facts,
-                "facts given late: their commands were not there"
+                "chain facts inserted late: their commands had been missing"
             );
         }
         late.iter().for_each(tell);
@@ -395,7 +395,7 @@ impl<R: ChainReader> Indexer<R> {
                 foreign,
                 after,
                 up_to,
-                "events about nothing of ours; reconciliation says which"
+                "contract events without a command of ours; run `dvp reconcile` to list them"
             );
         }
     }
@@ -417,7 +417,7 @@ impl<R: ChainReader> Indexer<R> {
                     chain = self.config.name,
                     reason,
                     detail,
-                    "chain halted: an operator must look"
+                    "chain halted: operator action is required"
                 );
                 IndexError::Halted(halted)
             }
@@ -441,7 +441,7 @@ fn tell(fact: &Emitted) {
     let reference = fact.reference.as_deref().unwrap_or_default();
     let _span = tracing::info_span!("chain_fact", intent_id, reference).entered();
     let (kind, block, tx, entity) = (&fact.kind, fact.block_number, fact.tx_hash, fact.entity);
-    tracing::info!(kind, block, %tx, %entity, "seen on the chain");
+    tracing::info!(kind, block, %tx, %entity, "chain fact recorded");
 }
 
 const fn block_row(block: &BlockHead, verified_by: &'static str) -> BlockRow {

@@ -94,7 +94,7 @@ pub async fn reconcile(
         let provider = rpc::connect(url)?;
         match Comparison::run(pool, config, options, &provider).await {
             Err(ReconcileError::Rpc(error)) => {
-                tracing::warn!(chain = config.name, %error, "an endpoint could not be compared with");
+                tracing::warn!(chain = config.name, %error, "endpoint could not be queried for the comparison");
                 last = Some(ReconcileError::Rpc(error));
             }
             result => return result,
@@ -142,9 +142,17 @@ fn tell(config: &ChainConfig, result: Result<Report, ReconcileError>) {
                 tracing::error!(chain, kind, action, reference, entity, detail = found.detail, "break");
             }
             let Report { run_id, block_number, subjects, asked, breaks, .. } = &report;
-            tracing::info!(chain, run_id, block_number, subjects, asked, breaks = breaks.len(), "reconciled");
+            tracing::info!(
+                chain,
+                run_id,
+                block_number,
+                subjects,
+                asked,
+                breaks = breaks.len(),
+                "reconciliation completed"
+            );
         }
-        Err(error) => tracing::warn!(chain, %error, "not reconciled; trying again later"),
+        Err(error) => tracing::warn!(chain, %error, "reconciliation failed, will retry"),
     }
 }
 

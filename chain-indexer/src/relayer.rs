@@ -224,7 +224,7 @@ impl Relayer {
                     return;
                 }
                 Err(error) => {
-                    tracing::error!(chain = self.config.name, %error, "the relayer holds");
+                    tracing::error!(chain = self.config.name, %error, "relayer stalled, will retry");
                     if matches!(error, RelayError::Rpc(_) | RelayError::WrongChain { .. }) {
                         self.take_next_endpoint();
                     }
@@ -276,7 +276,12 @@ impl Relayer {
         } else if self.endpoints.len() > 1 && self.newest.1.elapsed() > self.config.stale_after {
             let (chain, block) = (&self.config.name, head.number);
             let secs = self.config.stale_after.as_secs();
-            tracing::warn!(chain, block, secs, "no new block for so long: the relayer asks another endpoint");
+            tracing::warn!(
+                chain,
+                block,
+                secs,
+                "no new block within the limit: the relayer switches to another endpoint"
+            );
             self.newest.1 = Instant::now();
             self.take_next_endpoint();
         }
@@ -296,7 +301,7 @@ impl Relayer {
         let left_out = store::judge_slots(&mut conn, chain_id, signer).await?;
         drop(conn);
         if left_out > 0 {
-            tracing::warn!(%signer, left_out, "batches left commands out: they are looked at alone");
+            tracing::warn!(%signer, left_out, "batches skipped commands: they will be simulated one by one");
         }
         self.check_balance(head).await?;
         let market = self.market(head).await?;
@@ -330,7 +335,7 @@ impl Relayer {
         let mut conn = self.pool.acquire().await?;
         if store::note_balance(&mut conn, chain_id, signer, balance, low).await? && low {
             let limit = self.config.balance_low_wei;
-            tracing::error!(%signer, balance, limit, "a relayer's account is running out of funds for gas");
+            tracing::error!(%signer, balance, limit, "relayer account is low on funds for gas");
         }
         self.is_out_of_funds.store(balance == 0, Ordering::Relaxed);
         self.balance_checked = Some(Instant::now());

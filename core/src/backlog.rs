@@ -123,9 +123,9 @@ impl Backlog {
             let looked = self.look_up(&pool, chain_id).await;
             match &looked {
                 Err(error) if is_known => {
-                    warn!(%error, "the chain's backlog cannot be read; orders are accepted by what was known of it");
+                    warn!(%error, "chain backlog could not be read; admission uses the last known value");
                 }
-                Ok(()) if !is_known => info!("the chain's backlog is read again"),
+                Ok(()) if !is_known => info!("reading the chain backlog recovered"),
                 Ok(()) | Err(_) => {}
             }
             is_known = looked.is_ok();

@@ -556,13 +556,13 @@ fn log_outcome(outcome: &Outcome) {
     match outcome {
         Outcome::Accepted(accepted) => info!(reference = %accepted.reference, "intent accepted"),
         Outcome::Rejected { reason, .. } => info!(reason = reason.as_str(), "intent rejected"),
-        Outcome::InvalidPermit(defect) => info!(%defect, "permit refused"),
+        Outcome::InvalidPermit(defect) => info!(%defect, "permit rejected"),
         Outcome::Unpayable(why) => {
-            info!(%why, "the payout's rail could not pay the beneficiary; the intent is refused")
+            info!(%why, "intent refused: the payout rail cannot pay the beneficiary")
         }
-        Outcome::DuplicateIntent | Outcome::DuplicateClientReference => info!("intent seen before"),
-        Outcome::Replayed(StoredResponse { status, .. }) => info!(status, "answer given again"),
-        Outcome::PartnerDisabled => info!("the partner is disabled; the intent is not taken"),
+        Outcome::DuplicateIntent | Outcome::DuplicateClientReference => info!("duplicate intent"),
+        Outcome::Replayed(StoredResponse { status, .. }) => info!(status, "stored response replayed"),
+        Outcome::PartnerDisabled => info!("intent refused: the partner is disabled"),
         Outcome::KeyConflict | Outcome::KeyProcessing => info!("idempotency key in use"),
         Outcome::Written => {}
     }

@@ -145,7 +145,7 @@ pub async fn run(engine: Engine, mut stop: watch::Receiver<bool>) {
         let idle = match turns(&engine).await {
             Ok(taken) => taken == 0,
             Err(error) => {
-                warn!(%error, "older orders wait");
+                warn!(%error, "legacy order poll failed, will retry");
                 true
             }
         };
@@ -166,7 +166,7 @@ pub async fn turns(engine: &Engine) -> Result<usize, EngineError> {
     for order in &due {
         if let Err(error) = turn(engine, order).await {
             // Its lease ends by itself.
-            warn!(%error, intent_id = order.intent_id, "an older order's turn failed");
+            warn!(%error, intent_id = order.intent_id, "legacy order failed, will retry");
         }
     }
     Ok(due.len())
@@ -200,7 +200,7 @@ async fn turn(engine: &Engine, order: &ClaimedLegacyIntent) -> Result<(), Engine
 async fn finish(engine: &Engine, order: &ClaimedLegacyIntent, turn: &Turn) -> Result<(), EngineError> {
     let mut conn = engine.pool().acquire().await?;
     let held = legacy::update(&mut conn, order, turn).await?;
-    info!(intent_id = order.intent_id, ?turn, held, "older order");
+    info!(intent_id = order.intent_id, ?turn, held, "legacy order evaluated");
     Ok(())
 }
 
@@ -270,12 +270,12 @@ async fn submit(
     let held =
         HeldTurn { tenant: order.tenant.clone(), intent_id: order.intent_id.clone(), version: order.version };
     let Some(done) = engine.submit_turn(intent, held).await? else {
-        info!(intent_id = order.intent_id, "an older order's turn had ended before it was executed");
+        info!(intent_id = order.intent_id, "legacy order's lease expired before it was executed");
         return Ok(());
     };
     let turn = match done.outcome {
         Outcome::Accepted(accepted) => {
-            info!(intent_id = order.intent_id, reference = accepted.reference, "older order executed");
+            info!(intent_id = order.intent_id, reference = accepted.reference, "legacy order executed");
             return Ok(());
         }
         Outcome::Rejected { reason, .. } => after_rejection(request, window, code(reason)),

@@ -306,12 +306,12 @@ fn positive_decimal(text: &str) -> Result<Decimal, SourceError> {
 fn report(id: &str, outcome: Result<(), SourceError>, failed: &mut bool) {
     match outcome {
         Err(error) if !*failed => {
-            warn!(source = id, %error, "not refreshed; what it offered lapses in its time");
+            warn!(source = id, %error, "liquidity source refresh failed; its prices will expire");
             *failed = true;
         }
         Err(_) => {}
         Ok(()) if *failed => {
-            tracing::info!(source = id, "refreshed again");
+            tracing::info!(source = id, "liquidity source refresh recovered");
             *failed = false;
         }
         Ok(()) => {}

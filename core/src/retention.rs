@@ -155,7 +155,7 @@ async fn guarded_round(pool: &PgPool, ages: &Ages, owner: Uuid) {
     };
     let ended: Result<(), StoreError> = held.await;
     if let Err(error) = ended {
-        warn!(%error, "retention could not take its lease; trying again in {} s", EVERY.as_secs());
+        warn!(%error, "retention could not acquire its lease, retrying in {} s", EVERY.as_secs());
     }
 }
 
@@ -188,7 +188,7 @@ pub async fn round(pool: &PgPool, ages: &Ages) -> Round {
                         .increment(1);
                     let (subject, again) = (subject.as_str(), EVERY.as_secs());
                     round.failed.push(subject);
-                    warn!(subject, %error, "retention failed; trying again in {again} s");
+                    warn!(subject, %error, "retention failed, retrying in {again} s");
                 }
             }
             tokio::time::sleep(BREATH).await;
@@ -196,10 +196,10 @@ pub async fn round(pool: &PgPool, ages: &Ages) -> Round {
         open = still_open;
     }
     for (subject, rows) in &round.deleted {
-        info!(subject, rows, "rows past their age were deleted");
+        info!(subject, rows, "expired rows deleted");
     }
     for subject in open {
-        info!(subject = subject.as_str(), "retention goes on with the next round");
+        info!(subject = subject.as_str(), "retention batch limit reached, continuing in the next round");
     }
     round
 }

@@ -128,7 +128,7 @@ async fn listen(pool: PgPool, statuses: Weak<Statuses>) {
         let Some(statuses) = statuses.upgrade() else { return };
         statuses.cache().stop_listening();
         if let Err(error) = failed {
-            warn!(%error, "nobody hears of changed executions; statuses are read from the database");
+            warn!(%error, "status cache disabled: listening for changed executions failed; reading from the database");
         }
         drop(statuses);
         tokio::time::sleep(RECONNECT_DELAY).await;

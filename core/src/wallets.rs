@@ -127,9 +127,9 @@ impl Wallets {
             let done = self.round().await;
             match &done {
                 Err(error) if is_answering => {
-                    warn!(%error, "wallets are not read; orders of wallets whose facts get stale look them up one by one");
+                    warn!(%error, "refreshing wallets failed; orders of wallets with stale data look them up individually");
                 }
-                Ok(()) if !is_answering => info!("wallets are read again"),
+                Ok(()) if !is_answering => info!("refreshing wallets recovered"),
                 Ok(()) | Err(_) => {}
             }
             is_answering = done.is_ok();

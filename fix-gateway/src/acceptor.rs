@@ -163,7 +163,7 @@ pub async fn accept_with(
             () = shutdown.cancelled() => break,
             Some(ended) = unauthenticated.join_next() => {
                 if let Err(error) = ended {
-                    error!(%error, "a connection's task failed");
+                    error!(%error, "connection task failed");
                 }
                 continue;
             }
@@ -173,14 +173,14 @@ pub async fn accept_with(
             Ok(accepted) => accepted,
             Err(error) => {
                 // Out of file descriptors, most likely: wait for some to come back.
-                warn!(%error, "cannot accept");
+                warn!(%error, "accepting a connection failed, will retry");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
         let place = tokio::time::timeout(PLACE_WAIT, Arc::clone(&places).acquire_owned()).await;
         let Ok(Ok(permit)) = place else {
-            warn!(peer = %addr, "too many connections that have not said who they are");
+            warn!(peer = %addr, "too many unauthenticated connections");
             continue;
         };
         let acceptor = Arc::clone(&acceptor);

@@ -154,12 +154,12 @@ pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notif
         let mut listener = match follower.listen().await {
             Ok(listener) => Some(listener),
             Err(error) => {
-                warn!(%error, "cannot listen for new events; the feed is read every second");
+                warn!(%error, "LISTEN for new events failed; polling every second");
                 None
             }
         };
         if let Err(error) = follower.read_and_wait(&mut listener).await {
-            warn!(%error, "cannot read the feed, trying again in 1 s");
+            warn!(%error, "reading the feed failed, retrying in 1 s");
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }

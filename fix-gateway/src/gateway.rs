@@ -126,6 +126,6 @@ impl FixGateway {
 
 async fn join(task: AbortOnDropHandle<()>) {
     if let Err(error) = task.await {
-        error!(%error, "task ended badly");
+        error!(%error, "task failed");
     }
 }

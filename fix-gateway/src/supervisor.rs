@@ -119,7 +119,7 @@ impl SessionSupervisor {
         let mut sessions = Sessions::default();
         loop {
             if let Err(error) = self.sweep(&mut sessions, &shutdown).await {
-                warn!(%error, "cannot look for sessions, trying again");
+                warn!(%error, "session sweep failed, will retry");
             }
             self.directory.refreshed();
             tokio::select! {
@@ -151,7 +151,7 @@ impl SessionSupervisor {
                     Ok(found) => self.look_at(sessions, found, shutdown).await,
                     Err(UnreadableSession { session_id, error }) => {
                         if sessions.faults.is_news(&session_id, None) {
-                            error!(session_id, %error, "session's row cannot be read; it is looked at again when it changes");
+                            error!(session_id, %error, "session row is unreadable; skipped until it changes");
                         }
                     }
                 }
@@ -169,13 +169,13 @@ impl SessionSupervisor {
             && session.enabled
             && sessions.faults.is_news(&session_id, Some(&terms))
         {
-            error!(session_id, %reason, "session cannot be run as it is set; it is looked at again when it is changed");
+            error!(session_id, %reason, "session configuration is invalid; skipped until it changes");
         }
         if let Some(running) = sessions.running.get_mut(&session_id) {
             if !session.enabled {
                 running.ask_to_end(Ask::End { text: DISABLED_TEXT });
             } else if config.is_ok() && running.terms != terms {
-                info!(session_id, "session was changed; it is started anew once nobody is connected");
+                info!(session_id, "session configuration changed; restarting once its peer disconnects");
                 running.ask_to_end(Ask::EndWhenIdle);
             }
             return;
@@ -189,7 +189,7 @@ impl SessionSupervisor {
         match Lease::acquire(&self.pool, &name, self.owner, self.config.lease_ttl).await {
             Ok(Some(lease)) => self.start(sessions, (session, settings), terms, config, lease, shutdown),
             Ok(None) => {}
-            Err(error) => warn!(session_id, %error, "cannot take the session, trying again"),
+            Err(error) => warn!(session_id, %error, "acquiring the session lease failed, will retry"),
         }
     }
 
@@ -208,7 +208,7 @@ impl SessionSupervisor {
             peer_comp_id: session.client_comp_id.clone(),
             our_comp_id: session.service_comp_id.clone(),
         };
-        info!(session_id, "session taken");
+        info!(session_id, "session lease acquired");
         let gate = SessionGate::new(self.engine.clone(), session_id.clone(), Arc::clone(&self.lockouts));
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
         let interest = if settings.drop_copy { Interest::All } else { Interest::AfterAcceptance };
@@ -237,11 +237,11 @@ impl Sessions {
         let Some(running) = self.running.remove(&session_id) else { return };
         directory.withdraw(&running.key);
         match ended {
-            Ok(_) => info!(session_id, "session ended here"),
+            Ok(_) => info!(session_id, "session stopped"),
             Err(error) => {
                 let retry_in = self.faults.failed(&session_id, running.since.elapsed(), Instant::now());
                 let retry_in_ms = retry_in.as_millis();
-                error!(session_id, %error, retry_in_ms, "session's driver failed, it is started again");
+                error!(session_id, %error, retry_in_ms, "session driver failed, restarting it");
             }
         }
     }

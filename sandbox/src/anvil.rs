@@ -363,7 +363,7 @@ fn choose_state(root: &Path) -> Result<(), EmbeddedError> {
         return keep_good_copy(root, None).map(drop);
     }
     if state.exists() {
-        tracing::warn!(file = %state.display(), "the chain's state was cut off; going back to the copy before it");
+        tracing::warn!(file = %state.display(), "chain state file is truncated; restoring the previous copy");
         let torn = root.join("state.torn.json");
         fs::rename(&state, &torn).map_err(EmbeddedError::file("move away", &state))?;
     }
@@ -426,7 +426,7 @@ impl StateCopier {
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
                 match keep_good_copy(&root, known) {
                     Ok(fingerprint) => known = fingerprint,
-                    Err(error) => tracing::warn!(%error, "no copy of the chain's state"),
+                    Err(error) => tracing::warn!(%error, "copying the chain state failed"),
                 }
             }
         });

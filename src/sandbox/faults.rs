@@ -109,7 +109,7 @@ impl Drop for Faults {
     fn drop(&mut self) {
         let (exchanges, spoiled) = (&self.node.exchanges, &self.node.spoiled);
         let (exchanges, spoiled) = (exchanges.load(Ordering::Relaxed), spoiled.load(Ordering::Relaxed));
-        tracing::info!(exchanges, spoiled, "what the bad node did");
+        tracing::info!(exchanges, spoiled, "faults injected by the bad node");
     }
 }
 

@@ -75,7 +75,7 @@ async fn a_database_that_vanishes_is_noticed_and_everything_goes_on_when_it_is_b
     let way = BlackHole::on_the_way_to(server.to_owned()).await.unwrap();
     let mut served = ground.serve_over("api,fix,indexer,worker", &way.url(ground.database.url()).unwrap());
     let http = served.ready().await.unwrap();
-    let metrics = address_in_log(&served, "metrics are served addr=");
+    let metrics = address_in_log(&served, "metrics listening addr=");
     let fix = address_in_log(&served, "fix=Some(");
     let service = Box::new(ground.seen_by_a_partner(http, &keys));
     let partner = Partner::of(&service);

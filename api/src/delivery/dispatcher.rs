@@ -24,7 +24,7 @@ pub(super) async fn run(pool: &PgPool, wake: &Wake, poll: Duration, shutdown: &C
         let more = match step(pool).await {
             Ok(more) => more,
             Err(error) => {
-                error!(%error, "the feed cannot be turned into deliveries");
+                error!(%error, "webhook dispatch failed, will retry");
                 false
             }
         };
@@ -69,7 +69,7 @@ async fn turn_replay(pool: &PgPool) -> Result<bool, StoreError> {
     insert(&mut tx, &routed, Origin::Replay).await?;
     if until >= replay.until {
         webhook_replays::delete(&mut tx, replay.id).await?;
-        info!(endpoint = replay.endpoint_id, "replay queued to its end");
+        info!(endpoint = replay.endpoint_id, "webhook replay queued");
     } else {
         webhook_replays::update_position(&mut tx, replay.id, until).await?;
     }
@@ -96,7 +96,7 @@ fn delivery(routed: &Routed, origin: Origin) -> NewDelivery {
         error!(
             event = event.event_id,
             bytes = body.len(),
-            "an event is too large to deliver; it can be listed"
+            "event exceeds the delivery size limit and is not delivered; it stays in the feed"
         );
     }
     NewDelivery {

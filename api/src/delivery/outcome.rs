@@ -125,10 +125,10 @@ async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch:
             Ok(()) => return true,
             Err(error) if left == 0 => {
                 let count = batch.ended.len();
-                error!(%error, count, "outcomes are not written: what they tell is sent again");
+                error!(%error, count, "delivery outcomes could not be written; the deliveries will be sent again");
             }
             Err(error) => {
-                warn!(%error, "outcomes are written again");
+                warn!(%error, "writing delivery outcomes recovered");
                 tokio::time::sleep(TRY_AGAIN).await;
             }
         }
@@ -211,7 +211,12 @@ async fn judge(
         endpoints::update_health(conn, &endpoint.id, health, active).await?;
         for kind in notices {
             let (id, partner) = (&endpoint.id, &endpoint.tenant.partner_id);
-            warn!(endpoint = id, partner, notice = kind.as_str(), "webhook endpoint: tell its owner");
+            warn!(
+                endpoint = id,
+                partner,
+                notice = kind.as_str(),
+                "webhook endpoint is failing: notify its owner"
+            );
             endpoints::insert_notice(conn, id, kind).await?;
         }
     }

@@ -23,7 +23,7 @@ impl EndpointRoute {
     pub(super) fn new(fence: i64, endpoint: &Endpoint, client: &Client, vault: &Vault) -> Self {
         let keys = SigningKeys::open(vault, &endpoint.id, &endpoint.secrets, Signer::new);
         if let Err(error) = &keys {
-            error!(endpoint = endpoint.id, %error, "a signing secret does not open");
+            error!(endpoint = endpoint.id, %error, "webhook signing secret could not be decrypted");
         }
         Self { endpoint_id: endpoint.id.clone(), fence, url: client.check(&endpoint.url), keys: keys.ok() }
     }

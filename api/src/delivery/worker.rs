@@ -80,7 +80,7 @@ pub(super) async fn run(
     };
     let (held, ()) = tokio::join!(worker.run(told, wake, shutdown), outcome::run(engine.pool(), ready, tell));
     if let Err(error) = lease::give_up(engine.pool(), holder, &held).await {
-        warn!(%error, "leases run out by themselves");
+        warn!(%error, "endpoint leases were not released, they will expire");
     }
 }
 
@@ -105,7 +105,7 @@ impl Worker<'_> {
                 Some(told) = told.recv() => self.hear(told),
                 Some(ended) = self.sending.join_next() => {
                     if let Err(error) = ended {
-                        error!(%error, "a sender failed");
+                        error!(%error, "webhook sender task failed");
                     }
                 }
                 Some(chore) = self.chores.join_next() => self.take(chore),
@@ -155,10 +155,12 @@ impl Worker<'_> {
         match chore {
             Ok(Chore::Looked(looked)) => self.admit(*looked),
             Ok(Chore::Renewed { asked, renewed: Ok(renewed) }) => self.renewed(&asked, &renewed),
-            Ok(Chore::Renewed { renewed: Err(error), .. }) => error!(%error, "lanes are not renewed"),
+            Ok(Chore::Renewed { renewed: Err(error), .. }) => {
+                error!(%error, "endpoint leases could not be renewed, will retry")
+            }
             Ok(Chore::Released) => {}
             Err(error) => {
-                error!(%error, "a look at what is due failed");
+                error!(%error, "polling due deliveries failed");
                 self.poll_connection = PollConnection::new(self.engine.pool());
                 self.sender.has_looked();
                 self.queues.end_read();
@@ -178,7 +180,7 @@ impl Worker<'_> {
         let found = match found {
             Ok(found) => found,
             Err(error) => {
-                error!(%error, "what is due cannot be read");
+                error!(%error, "due deliveries could not be read, will retry");
                 self.queues.end_read();
                 return;
             }
@@ -223,7 +225,7 @@ impl Worker<'_> {
 
     fn renewed(&mut self, asked: &RenewalRequest, renewed: &Renewed) {
         for endpoint in self.queues.renew(&asked.held, &renewed.held, asked.at + self.limits.lease) {
-            warn!(endpoint, "another process took this endpoint's deliveries");
+            warn!(endpoint, "endpoint lease lost to another process");
             self.sender.lanes().drop_waiting(&endpoint);
         }
         for endpoint in self.queues.leave(usize::try_from(renewed.share).unwrap_or(usize::MAX)) {
@@ -252,7 +254,7 @@ impl Worker<'_> {
         let pool = self.engine.pool().clone();
         self.chores.spawn(async move {
             if let Err(error) = lease::release(&pool, &left).await {
-                warn!(%error, "leases run out by themselves");
+                warn!(%error, "endpoint leases were not released, they will expire");
             }
             Chore::Released
         });
@@ -293,7 +295,7 @@ impl Worker<'_> {
         self.sender.lanes().drop_all_waiting();
         let ending = async { while self.sending.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN, ending).await.is_err() {
-            warn!("requests under way were cut; their deliveries are sent again");
+            warn!("requests in flight were aborted at shutdown; their deliveries will be sent again");
         }
         self.sending.shutdown().await;
         self.queues.held()

@@ -62,7 +62,7 @@ async fn follow(pool: PgPool, known: Weak<Mutex<KeySnapshot>>) {
             }
             Err(error) => {
                 if !failing {
-                    warn!(%error, "new API keys cannot be read; trying again every second");
+                    warn!(%error, "API key directory could not be refreshed, retrying every second");
                 }
                 failing = true;
             }

@@ -106,7 +106,7 @@ async fn to_the_head(
                 if failures >= TRIES {
                     return Err(error.into());
                 }
-                tracing::warn!(%error, failures, "a step failed");
+                tracing::warn!(%error, failures, "indexer step failed, will retry");
                 tokio::time::sleep(backoff.next()).await;
             }
         }

@@ -73,7 +73,7 @@ impl<R: ChainReader> Indexer<R> {
                 Err(error) => {
                     failures += 1;
                     let reason = error.to_string();
-                    tracing::warn!(chain = self.config.name, %error, failures, "a step failed");
+                    tracing::warn!(chain = self.config.name, %error, failures, "indexer step failed, will retry");
                     (backoff.next(), (failures >= HOLDING_AFTER).then_some(IndexerState::Holding { reason }))
                 }
             };
@@ -128,7 +128,7 @@ impl Reporter {
             && !self.last.as_ref().is_some_and(|(last, _)| matches!(last, IndexerState::Holding { .. }))
         {
             let chain = &indexer.config.name;
-            tracing::error!(chain, reason, "the indexer holds; it goes on by itself when it can");
+            tracing::error!(chain, reason, "indexer stalled, will retry");
         }
         let (chain_id, name) = (indexer.config.chain_id, &indexer.config.name);
         if let IndexerState::Backfilling(backfill) = &state {
@@ -141,7 +141,7 @@ impl Reporter {
         };
         match written.await {
             Ok(()) => self.last = Some((state, Instant::now())),
-            Err(error) => tracing::warn!(chain = name, %error, "status not written"),
+            Err(error) => tracing::warn!(chain = name, %error, "indexer status could not be written"),
         }
     }
 }

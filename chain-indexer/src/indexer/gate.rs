@@ -209,7 +209,7 @@ impl<R: ChainReader> Indexer<R> {
             let (chain, number, hash, endpoints) = (&self.config.name, block.0, block.1, said.len());
             let intent_id = fill.intent_id.as_deref();
             tracing::warn!(chain, intent_id, number, %hash, same, endpoints,
-                           "too few endpoints have a fill's events; its payout waits and they are asked again");
+                           "too few endpoints confirm a fill; its payout waits, will retry");
             return Ok(false);
         }
         if self.gate.agreed.len() >= REMEMBERED {
@@ -228,7 +228,7 @@ impl<R: ChainReader> Indexer<R> {
             let chain = self.config.name.clone();
             let intent_id = fill.intent_id.as_deref();
             tracing::error!(chain, intent_id, number, %hash, endpoints,
-                            "endpoints have other events in a block with a lock or a fill than we were given");
+                            "endpoints disagree on the events of a block with a lock or a fill");
             counter!("dvp_chain_disputed_blocks_total", "chain" => chain).increment(1);
         }
     }

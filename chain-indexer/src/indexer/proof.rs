@@ -170,7 +170,7 @@ impl<R: ChainReader> Indexer<R> {
             chain = self.config.name,
             from,
             events = rows.len(),
-            "events left out by ranges added"
+            "events missing from range queries were added"
         );
         Ok(Step::Repaired)
     }

@@ -83,7 +83,7 @@ impl<R: ChainReader> Indexer<R> {
                     other,
                     height,
                     theirs,
-                    "an endpoint stands still; another is asked"
+                    "endpoint's head does not advance; switching to another endpoint"
                 );
                 self.endpoints.pin(other);
                 return;
@@ -126,7 +126,7 @@ impl<R: ChainReader> Indexer<R> {
         let (blocks, logs) = store::unwind_to(&mut tx, cursor, number, hash).await?;
         tx.commit().await?;
         self.backfill = None;
-        tracing::warn!(chain = self.config.name, to = number, blocks, logs, "reorg: blocks taken back");
+        tracing::warn!(chain = self.config.name, to = number, blocks, logs, "reorg: blocks reverted");
         Ok(Step::Unwound)
     }
 
@@ -190,7 +190,7 @@ impl<R: ChainReader> Indexer<R> {
             self.violations += 1;
         }
         tracing::error!(chain = self.config.name, number, %ours, %theirs, said = self.violations,
-                        "a final block changed, says a node");
+                        "a node reports a different block at a finalized height");
         if self.violations < SURE_AFTER {
             return IndexError::FinalityDoubted { number };
         }

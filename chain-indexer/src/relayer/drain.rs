@@ -24,7 +24,7 @@ impl Relayer {
             if stuck.map(|attempt| attempt.age_ms).max().unwrap_or(0) > GIVE_UP_AFTER_MS {
                 let mut conn = self.pool.acquire().await?;
                 let opened = store::abandon_slots(&mut conn, chain_id, signer).await?;
-                tracing::warn!(%signer, opened, "a retired account's transactions are given up: others take over");
+                tracing::warn!(%signer, opened, "transactions of a retired account are abandoned; other accounts take over their commands");
                 continue;
             }
             for slot in &slots {

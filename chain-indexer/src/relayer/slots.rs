@@ -110,7 +110,7 @@ impl Relayer {
             let attempt = self.kept(nonce, 0, &signed, fees, head)?;
             store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
             tx.commit().await?;
-            tracing::warn!(nonce, tx = %attempt.hash, "a nonce that nobody uses any more is filled");
+            tracing::warn!(nonce, tx = %attempt.hash, "filling an unused nonce with an empty transaction");
         }
         Ok(())
     }
@@ -122,7 +122,7 @@ impl Relayer {
         match rpc::estimate(self.provider(), signer, signer, Bytes::new(), ceiling).await {
             Ok(Ok(needed)) => Ok(Some(self.with_margin(needed, ceiling))),
             Ok(Err(_)) | Err(RpcError::ErrorResp(_)) => {
-                tracing::warn!(%signer, "the node does not say what gas an empty transaction needs; again later");
+                tracing::warn!(%signer, "gas estimate for an empty transaction failed, will retry");
                 Ok(None)
             }
             Err(error) => Err(error.into()),
@@ -140,7 +140,7 @@ impl Relayer {
         let at_final = rpc::mined_nonce(self.provider(), signer, BlockId::number(final_number)).await;
         match at_final {
             Ok(count) if slot.nonce < count && slot.state != "mined" => {
-                tracing::error!(nonce = slot.nonce, "a transaction that is not ours has used our nonce");
+                tracing::error!(nonce = slot.nonce, "nonce was used by a foreign transaction");
                 let mut conn = self.pool.acquire().await?;
                 store::mark_foreign(&mut conn, chain_id, signer, slot.nonce).await?;
             }
@@ -167,7 +167,7 @@ impl Relayer {
             if slot.block_hash != Some(hash) {
                 let (nonce, commands, gas) = (slot.nonce, slot.commands, receipt.gas_used);
                 let tx = attempt.hash;
-                tracing::info!(nonce, commands, gas, succeeded, block = number, %tx, "mined");
+                tracing::info!(nonce, commands, gas, succeeded, block = number, %tx, "transaction mined");
             }
             let done = number <= self.final_number().await?;
             let mut conn = self.pool.acquire().await?;
@@ -190,7 +190,7 @@ impl Relayer {
     ) -> Result<(), RelayError> {
         let Some(newest) = slot.attempts.last() else { return Ok(()) };
         if slot.state == "mined" {
-            tracing::warn!(nonce = slot.nonce, tx = %newest.hash, "its block is gone: sending it again");
+            tracing::warn!(nonce = slot.nonce, tx = %newest.hash, "the transaction's block was reverted: broadcasting it again");
             let mut conn = self.pool.acquire().await?;
             store::mark_unmined(&mut conn, self.config.chain_id, self.signer.address(), slot.nonce).await?;
         }
@@ -253,9 +253,9 @@ impl Relayer {
             SendRejection::Underpriced => tracing::debug!(nonce, %tx, message, "the node wants more for it"),
             SendRejection::InsufficientFunds => {
                 self.is_out_of_funds.store(true, Ordering::Relaxed);
-                tracing::error!(nonce, %tx, message, "the relayer's account needs funds for gas")
+                tracing::error!(nonce, %tx, message, "relayer account has insufficient funds for gas")
             }
-            SendRejection::Other => tracing::warn!(nonce, %tx, message, "the node refused a transaction"),
+            SendRejection::Other => tracing::warn!(nonce, %tx, message, "node rejected a transaction"),
         }
         let mut conn = self.pool.acquire().await?;
         Ok(store::note_send_error(&mut conn, chain_id, tx, &message).await?)
@@ -299,14 +299,20 @@ impl Relayer {
         lease.guard(&mut tx).await?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
-        tracing::warn!(nonce = old.nonce, max_fee = fees.max_fee, tx = %attempt.hash, "fees raised");
+        tracing::warn!(nonce = old.nonce, max_fee = fees.max_fee, tx = %attempt.hash, "transaction replaced with higher fees");
         Ok(())
     }
 
     fn tell_capped(&self, old: &AttemptRow, market: Market) {
         let (nonce, limit) = (old.nonce, self.config.fees.cap_wei);
         let Market { base_fee, tip } = market;
-        tracing::error!(nonce, base_fee, tip, limit, "gas is dearer than we pay: the transaction waits");
+        tracing::error!(
+            nonce,
+            base_fee,
+            tip,
+            limit,
+            "gas price exceeds the configured limit: the transaction waits"
+        );
         counter!("dvp_relayer_fee_capped_total", "chain" => self.config.name.clone()).increment(1);
     }
 
@@ -340,7 +346,7 @@ impl Relayer {
         store::remake_slot(&mut tx, chain_id, signer, nonce, gas_limit).await?;
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
-        tracing::warn!(nonce, commands = count, tx = %attempt.hash, "made anew without what it is not to carry");
+        tracing::warn!(nonce, commands = count, tx = %attempt.hash, "transaction rebuilt without commands it must not carry");
         self.send(lease, &AttemptRow::from(attempt), head, market).await
     }
 

@@ -354,7 +354,7 @@ impl Relayer {
             reference = row.reference,
             tries,
             reason,
-            "a chain command is refused, it is tried again; see `dvp chain command list`"
+            "chain command reverts in simulation, will retry; see `dvp chain command list`"
         );
         let labels = [("chain", self.config.name.clone()), ("kind", kind.to_owned())];
         counter!("dvp_chain_command_refusals_total", &labels).increment(1);
@@ -369,7 +369,7 @@ impl Relayer {
         code: &str,
         message: String,
     ) -> Result<(), RelayError> {
-        tracing::warn!(kind = row.kind, code, message, "the command cannot succeed any more");
+        tracing::warn!(kind = row.kind, code, message, "chain command failed for good");
         let fact = ChainFact::CommandFailed { command: row.kind.clone(), code: code.to_owned(), message };
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
@@ -413,7 +413,7 @@ impl Relayer {
         store::insert_attempt(&mut tx, chain_id, signer, &attempt).await?;
         tx.commit().await?;
         let count = commands.len();
-        tracing::info!(kind = kind.name(), nonce, commands = count, tx = %attempt.hash, "signed and kept");
+        tracing::info!(kind = kind.name(), nonce, commands = count, tx = %attempt.hash, "transaction signed and stored");
         if scene.send {
             self.send(scene.lease, &AttemptRow::from(attempt), scene.head, scene.market).await?;
         }

@@ -152,7 +152,7 @@ impl HttpDesk {
             execution = request.execution,
             leg = request.leg.as_str(),
             why,
-            "the desk's answer proves nothing"
+            "conversion desk returned an inconclusive answer"
         );
         RailError::Unconfirmed
     }

@@ -88,7 +88,7 @@ impl BankFiles {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         while !*stop.borrow() {
             if let Err(error) = self.take_in().await {
-                warn!(%error, "the bank's files are not taken in; trying again");
+                warn!(%error, "importing bank files failed, will retry");
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -132,15 +132,15 @@ impl BankFiles {
                 };
                 let first = store::insert_file(&mut tx, &file).await?;
                 if unknown > 0 && first {
-                    error!(name, unknown, "the bank speaks of payments we do not know");
+                    error!(name, unknown, "bank file names unknown payments");
                 }
-                info!(name, first, words = answer.said.len(), "a file of the bank was taken in");
+                info!(name, first, words = answer.said.len(), "bank file imported");
             }
             Err(refused) => {
                 let refusal = Some(refused.to_string());
                 let file = BankFile { digest, name, message: None, message_id: None, refusal, unknown: 0 };
                 store::insert_file(&mut tx, &file).await?;
-                error!(name, %refused, "a file of the bank cannot be taken in; it is in quarantine");
+                error!(name, %refused, "bank file is invalid, moved to quarantine");
             }
         }
         tx.commit().await?;
@@ -173,7 +173,7 @@ impl BankFiles {
         }
         // From here on it is written down: the file may be given away by this process or any other.
         let unsure = |error: BankError| {
-            warn!(%error, end_to_end_id = id, "an order was written down and may not be with the bank yet");
+            warn!(%error, end_to_end_id = id, "payment order is staged and may not have reached the bank yet");
             RailError::Unconfirmed
         };
         match self.give(&id).await.map_err(unsure)? {
@@ -199,7 +199,7 @@ impl BankFiles {
         let document = pain001::build(&message_id, debtor, std::slice::from_ref(instruction), Utc::now());
         let violations = check(Message::Pain001, &document);
         if !violations.is_empty() {
-            error!(?violations, end_to_end_id = id, "an order breaks the schema's rules and is not sent");
+            error!(?violations, end_to_end_id = id, "payment order violates the schema and is not sent");
             return Err(StoreError::corrupt("bank_payment", "an order that breaks the schema's rules").into());
         }
         let staged_file = format!("{id}.{}.xml", uuid::Uuid::new_v4().simple());
@@ -247,7 +247,7 @@ async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Re
     let after = hear(payment.status, &said.word, ordered);
     let id = payment.end_to_end_id.clone();
     if let Some(alarm) = after.alarm {
-        error!(end_to_end_id = id, execution = payment.execution, word = ?said.word, alarm, "look at this payment");
+        error!(end_to_end_id = id, execution = payment.execution, word = ?said.word, alarm, "payment needs an operator's attention");
         payment.alarm = Some(alarm.to_owned());
     }
     if after.status != payment.status {
@@ -255,7 +255,7 @@ async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Re
             end_to_end_id = id,
             from = payment.status.as_str(),
             to = after.status.as_str(),
-            "the bank answered"
+            "payment status changed"
         );
         payment.status = after.status;
         match &said.word {

@@ -63,7 +63,7 @@ pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bo
         let pause = match take_up_due(engine, rails, &mut in_hand).await {
             Ok(pause) => pause,
             Err(error) => {
-                warn!(%error, "effects are not carried out; trying again");
+                warn!(%error, "effect poll failed, will retry");
                 BACK_OFF
             }
         };
@@ -117,7 +117,7 @@ async fn carry_out_logged(engine: Engine, rails: Rails, pauses: Arc<Pauses>, cla
     };
     if let Err(error) = put_off {
         let secs = LEASE_SECS;
-        warn!(%error, id, kind = kind.as_str(), reference = claim.reference, secs, "effect not carried out; it is taken up again when its claim runs out");
+        warn!(%error, id, kind = kind.as_str(), reference = claim.reference, secs, "effect failed, will retry when its claim expires");
     }
 }
 
@@ -197,11 +197,7 @@ impl Call<'_> {
         if let Some(answer) = self.claim.verdict.as_ref().and_then(ManualResolution::answer)
             && execution.state.awaits(self.leg)
         {
-            info!(
-                leg = self.leg.as_str(),
-                ?answer,
-                "an operator's decision takes the place of the rail's answer"
-            );
+            info!(leg = self.leg.as_str(), ?answer, "operator's decision replaces the rail's answer");
             return self.take_answer(execution, answer).await;
         }
         if let Some(ManualResolution::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
@@ -227,7 +223,7 @@ impl Call<'_> {
                     return self.paused().await;
                 }
                 if then == Then::Call {
-                    info!("the rail has never seen the call; it is made");
+                    info!("rail has not seen the call; calling it");
                     match self.mark_called().await? {
                         Some(at) => request.not_after = at + RAIL_TIMEOUT,
                         // Somebody else's by now.
@@ -279,7 +275,7 @@ impl Call<'_> {
         let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
         // A rail that is asked costs it little, and somebody waits for its answer.
         let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
-        info!(attempts, called, heard, wait_ms = wait, "the rail is tried again later");
+        info!(attempts, called, heard, wait_ms = wait, "rail call failed, will retry");
         self.end(EffectEnd::Again { at: in_ms(wait), called, heard }).await
     }
 
@@ -300,7 +296,7 @@ impl Call<'_> {
 
     /// Decided by the settlement as it was read: when it moved meanwhile, it is decided again.
     async fn withhold(&self, execution: Execution, why: Withheld) -> Result<StepResult, Failed> {
-        error!(?why, leg = self.leg.as_str(), "a leg does not begin any more");
+        error!(?why, leg = self.leg.as_str(), "leg failed before it began");
         let happened = Happened::Withheld { why, at: now() };
         let consumed = consumed(self.claim, EffectEnd::Done);
         take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await
@@ -360,8 +356,8 @@ async fn in_time<T>(asked: RailFuture<'_, T>) -> Result<T, RailError> {
 fn silence(error: &RailError, heard: &mut &'static str) -> RailResponse {
     match error {
         RailError::Down(why) => {
-            info!(%why, "the rail is down");
-            *heard = "the rail is down";
+            info!(%why, "rail is unavailable");
+            *heard = "rail is unavailable";
             RailResponse::Down
         }
         RailError::Unconfirmed => {

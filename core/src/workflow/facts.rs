@@ -29,7 +29,7 @@ pub(super) async fn run(engine: &Engine, stop: watch::Receiver<bool>) {
         let pause = match take_open(engine).await {
             Ok(()) => POLL,
             Err(error) => {
-                warn!(%error, "facts are not taken in; trying again");
+                warn!(%error, "chain fact poll failed, will retry");
                 BACK_OFF
             }
         };
@@ -57,7 +57,7 @@ async fn take_open(engine: &Engine) -> Result<(), EngineError> {
         let failed: Vec<EngineError> = taken.into_iter().filter_map(Result::err).collect();
         let count = failed.len();
         if let Some(first) = failed.into_iter().next() {
-            warn!(error = %first, entities = count, "facts about some entities are not taken in; trying again");
+            warn!(error = %first, entities = count, "chain facts of some entities failed, will retry");
             return Err(first);
         }
     }
@@ -90,7 +90,7 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     let mut conn = engine.pool.acquire().await?;
     let Some(execution) = executions::find_by_entity(&mut conn, &fact.entity).await? else {
         // Somebody else's use of the contracts, or a break: reconciliation says which. It is kept as seen.
-        error!(entity = %hex::encode(&fact.entity), fact = ?told, "a fact about no execution of ours");
+        error!(entity = %hex::encode(&fact.entity), fact = ?told, "chain fact without an execution");
         commands::consume_facts(&mut conn, &[fact.id]).await?;
         return Ok(StepResult::Ignored);
     };
@@ -116,7 +116,7 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     let is_suspect = fact.unwritten > 0;
     let taken = take(engine, execution, happened, consumed, is_suspect).instrument(span).await?;
     if taken == StepResult::Stale {
-        warn!(version, "settlement moved while a fact was taken in; again");
+        warn!(version, "settlement changed concurrently, applying the fact again");
     }
     Ok(taken)
 }
@@ -132,7 +132,7 @@ async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) ->
             field,
             asked,
             told,
-            "the chain tells of other terms than the order asked for; the fact is kept and the order does not move"
+            "on-chain terms differ from the order's terms; the fact is kept and the order stays as it is"
         );
     }
     Ok(StepResult::Ignored)
@@ -143,9 +143,7 @@ fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Result<Happen
     let happened = match told {
         ChainFact::LockLost => {
             counter!("dvp_workflow_lost_facts_total", "fact" => "lock").increment(1);
-            error!(
-                "a reorganization took back a lock that the order counts on; the order does not pay without it"
-            );
+            error!("a reorg reverted the lock of an order; the order is not paid without it");
             Happened::LockLost { at }
         }
         ChainFact::FillLost => {

@@ -25,12 +25,12 @@ pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
                 tell(before, now);
                 before = now;
             }
-            Err(error) => warn!(%error, "late payouts were not counted; tried again in 15 s"),
+            Err(error) => warn!(%error, "counting overdue payouts failed, retrying in 15 s"),
         }
         match refund(engine).await {
             Ok(0) => {}
-            Ok(refunds) => info!(refunds, "timelocks of failed orders are over; the funds are refunded"),
-            Err(error) => warn!(%error, "refunds were not asked for; tried again in 15 s"),
+            Ok(refunds) => info!(refunds, "timelocks of failed orders expired; refunds requested"),
+            Err(error) => warn!(%error, "requesting refunds failed, retrying in 15 s"),
         }
         tokio::select! {
             () = tokio::time::sleep(EVERY) => {}
@@ -47,10 +47,10 @@ fn tell(before: (i64, i64), now: (i64, i64)) {
     if overdue > before.0 || owed > before.1 {
         error!(
             overdue,
-            owed, "payouts have no final word in time; dvp execution list --stuck-for-secs 0 names them"
+            owed, "payouts are overdue without a final answer; see `dvp execution list --stuck-for-secs 0`"
         );
     } else if now != before {
-        info!(overdue, owed, "fewer payouts are late");
+        info!(overdue, owed, "fewer payouts are overdue");
     }
 }
 

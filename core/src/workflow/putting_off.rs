@@ -73,10 +73,10 @@ impl PutOff<'_> {
                 about,
                 error = why,
                 wait_ms = wait,
-                "work cannot be written; it stays due and is tried again, at most a minute apart, alone"
+                "work item cannot be written, retrying it alone at most 60 s apart"
             );
         } else {
-            info!(kind, id, about, attempts, wait_ms = wait, "work still cannot be written; tried again");
+            info!(kind, id, about, attempts, wait_ms = wait, "work item still cannot be written, will retry");
         }
         Duration::from_millis(wait)
     }
@@ -91,7 +91,7 @@ pub(super) async fn count(engine: &Engine, mut stop: watch::Receiver<bool>) {
                 gauge!("dvp_workflow_suspects", "kind" => "effect").set(number(of_effects));
                 gauge!("dvp_workflow_suspects", "kind" => "fact").set(number(of_facts));
             }
-            Err(error) => warn!(%error, "work that cannot be written was not counted; tried again in 5 s"),
+            Err(error) => warn!(%error, "counting unwritable work items failed, retrying in 5 s"),
         }
         tokio::select! {
             () = tokio::time::sleep(COUNT_EVERY) => {}

@@ -45,7 +45,7 @@ pub(super) async fn take(
     match engine.writer.write_patiently(Unit::of_settlement(change, is_suspect)).await {
         Ok(_) => {
             if let Some(to) = to {
-                info!(from, event, to, "settlement stepped");
+                info!(from, event, to, "settlement state changed");
             }
             Ok(if to.is_some() { StepResult::Stepped } else { StepResult::Ignored })
         }

@@ -197,7 +197,7 @@ impl Carrier {
                 let rest = course.take_rest();
                 warn!(
                     units = rest.len(),
-                    "too many units of a tenant fail; the rest waits for its next turn"
+                    "too many failing units of one tenant; the rest waits for the tenant's next turn"
                 );
                 if let Some((lane, _)) = rest.first() {
                     self.queue.set_apart(lane);
@@ -262,7 +262,7 @@ impl Carrier {
         }
         match fault {
             Fault::Unavailable if !timed_out && course.reconnects < RECONNECTS => {
-                warn!(%error, units = open.len(), "the writer's connection was lost; its units are tried again");
+                warn!(%error, units = open.len(), "writer connection lost, retrying its units");
                 course.reconnects += 1;
                 return Ok(Next::Again);
             }
@@ -280,7 +280,7 @@ impl Carrier {
         }
         course.conflicts = 0;
         if course.batch.age() > self.place.limits.transaction {
-            error!(%error, "a batch takes too long; the rest of its units is answered as unavailable");
+            error!(%error, "batch exceeded its time limit; its remaining units are answered as unavailable");
             course.answer_rest(&error.to_string().into());
             return Ok(Next::GoOn);
         }
@@ -302,7 +302,7 @@ impl Carrier {
             error!(
                 error = %failed, kind = fault.as_str(), work = waiting.unit.work.as_str(),
                 subject = waiting.unit.work.subject(), partner = lane.tenant.partner_id, lane = ?lane.source,
-                "a unit cannot be written; its caller is told, and nothing of it was kept"
+                "unit rejected by the database and rolled back; its caller gets an error"
             );
         }
         figures::failed(fault.as_str(), 1);
@@ -325,7 +325,7 @@ impl Carrier {
         let mut answered = 0_usize;
         error!(
             error = %outage.0,
-            "the database is unavailable; units are answered so until a connection can be made again"
+            "database unavailable; units are answered as unavailable until a connection succeeds"
         );
         figures::available(false);
         let mut why = Arc::clone(&outage.0);
@@ -358,10 +358,7 @@ impl Carrier {
                 }
             }
         }
-        info!(
-            after_ms = began.elapsed().as_millis(),
-            answered, "the database is back; units are written again"
-        );
+        info!(after_ms = began.elapsed().as_millis(), answered, "database available again");
         self.line.trust_nothing();
         figures::available(true);
         true

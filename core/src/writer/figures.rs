@@ -110,10 +110,7 @@ pub(super) async fn watch<T>(running: Running, waiting: Gauge<T>, alarm_after: D
         if let Some((began, units)) = batch.filter(|(began, _)| age >= alarm_after && alarmed != Some(*began))
         {
             alarmed = Some(began);
-            error!(
-                age_ms = age.as_millis(),
-                units, "a batch takes too long; it is given up when its time is over"
-            );
+            error!(age_ms = age.as_millis(), units, "batch is slow; it will be cancelled at its time limit");
         }
     }
 }

@@ -77,7 +77,7 @@ impl Work {
         match self {
             Self::Submit(_) => "submission",
             Self::Quote(_) => "quote",
-            Self::LegacyIntent(_) => "older order",
+            Self::LegacyIntent(_) => "legacy order",
             Self::FirmQuote(_) => "firm quote",
             Self::Step(_) => "step",
             Self::Refuse(_) => "refusal",

@@ -31,12 +31,12 @@ impl Notifications {
             Ok(listener) => {
                 self.listener = Some(listener);
                 if std::mem::take(&mut self.reported) {
-                    info!(channels = ?self.channels, "listening for notifications again");
+                    info!(channels = ?self.channels, "LISTEN recovered");
                 }
             }
             Err(error) if !self.reported => {
                 self.reported = true;
-                warn!(%error, channels = ?self.channels, "not listening for notifications; polling");
+                warn!(%error, channels = ?self.channels, "LISTEN failed; polling until it recovers");
             }
             Err(_) => {}
         }
@@ -60,7 +60,7 @@ impl Notifications {
         match listener.recv().await {
             Ok(notification) => Some(notification.channel().to_owned()),
             Err(error) => {
-                warn!(%error, channels = ?self.channels, "not listening for notifications; polling");
+                warn!(%error, channels = ?self.channels, "LISTEN failed; polling until it recovers");
                 (self.listener, self.reported) = (None, true);
                 None
             }

@@ -227,7 +227,7 @@ async fn a_desk_that_is_down_gets_the_order_when_it_is_up() {
                     .fetch_one(house.pool())
                     .await
                     .unwrap();
-            heard.filter(|heard| heard == "the rail is down")
+            heard.filter(|heard| heard == "rail is unavailable")
         })
         .await;
     desk.serve(socket.listen(16).unwrap()).await;

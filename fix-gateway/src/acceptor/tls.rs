@@ -134,11 +134,14 @@ impl Tls {
             }
             match self.reload() {
                 Ok(()) => {
-                    info!(certificate = %self.files.certificate.display(), "TLS files read again");
+                    info!(certificate = %self.files.certificate.display(), "TLS files reloaded");
                     known = found;
                 }
                 // They may be half written: tried again.
-                Err(error) => warn!(error = &error as &dyn std::error::Error, "TLS files stay as they were"),
+                Err(error) => warn!(
+                    error = &error as &dyn std::error::Error,
+                    "TLS files could not be reloaded; the previous ones stay in use"
+                ),
             }
         }
     }

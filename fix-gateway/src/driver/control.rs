@@ -97,7 +97,7 @@ impl<A: Application> Driver<A> {
         };
         match done {
             Ok(said) => {
-                info!(session = self.name, ?ask, outcome = ?said, "operator's command carried out");
+                info!(session = self.name, ?ask, outcome = ?said, "operator command completed");
                 let _ = answer.send(said);
                 Ok(())
             }
@@ -157,7 +157,7 @@ impl<A: Application> Driver<A> {
         if kept > 0 {
             info!(
                 session = self.name,
-                kept, "numbers begin anew; messages the peer has not seen get new ones"
+                kept, "sequence numbers reset; messages the peer has not received are renumbered"
             );
         }
         Ok(kept)

@@ -136,7 +136,7 @@ impl<A: Application> Driver<A> {
         self.encode_ready();
         if let Some(connection) = self.connection.as_mut().filter(|_| !self.out.is_done()) {
             if let Err(error) = connection.write_now(&mut self.out).await {
-                info!(session = self.name, %error, "cannot write");
+                info!(session = self.name, %error, "writing to the socket failed");
                 return Err(Broken::Connection(CloseReason::PeerClosed));
             }
             if self.out.len() > self.slow_consumer.bytes_max {

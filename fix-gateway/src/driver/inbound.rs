@@ -35,7 +35,7 @@ impl<A: Application> Driver<A> {
                 Ok(Some(frame)) => self.frame(frame).await?,
                 Ok(None) => return Ok(()),
                 Err(error) => {
-                    warn!(session = self.name, %error, "connection given up");
+                    warn!(session = self.name, %error, "connection closed: outbound queue not read in time");
                     return Err(Broken::Connection(CloseReason::FrameTooLong));
                 }
             }

@@ -80,7 +80,7 @@ impl<A: Application> Driver<A> {
         match pass.admits(&logon.to_owned()).await {
             Ok(_) => true,
             Err(reason) => {
-                warn!(session = self.name, %reason, "logon inside the session refused");
+                warn!(session = self.name, %reason, "Logon within a session rejected");
                 false
             }
         }

@@ -18,7 +18,7 @@ impl<A: Application> Driver<A> {
         let peer = attach.connection.peer;
         // Silence counts only while we listen.
         if self.newcomer.is_none() && self.may_take_more() && self.session.probe(now) {
-            info!(session = self.name, %peer, "second connection waits: the first is probed");
+            info!(session = self.name, %peer, "second connection waits while the first is tested");
             self.newcomer = Some((attach, now.mono + PROBE_WAIT));
             return self.drain(None).await;
         }
@@ -39,7 +39,7 @@ impl<A: Application> Driver<A> {
 
     /// The peer sends more than it may: it is told so and has to go. Its Logout is still waited for.
     pub(super) async fn cut_off(&mut self, now: Now) -> Result<(), Broken> {
-        warn!(session = self.name, "too many messages a second, logging out");
+        warn!(session = self.name, "message rate exceeded, logging out");
         self.is_cut_off = true;
         if self.session.log_out(now, RATE_TEXT).is_err() {
             // Not logged on, or logging out already.

@@ -41,10 +41,10 @@ impl<A: Application> Driver<A> {
                 self.metrics.failed(&error);
                 if error.is_data() {
                     self.hang_up(CloseReason::DataFailed).await;
-                    error!(session = self.name, %error, "a message cannot be stored because of its data; the session's numbers are loaded anew");
+                    error!(session = self.name, %error, "message rejected by the database because of its data; reloading sequence numbers");
                 } else {
                     self.hang_up(CloseReason::StoreFailed).await;
-                    warn!(session = self.name, %error, "commit failed; the session's numbers are loaded anew");
+                    warn!(session = self.name, %error, "commit failed; reloading sequence numbers");
                 }
                 self.load(shutdown).await;
             }
@@ -72,7 +72,7 @@ impl<A: Application> Driver<A> {
                 }
                 Err(error) => {
                     self.metrics.failed(&error);
-                    warn!(session = self.name, %error, "cannot load the session's numbers, trying again in 0.5 s");
+                    warn!(session = self.name, %error, "loading sequence numbers failed, retrying in 0.5 s");
                 }
             }
             tokio::select! {

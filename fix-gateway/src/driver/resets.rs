@@ -52,7 +52,7 @@ impl<A: Application> Driver<A> {
         let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
         warn!(
             session = self.name,
-            wait_ms, "the session resets its numbers too often; this reset is delayed"
+            wait_ms, "session resets its sequence numbers too often; this reset is delayed"
         );
         self.metrics.reset_delayed();
         tokio::select! {

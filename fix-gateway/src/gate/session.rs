@@ -71,7 +71,7 @@ impl SessionGate {
             Ok(Some(found)) => Ok(found),
             Ok(None) => Err(NotAdmitted::Disabled),
             Err(error) => {
-                warn!(session = self.session_id, %error, "credentials cannot be checked");
+                warn!(session = self.session_id, %error, "credentials could not be checked");
                 Err(NotAdmitted::Unavailable)
             }
         }
@@ -92,7 +92,7 @@ impl SessionGate {
         let vault = &self.engine.context().vault;
         if let Some(sealed) = &settings.logon_secret {
             let secret = vault.open(&self.session_id, sealed).map_err(|error| {
-                warn!(session = self.session_id, %error, "credentials cannot be checked");
+                warn!(session = self.session_id, %error, "credentials could not be checked");
                 NotAdmitted::Unavailable
             })?;
             let window = u64::try_from(settings.logon_window_secs).unwrap_or(0);
@@ -122,7 +122,7 @@ impl SessionGate {
             fix::rehash_password(&mut conn, &self.session_id, &hash, vault.current_id()).await
         };
         if let Err(error) = kept.await {
-            warn!(session = self.session_id, %error, "the password stays under an earlier master key until the next Logon");
+            warn!(session = self.session_id, %error, "password could not be re-encrypted under the current master key, will retry at the next Logon");
         }
     }
 
@@ -136,7 +136,7 @@ impl SessionGate {
             Ok(true) => Ok(()),
             Ok(false) => Err(NotAdmitted::Replayed),
             Err(error) => {
-                warn!(session = self.session_id, %error, "credentials cannot be checked");
+                warn!(session = self.session_id, %error, "credentials could not be checked");
                 Err(NotAdmitted::Unavailable)
             }
         }

@@ -69,10 +69,10 @@ impl OrderEntry {
         for reference in resting {
             match self.engine.cancel(&self.tenant, &reference, None).await {
                 Ok(CancelOutcome::Cancelled) => {
-                    info!(session = self.session.session_id, reference, "cancelled: its peer is away");
+                    info!(session = self.session.session_id, reference, "order cancelled on disconnect");
                 }
                 Ok(CancelOutcome::TooLate | CancelOutcome::Unknown) => {}
-                Err(error) => warn!(reference, %error, "not cancelled, tried again"),
+                Err(error) => warn!(reference, %error, "cancel on disconnect failed, will retry"),
             }
         }
         Ok(())

@@ -72,7 +72,7 @@ impl ParkedOrders {
                     self.waiting.answered(ticket, Answer { facts, at: Instant::now() })
                 }
                 Some(Err(failed)) => {
-                    error!(%failed, "a wait for a look-up ended; its order waits for the next owner")
+                    error!(%failed, "wallet look-up task ended; its order stays parked for the next owner")
                 }
                 None => std::future::pending().await,
             }
@@ -160,7 +160,7 @@ impl OrderEntry {
             session = self.session.session_id,
             cl_ord_id = order.cl_ord_id,
             wallet = wallet.owner,
-            "order waits for its wallet to be looked up"
+            "order parked for a wallet look-up"
         );
         let cl_ord_id = order.cl_ord_id.clone();
         self.wait_for(cl_ord_id, wallet, Parked { message: message.to_owned(), read: Ok(order), facts });
@@ -198,11 +198,11 @@ impl OrderEntry {
             let Ok(message) = Message::parse(&message) else {
                 error!(
                     session = self.session.session_id,
-                    cl_ord_id, "parked order cannot be read; its row stays"
+                    cl_ord_id, "parked order is unreadable; its row is kept"
                 );
                 continue;
             };
-            info!(session = self.session.session_id, cl_ord_id, "parked order taken up");
+            info!(session = self.session.session_id, cl_ord_id, "parked order resumed");
             let facts = OrderFacts::of(message.view());
             let received_at = Timestamp::from(received_at);
             let quoted = self.quoted(message.view()).await?;
@@ -273,7 +273,7 @@ impl OrderEntry {
             match judged.map_or(looked_up, Ok) {
                 Ok(permit) => self.submit((order, facts), permit, (slot, numbers), true).await,
                 Err(error) => {
-                    warn!(%error, "order not taken");
+                    warn!(%error, "order could not be queued");
                     let refused = refusal(message.view(), slot, 4, "not available, try again");
                     let parking = vec![Parking::Decide { cl_ord_id }];
                     self.write(numbers, FixRows { parking, ..refused }).await
@@ -327,11 +327,7 @@ impl OrderEntry {
     ) -> Result<Commit, Unavailable> {
         self.parked.waiting.take(&order.cl_ord_id);
         self.show_parked();
-        info!(
-            session = self.session.session_id,
-            cl_ord_id = order.cl_ord_id,
-            "cancelled before it was decided"
-        );
+        info!(session = self.session.session_id, cl_ord_id = order.cl_ord_id, "parked order cancelled");
         let facts = OrderFacts { cancelled_by: Some(named.cl_ord_id.to_owned()), ..facts };
         let ids = Ids {
             cl_ord_id: named.cl_ord_id,

@@ -35,7 +35,7 @@ impl OrderEntry {
             Ok(Some(terms)) => terms,
             Ok(None) => return self.refuse_quote(message, slot, numbers, NoQuote::NoLiquidity).await,
             Err(error) => {
-                warn!(%error, "no quote");
+                warn!(%error, "quote request rejected");
                 return self.refuse_message(message, slot, numbers, 4, "not available, try again").await;
             }
         };
@@ -43,7 +43,7 @@ impl OrderEntry {
             let refusal = NoQuote::Unusable("no price for this quantity".to_owned());
             return self.refuse_quote(message, slot, numbers, refusal).await;
         };
-        info!(session = self.session.session_id, quote = terms.quote_id.as_str(), "firm quote");
+        info!(session = self.session.session_id, quote = terms.quote_id.as_str(), "firm quote issued");
         let request_id = message.text(tags::QUOTE_REQ_ID).unwrap_or_default().to_owned();
         let rows = FixRows { outbound: vec![slot.holds(MsgType::QUOTE, body)], ..FixRows::default() };
         let render: RenderFix = Arc::new(move |_| rows.clone());

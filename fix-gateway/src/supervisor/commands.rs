@@ -43,7 +43,7 @@ impl SessionSupervisor {
             if !fix_commands::take_command(&mut conn, id, self.owner).await? {
                 continue;
             }
-            info!(session_id, command = id, ?ask, "operator's command taken");
+            info!(session_id, command = id, ?ask, "operator command received");
             let (answer, answered) = oneshot::channel();
             place.send(Control { ask, answer });
             tokio::spawn(write_answer(self.pool.clone(), id, answered));
@@ -81,7 +81,7 @@ async fn write_answer(pool: PgPool, id: i64, answered: oneshot::Receiver<Result<
         match written.await {
             Ok(()) => return,
             Err(error) => {
-                warn!(command = id, %error, "answer to an operator's command not recorded, trying again")
+                warn!(command = id, %error, "recording the result of an operator command failed, will retry")
             }
         }
         tokio::time::sleep(RETRY).await;

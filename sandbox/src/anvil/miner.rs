@@ -51,7 +51,7 @@ async fn mine(provider: DynProvider, every: Duration, stop: CancellationToken) {
         match provider.raw_request::<_, Value>("evm_mine".into(), ()).await {
             Ok(_) => failing = false,
             Err(error) if !failing => {
-                tracing::warn!(%error, "the chain makes no block; asking on");
+                tracing::warn!(%error, "chain produces no block, will retry");
                 failing = true;
             }
             Err(_) => {}

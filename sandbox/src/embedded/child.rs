@@ -289,7 +289,7 @@ impl Supervised {
 impl Drop for Supervised {
     fn drop(&mut self) {
         if let Err(error) = self.stop_blocking() {
-            tracing::error!(%error, "an embedded program is left behind");
+            tracing::error!(%error, "embedded program could not be stopped");
         }
     }
 }

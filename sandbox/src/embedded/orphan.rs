@@ -35,7 +35,7 @@ pub fn end(program: &str, find: impl Fn() -> Option<u32>) -> Result<(), Embedded
     for (signal, grace) in STEPS {
         let Some(pid) = find() else { return Ok(()) };
         if let Some(signal) = signal {
-            tracing::warn!(program, pid, signal, "stopping what an earlier run left behind");
+            tracing::warn!(program, pid, signal, "stopping a program of an earlier run");
             let _ = Command::new("kill").args([signal, &pid.to_string()]).stderr(Stdio::null()).status();
         }
         let until = Instant::now() + grace;

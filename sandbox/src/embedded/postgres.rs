@@ -195,7 +195,7 @@ impl Postgres {
                 }
                 // Not listening yet, or still recovering. A refusal that will not go away is told at the deadline.
                 Err(error) if Instant::now() >= until => {
-                    tracing::warn!(%error, "the embedded PostgreSQL refuses connections");
+                    tracing::warn!(%error, "embedded PostgreSQL refuses connections");
                     return Err(self.server.not_ready_error(READY_DEADLINE));
                 }
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -275,7 +275,7 @@ fn prepare(dir: &Path, options: &Options) -> Result<Prepared, EmbeddedError> {
     }
     let programs = options.finder.postgres(major, run_as.as_ref())?;
     if major.is_none() {
-        tracing::info!(dir = %cluster.root.display(), version = %programs.version, "making a database cluster");
+        tracing::info!(dir = %cluster.root.display(), version = %programs.version, "creating a database cluster");
         cluster.create(&programs, run_as.as_ref(), options.durable)?;
     }
     cluster.end_predecessor()?;

@@ -78,9 +78,9 @@ pub(crate) async fn watch_over(options: PgConnectOptions, place: String, tell: w
             Some(reason) if before => warn!(
                 database = place,
                 reason,
-                "the database cannot be used: requests are refused, its connections are closed; asking every second"
+                "database unavailable: requests are refused and connections closed; checking every second"
             ),
-            None if !before => info!(database = place, "the database can be used again"),
+            None if !before => info!(database = place, "database available again"),
             Some(_) | None => {}
         }
     }

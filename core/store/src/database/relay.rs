@@ -90,9 +90,9 @@ pub(super) fn open(
                 Ok((local, _)) if is_own(&local) => {
                     tokio::spawn(carry(local, Arc::clone(&upstream), answer, availability.clone()));
                 }
-                Ok(_) => warn!("another process tried to use our way to the database"),
+                Ok(_) => warn!("a foreign process tried to use the database relay"),
                 Err(error) => {
-                    warn!(%error, "a connection to the database was not carried");
+                    warn!(%error, "database relay could not open a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -166,7 +166,7 @@ async fn carry(
     if !progress.is_ready() {
         return refuse(&mut local, &upstream, &reason).await;
     }
-    warn!(database = upstream.place(), reason, "a connection to the database was closed");
+    warn!(database = upstream.place(), reason, "database relay closed a connection");
 }
 
 /// What sqlx asks goes to the server.
