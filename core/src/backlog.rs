@@ -1,20 +1,20 @@
-//! How far the chain is behind, and whether an order could still be locked in time.
+//! Estimates the backlog of the chain, and whether a new order could be locked in time.
 //!
-//! Orders are accepted a thousand times faster than a chain locks them. One that cannot be locked before its lock-by
-//! would hold its providers' output until then for nothing, so it is refused. The estimate is Little's law:
+//! Orders are accepted a thousand times faster than a chain locks them. An order that cannot be locked before its
+//! lock-by would reserve its providers' output for nothing, so it is refused. The estimate follows Little's law:
 //!
 //! ```text
 //! wait of a new lock = commands that go before it / commands completed a second
 //! ```
 //!
-//! Before it go what is more urgent than a lock (fills, settlements, transfers, returns), and earlier locks, each with
-//! the fill and the settlement that follow it. Anchors come after locks and count nowhere.
+//! Commands of higher priority come before a new lock (fills, settlements, transfers, returns), and so do earlier
+//! locks, each with the fill and the settlement that follow it. Anchors come after locks and are not counted.
 //!
-//! The rate is counted over the last [`WINDOW`]. While something waited all that time, it is what the relayer can do;
-//! otherwise it is only the least that it can, and a higher one seen before stands. It is never taken to be below
-//! [`LEAST`]: a few commands that wait for something else than the relayer must not close the door, and a relayer that
-//! has just begun has shown nothing. The price is that while it is down, as many orders as [`LEAST`] allows are accepted
-//! and end at their lock-by, with nothing moved.
+//! The rate is counted over the last [`WINDOW`]. If commands were waiting during the whole window, the count is the
+//! relayer's capacity; otherwise it is a lower bound, and a higher rate measured before stays in use. The rate is never
+//! assumed to be below [`LEAST`]: a few commands that wait for other reasons must not stop admission, and a relayer
+//! that has just started has no measured rate. The price: while the relayer is down, as many orders as [`LEAST`] allows
+//! are accepted and expire at their lock-by, with no funds moved.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,20 +28,20 @@ use tracing::{info, warn};
 use dvp_store::StoreError;
 use dvp_store::chain::commands::{self, OpenCommands};
 
-/// Over which completed commands are counted.
+/// The period over which completed commands are counted.
 pub const WINDOW: Duration = Duration::from_secs(30);
-/// The rate that is assumed at least: commands in a [`WINDOW`], sixty a second.
+/// The lowest rate assumed: commands in a [`WINDOW`], sixty a second.
 pub const LEAST: u64 = 1800;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
-/// A lock, and the fill and the settlement that follow it.
+/// Commands per order: a lock, and the fill and the settlement that follow it.
 const COMMANDS_OF_A_LOCK: u64 = 3;
 
-/// What the relayer gets done, as far as it has shown.
+/// The relayer's measured rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Rate {
     /// Commands in a [`WINDOW`].
     commands: u64,
-    /// For how many samples in a row something has waited.
+    /// The number of consecutive samples with waiting commands.
     busy_samples: u64,
 }
 
@@ -52,7 +52,7 @@ impl Default for Rate {
 }
 
 impl Rate {
-    /// Takes in what was open at a moment and completed in the [`WINDOW`] before it.
+    /// Records the open commands at a moment and those completed in the [`WINDOW`] before it.
     fn next(self, open: &OpenCommands) -> Self {
         let busy_samples = if waiting(open) == 0 { 0 } else { self.busy_samples.saturating_add(1) };
         let seen = open.done.max(LEAST);
@@ -60,21 +60,21 @@ impl Rate {
         Self { commands: if is_all_it_can { seen } else { seen.max(self.commands) }, busy_samples }
     }
 
-    /// How long it takes to get through so many commands.
+    /// The time to process this many commands.
     fn wait(self, commands: u64) -> Duration {
         let window_ms = u64::try_from(WINDOW.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(commands.saturating_mul(window_ms) / self.commands.max(1))
     }
 }
 
-/// What goes before a new lock.
+/// The commands that come before a new lock.
 const fn waiting(open: &OpenCommands) -> u64 {
     let locks = open.locks.saturating_mul(COMMANDS_OF_A_LOCK);
     open.urgent.saturating_add(open.swaps).saturating_add(locks)
 }
 
-/// The estimate, shared by those who accept orders. Cheap to clone. Until [`Backlog::run`] has looked, everything is
-/// admitted.
+/// The estimate, shared by all tasks that accept orders. Cheap to clone. Every order is admitted until [`Backlog::run`]
+/// has taken its first sample.
 #[derive(Debug, Clone, Default)]
 pub struct Backlog(Arc<Inner>);
 
@@ -83,29 +83,29 @@ struct Inner {
     has_looked: AtomicBool,
     rate: Mutex<Rate>,
     waiting: AtomicU64,
-    /// Orders accepted here since the last look.
+    /// Orders accepted by this process since the last sample.
     accepted: AtomicU64,
 }
 
 impl Backlog {
-    /// Whether a lock asked for now is likely made within this time.
+    /// Whether a lock requested now is likely to be included within this time.
     pub(crate) fn admits(&self, within: Duration) -> bool {
         !self.0.has_looked.load(Ordering::Relaxed) || self.wait() <= within
     }
 
-    /// An order was accepted that is to be locked.
+    /// Counts an accepted order that is to be locked.
     pub(crate) fn accepted(&self) {
         self.0.accepted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How long a new lock is likely to wait.
+    /// The expected wait of a new lock.
     pub fn wait(&self) -> Duration {
         let accepted = self.0.accepted.load(Ordering::Relaxed).saturating_mul(COMMANDS_OF_A_LOCK);
         let commands = self.0.waiting.load(Ordering::Relaxed).saturating_add(accepted);
         self.rate().wait(commands)
     }
 
-    /// Takes in what the tables say.
+    /// Takes a sample from the tables.
     pub fn look(&self, open: &OpenCommands) {
         let next = self.rate().next(open);
         *self.0.rate.lock().unwrap_or_else(PoisonError::into_inner) = next;
@@ -116,7 +116,7 @@ impl Backlog {
         gauge!("dvp_relayer_commands_per_window").set(u32::try_from(next.commands).unwrap_or(u32::MAX));
     }
 
-    /// Looks each second until told to stop.
+    /// Takes a sample every second until told to stop.
     pub async fn run(self, pool: PgPool, chain_id: i64, mut stop: watch::Receiver<bool>) {
         let mut is_known = true;
         while !*stop.borrow() {
@@ -147,7 +147,7 @@ impl Backlog {
     }
 }
 
-/// An order was refused because it could not be locked in time.
+/// Counts an order that was refused because of the backlog.
 pub(crate) fn count_refused() {
     counter!("dvp_orders_refused_for_backlog_total").increment(1);
 }

@@ -1,20 +1,20 @@
-//! The questions that the core asks the chain side.
+//! The core's queries to the chain side.
 //!
-//! Everything else they exchange is rows: [`ChainCommand`](dvp_domain::chain::ChainCommand) and
+//! All other communication between the two goes through rows: [`ChainCommand`](dvp_domain::chain::ChainCommand) and
 //! [`ChainFact`](dvp_domain::chain::ChainFact).
 
 pub mod expected;
 
 use dvp_domain::permit::PermitDefect;
 
-/// A newest block of the chain.
+/// The latest block of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainHead {
     pub number: u64,
     pub hash: [u8; 32],
 }
 
-/// A wallet, and the token that it pays with.
+/// A wallet and the token it pays with.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WalletKey {
     /// `0x` and lowercase hex.
@@ -23,19 +23,19 @@ pub struct WalletKey {
     pub token: String,
 }
 
-/// What the chain says of a wallet and a token.
+/// The on-chain data of a wallet and a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WalletFacts {
     /// The next unused permit nonce (`Permit.nonces(owner)`).
     pub nonce: u128,
-    /// In token units; more than a `u128` holds is `u128::MAX`.
+    /// Balance in token units; a larger value than `u128::MAX` is given as `u128::MAX`.
     pub balance: u128,
-    /// What the permit contract may pull, likewise.
+    /// The permit contract's allowance, with the same limit.
     pub allowance: u128,
 }
 
 impl WalletFacts {
-    /// Whether the wallet has `needed`, and the permit contract may pull it.
+    /// Whether the balance and the allowance both cover `needed`.
     pub const fn check(&self, needed: u128) -> Result<(), PermitDefect> {
         if self.balance < needed {
             return Err(PermitDefect::Balance { held: self.balance, needed });
@@ -47,29 +47,28 @@ impl WalletFacts {
     }
 }
 
-/// The facts of several wallets, in the order in which they were asked for.
+/// The data of several wallets, in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WalletReading {
-    /// The facts are as of this block, or of a later one.
+    /// The data is as of this block or a later one.
     pub head: ChainHead,
     pub facts: Vec<WalletFacts>,
 }
 
-/// An answer of the chain, or that there is none in time.
+/// The chain's answer, or the error that it did not answer in time.
 pub type ChainAnswer<'a, T> =
     std::pin::Pin<Box<dyn Future<Output = Result<T, ChainUnavailable>> + Send + 'a>>;
 
-/// Wallets as the core asks about them; the chain side implements this. Every answer comes within seconds or is an
-/// error.
+/// Reads wallets; the chain side implements this trait. Every call returns or fails within seconds.
 pub trait WalletReader: Send + Sync {
-    /// The newest block.
+    /// The latest block.
     fn head(&self) -> ChainAnswer<'_, ChainHead>;
 
-    /// Permit nonces, balances and allowances at the newest block.
+    /// Permit nonces, balances and allowances at the latest block.
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading>;
 }
 
-/// A constant-product pool as it stands.
+/// The reserves of a constant-product pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolReserves {
     /// Token contracts, lowercase hex with `0x`.
@@ -81,7 +80,7 @@ pub struct PoolReserves {
     pub fee_bps: u32,
 }
 
-/// Pools as the liquidity sources ask them; the chain side implements this.
+/// Reads pools for the liquidity sources; the chain side implements this trait.
 pub trait PoolReader: Send + Sync {
     /// The reserves of the pool at an address, at the latest block.
     fn reserves<'a>(
@@ -90,7 +89,7 @@ pub trait PoolReader: Send + Sync {
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<PoolReserves, ChainUnavailable>> + Send + 'a>>;
 }
 
-/// What a price feed last said (`latestRoundData`).
+/// The latest round of a price feed (`latestRoundData`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeedRound {
     pub answer: i128,
@@ -99,9 +98,9 @@ pub struct FeedRound {
     pub updated_at: u64,
 }
 
-/// Price feeds as the reference prices ask them; the chain side implements this.
+/// Reads price feeds for the reference prices; the chain side implements this trait.
 pub trait FeedReader: Send + Sync {
-    /// The newest round of the feed at an address, at the latest block.
+    /// The latest round of the feed at an address, at the latest block.
     fn latest_round<'a>(
         &'a self,
         feed: &'a str,

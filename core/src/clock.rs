@@ -2,7 +2,7 @@
 
 use dvp_domain::time::Timestamp;
 
-/// The time that decisions are made at and events are recorded with.
+/// The time of decisions and of recorded events.
 pub fn now() -> Timestamp {
     chrono::Utc::now().into()
 }

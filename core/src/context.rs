@@ -1,4 +1,4 @@
-//! What every part of the core needs to know and never changes while the process runs.
+//! The configuration that every part of the core reads and that never changes while the process runs.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub struct ChainConfig {
     pub escrow: String,
     pub anchor: String,
     pub permit: PermitDomain,
-    /// How far the chain is behind with what was accepted.
+    /// The backlog of accepted orders on the chain.
     pub backlog: Backlog,
 }
 
@@ -42,16 +42,16 @@ impl ChainConfig {
 #[derive(Debug)]
 pub struct Context {
     pub registry: Registry,
-    /// Where prices come from. What it offers changes all the time.
+    /// The sources of prices. Their offers change all the time.
     pub liquidity: Arc<Liquidity>,
     /// The payout provider's name on paths and receipts.
     pub payout_provider: String,
     pub chain: ChainConfig,
     pub windows: Windows,
     pub vault: Vault,
-    /// How long the lock of an order waits, by its beneficiary's account: zero but for a simulated rail.
+    /// The delay before an order's lock, by its beneficiary's account: zero except for a simulated rail.
     pub rest_millis: fn(account: &str) -> i64,
-    /// What the payout rail cannot pay is not accepted.
+    /// Orders that the payout rail cannot pay are not accepted.
     pub check_payout: CheckPayout,
 }
 

@@ -1,5 +1,4 @@
-//! The one door: quote, submit, cancel, status, receipt, events. Both services call it; neither writes anything
-//! itself.
+//! The entry point of all orders: quote, submit, cancel, status, receipt, events. Both services call it.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -43,16 +42,16 @@ use crate::writer::{
     WriteError, Writer,
 };
 
-/// The request could not be carried out; nothing was written.
+/// The request failed; nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// Too much is waiting: try again in a moment.
+    /// Too many requests are waiting: retry shortly.
     #[error("busy")]
     Busy,
-    /// Database or chain did not answer.
+    /// The database or the chain did not answer.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// A row breaks a rule: one that was read, or one that cannot be written.
+    /// A row violates a rule, either a stored one or one that cannot be written.
     #[error("corrupt: {0}")]
     Corrupt(String),
 }
@@ -89,7 +88,7 @@ impl From<ChainUnavailable> for EngineError {
     }
 }
 
-/// An intent from either door.
+/// An intent from REST or FIX.
 pub struct SubmitCommand {
     pub tenant: Tenant,
     pub request: IntentRequest,
@@ -99,15 +98,15 @@ pub struct SubmitCommand {
     pub fix: Option<FixPart>,
 }
 
-/// Whether an intent's permit can be judged without asking the chain.
+/// Whether an intent's permit can be checked without a chain query.
 #[derive(Debug)]
 pub enum PermitCheck {
     Judged(JudgedPermit),
-    /// The permit is well formed and its wallet's own; nothing fresh is known of the wallet.
+    /// The permit is well formed and signed by its wallet; no fresh data of the wallet is cached.
     UnknownWallet(WalletKey),
 }
 
-/// What was found about an intent's permit by [`Engine::check_permit`], and what is known of its wallet.
+/// The result of [`Engine::check_permit`], with the cached data of the wallet.
 #[derive(Debug, Clone)]
 pub struct JudgedPermit {
     verdict: Result<Option<WalletFacts>, PermitDefect>,
@@ -119,27 +118,27 @@ impl JudgedPermit {
         Self { verdict, wallet: None }
     }
 
-    /// What else the permit's wallet has pending is known when the intent is decided.
+    /// The wallet's other pending orders are read when the intent is decided.
     pub const fn of_wallet(wallet: WalletKey, facts: WalletFacts) -> Self {
         Self { verdict: Ok(Some(facts)), wallet: Some(wallet) }
     }
 
-    /// The wallet that pays, where what is known of it was looked at.
+    /// The wallet that pays, when its data was read.
     pub const fn wallet(&self) -> Option<&WalletKey> {
         self.wallet.as_ref()
     }
 }
 
-/// How a cancellation ends.
+/// The result of a cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CancelOutcome {
     Cancelled,
-    /// The settlement is past the accepted point.
+    /// The settlement has left the accepted state.
     TooLate,
     Unknown,
 }
 
-/// Why there is no receipt to give.
+/// Why no receipt is available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceiptLookup<T> {
     Found(T),
@@ -149,7 +148,7 @@ pub enum ReceiptLookup<T> {
     Unreadable,
 }
 
-/// How often a step is tried anew when another writer was faster.
+/// How often a step is retried after a concurrent change.
 const STEP_ATTEMPTS: usize = 8;
 
 /// Cheap to clone.
@@ -173,12 +172,12 @@ impl Engine {
         Self { pool: pools.orders.clone(), pools, writer, context, wallets: Wallets::new(wallets) }
     }
 
-    /// What is known of wallets. Somebody has to [`run`](Wallets::run) it; until then every order looks its wallet up.
+    /// The cached wallets. A task must call [`run`](Wallets::run); without it every order looks its wallet up.
     pub const fn wallets(&self) -> &Wallets {
         &self.wallets
     }
 
-    /// The same engine for the service's own work, whose connections nobody who calls waits for.
+    /// The same engine with a pool of its own for background work, so that callers never wait for it.
     #[must_use]
     pub fn in_background(&self) -> Self {
         let pools = self.pools.in_background();
@@ -189,22 +188,22 @@ impl Engine {
         &self.context
     }
 
-    /// Connections for orders.
+    /// The pool for orders.
     pub const fn pool(&self) -> &PgPool {
         &self.pool
     }
 
-    /// Connections for what partners read: they take none from orders.
+    /// The pool for partners' reads, separate from orders.
     pub const fn reads(&self) -> &PgPool {
         &self.pools.reads
     }
 
-    /// Connections for callers that are not known yet.
+    /// The pool for callers that are not authenticated yet.
     pub const fn lookups(&self) -> &PgPool {
         &self.pools.lookups
     }
 
-    /// Whether the writer takes what is queued: it does until it has failed.
+    /// Whether the writer accepts units; it stops only when its task has failed.
     pub fn is_writing(&self) -> bool {
         self.writer.is_running()
     }
@@ -214,13 +213,13 @@ impl Engine {
         self.pools.availability()
     }
 
-    /// The answer already given under an idempotency key, read without queueing. The writer checks again.
+    /// The answer stored under an idempotency key, read without queueing. The writer checks it again.
     pub async fn find_answer(&self, id: &RecordId) -> Result<Option<idempotency::Record>, EngineError> {
         let mut conn = self.pool.acquire().await?;
         Ok(idempotency::list_live(&mut conn, &[id]).await?.pop())
     }
 
-    /// Candidates for a pair, best first. The context is kept under the requestId with the answer.
+    /// Candidates for a pair, best first. The context is stored under the requestId with the answer.
     pub async fn quote(&self, request: &IndicativeRequest<'_>) -> Result<Vec<Candidate>, EngineError> {
         let started = Instant::now();
         let liquidity = &self.context.liquidity;
@@ -267,14 +266,14 @@ impl Engine {
         Ok(self.writer.write(Unit::of_request(work, key)).await?)
     }
 
-    /// Stores the answer of a request that ends without anything written.
+    /// Stores the answer of a request that writes no other row.
     pub async fn keep_refusal(&self, key: IdempotencyPart) -> Result<Done, EngineError> {
         let work = Work::Refuse(Outcome::Written);
         Ok(self.writer.write(Unit::of_request(work, key)).await?)
     }
 
-    /// Judges an intent's permit from memory: its form, its signer, and what is known of its wallet. `signer` spares
-    /// recovering it again.
+    /// Checks an intent's permit from memory: its form, its signer, and the cached data of its wallet. A given `signer`
+    /// avoids a second recovery.
     pub fn check_permit(
         &self,
         tenant: &Tenant,
@@ -299,7 +298,7 @@ impl Engine {
         if !signer.or(recovered.as_ref()).is_some_and(is_users) {
             return refused(PermitDefect::Signer);
         }
-        // The chain is asked about tokens of ours only; without one there is nothing to lock.
+        // The chain is queried about registered tokens only; any other token cannot be locked.
         let Some(token) = token else { return fine };
         let wallet =
             WalletKey { owner: request.user.to_ascii_lowercase(), token: token.to_ascii_lowercase() };
@@ -309,7 +308,8 @@ impl Engine {
         }
     }
 
-    /// Decides an intent and answers after the commit. An intent of an unknown wallet waits for its look-up first.
+    /// Decides an intent and answers after the commit. An intent of an unknown wallet first waits for the wallet's
+    /// look-up.
     pub async fn submit(&self, command: SubmitCommand) -> Result<Done, EngineError> {
         let span = info_span!("submit", intent_id = %command.request.intent_id);
         async {
@@ -329,9 +329,9 @@ impl Engine {
         .await
     }
 
-    /// Queues an intent whose permit was judged. Submissions of a FIX session, or of a tenant over REST, are decided in
-    /// the order of these calls. One from a FIX session waits for its place in the queue; any other is refused when its
-    /// tenant's share of it is full.
+    /// Queues an intent whose permit was checked. Submissions of one FIX session, or of one tenant over REST, are
+    /// decided in the order of these calls. A FIX session's submission waits for a free place in the queue; any other
+    /// is refused when its tenant's share is full.
     pub fn begin_submit(
         &self,
         command: SubmitCommand,
@@ -350,8 +350,8 @@ impl Engine {
         self.queue(Unit { lane, work, idempotency, fix })
     }
 
-    /// Executes the turn of an order of the older surface, which has no permit. `None`: the turn is somebody else's by
-    /// now, and nothing was written.
+    /// Executes a legacy order, which has no permit. `None`: another process holds the order's lease, and nothing was
+    /// written.
     pub(crate) async fn submit_turn(
         &self,
         request: IntentRequest,
@@ -376,12 +376,12 @@ impl Engine {
         async move { Ok(queued.await?) }
     }
 
-    /// Writes a FIX session's own change: numbers, stored messages.
+    /// Writes a FIX session's own change: sequence numbers, stored messages.
     pub async fn commit_fix(&self, tenant: &Tenant, fix: FixPart) -> Result<Done, EngineError> {
         Ok(self.begin_commit_fix(tenant, fix).await?.await.map_err(|_| WriteError::Stopped)??)
     }
 
-    /// Queues a FIX session's own change behind what the session queued before, and returns when it has its place.
+    /// Queues a FIX session's own change behind its earlier units; returns when it has a place in the queue.
     pub fn begin_commit_fix(
         &self,
         tenant: &Tenant,
@@ -390,8 +390,8 @@ impl Engine {
         self.queue(Unit::of_session(tenant.clone(), Work::SessionOnly, fix))
     }
 
-    /// Queues a firm quote with the FIX message that tells it, behind what the session queued before, and returns when
-    /// it has its place.
+    /// Queues a firm quote with the FIX message that reports it, behind the session's earlier units; returns when it
+    /// has a place in the queue.
     pub fn begin_firm_quote(
         &self,
         quote: NewFirmQuote,
@@ -401,8 +401,8 @@ impl Engine {
         self.queue(Unit::of_session(tenant, Work::FirmQuote(Box::new(quote)), fix))
     }
 
-    /// Cancels an execution that is accepted and not yet locking. The FIX part is rendered from
-    /// [`Outcome::Written`] when it was cancelled, and is left to the caller otherwise.
+    /// Cancels an execution that is accepted and not yet locking. The FIX part is rendered from [`Outcome::Written`]
+    /// when the cancellation succeeded; otherwise the caller renders it.
     pub async fn cancel(
         &self,
         tenant: &Tenant,
@@ -419,8 +419,8 @@ impl Engine {
             let span = info_span!("cancel", intent_id = %found.terms.request.intent_id, reference);
             let step = match found.state.step(&found.terms, Happened::CancelAsked) {
                 Ok(step) => step,
-                // Our own attempt, whose commit was not acknowledged, or somebody else's: it is cancelled either way.
-                // A FIX session tells by its numbers whose it was.
+                // The cancellation is our own attempt whose commit was not acknowledged, or another one: the execution
+                // is cancelled in both cases. A FIX session's numbers show which.
                 Err(illegal) if was_stale && fix.is_none() && illegal.state == State::Cancelled.name() => {
                     return Ok(CancelOutcome::Cancelled);
                 }
@@ -468,7 +468,7 @@ impl Engine {
         Ok(found.map(|(found, recorded)| status::view(&found.terms, &found.state, &recorded)))
     }
 
-    /// The same as JSON, kept in memory for those who poll (the module `statuses` says how old it may be).
+    /// The same as JSON, cached in memory (the module `statuses` defines how old it can be).
     pub async fn execution_text(
         &self,
         tenant: &Tenant,
@@ -495,7 +495,7 @@ impl Engine {
         Ok(Some(body))
     }
 
-    /// The receipt of a tenant's execution, with its finality once the anchor was seen.
+    /// The receipt of a tenant's execution, with its finality once the anchor was indexed.
     pub async fn receipt(
         &self,
         tenant: &Tenant,
@@ -530,14 +530,14 @@ impl Engine {
         Ok(events::list_for_tenant(&mut conn, tenant, filter).await?)
     }
 
-    /// The feed's epoch: a cursor of another one is refused.
+    /// The feed's epoch: a cursor of another epoch is refused.
     pub async fn feed_epoch(&self) -> Result<Uuid, EngineError> {
         let mut conn = self.reads().acquire().await?;
         Ok(events::load_epoch(&mut conn).await?)
     }
 }
 
-/// What is kept of the signature, and sent to the chain, is the form that the permit contract takes.
+/// The signature is stored, and sent to the chain, in the form that the permit contract accepts.
 fn normalise_signature(request: &mut IntentRequest) {
     if let Some(permit) = &mut request.permit
         && let Ok(signature) = permit::signature(permit)
@@ -546,7 +546,7 @@ fn normalise_signature(request: &mut IntentRequest) {
     }
 }
 
-/// A FIX session's own lane, or the tenant's over REST.
+/// The lane of a FIX session, or of a tenant over REST.
 fn lane(tenant: Tenant, fix: Option<&FixPart>) -> Lane {
     let source = fix.map_or(UnitSource::Rest, |part| UnitSource::Session(part.numbers.session_id.clone()));
     Lane { tenant, source }

@@ -12,19 +12,19 @@ use uuid::Uuid;
 
 use crate::secrets::{SealBroken, Vault};
 
-/// Everything a key can be used for. A key issued without named scopes has all of them.
+/// All scopes of a key. A key issued without named scopes has all of them.
 pub const SCOPES: [&str; 6] =
     ["quotes:write", "intents:write", "executions:read", "events:read", "webhooks:write", "reports:read"];
 
-/// How many characters of an API key may be shown: prefix, environment and four of the drawn digits.
+/// The number of characters of an API key that may be displayed: prefix, environment and four random digits.
 const SHOWN: usize = 13;
 
-/// A fresh partner's id.
+/// A new partner's id.
 pub fn new_partner_id() -> String {
     PartnerId::from_unique(Uuid::now_v7().simple()).into()
 }
 
-/// A key as its holder gets it, once.
+/// A key as it is shown to its holder, once.
 pub struct Issued {
     pub key_id: String,
     /// `svc_{env}_` and 48 hex digits.
@@ -44,7 +44,7 @@ pub enum IssueError {
     Store(#[from] StoreError),
 }
 
-/// Draws a key with its signing secret and stores what is needed to check them.
+/// Creates a key with its signing secret and stores what is needed to verify them.
 pub async fn issue(
     conn: &mut PgConnection,
     vault: &Vault,

@@ -1,4 +1,4 @@
-//! Orders of the older surface: each waits for its moment as its strategy says, and is then an intent like any other.
+//! Legacy orders: each waits for the moment that its strategy selects, and is then executed as an intent.
 //!
 //! ```text
 //! pending ─┐                      ┌─> rejected (constraints unmet, no liquidity)
@@ -7,10 +7,10 @@
 //!          └─> cancelled, until submitting
 //! ```
 //!
-//! The attempt's number is committed before the intent is submitted and is part of its id, which can be used once: a
-//! crash between the two finds the intent, or submits it for the first time. An intent is decided only while the turn
-//! that submitted it holds, and its acceptance ends the order in the same commit: a turn that outlasted its lease
-//! executes nothing, whatever the next one decided.
+//! The attempt's number is committed before the intent is submitted and is part of the intent's id, which can be used
+//! once: after a crash between the two, the next attempt finds the intent, or submits it for the first time. An intent
+//! is decided only while its attempt's lease is valid, and its acceptance ends the order in the same commit: an attempt
+//! that outlasted its lease executes nothing.
 
 mod strategy;
 
@@ -40,18 +40,18 @@ use crate::context::now;
 use crate::engine::{Engine, EngineError};
 use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
 
-/// How long a turn may take before somebody else may begin it again.
+/// The lease of an attempt; afterwards another process may start a new one.
 const LEASE_SECS: f64 = 30.0;
 const BATCH: i64 = 32;
 const POLL: Duration = Duration::from_millis(100);
 
-/// The constraints unmet, in the older surface's words.
+/// The error code of unmet constraints in the legacy API.
 pub const CONSTRAINTS_NOT_MET: &str = "CONSTRAINTS_NOT_MET";
 pub const INSUFFICIENT_LIQUIDITY: &str = "INSUFFICIENT_LIQUIDITY";
-/// The partner was disabled when the order's turn came.
+/// The error code of an order whose partner is disabled.
 pub const API_KEY_DISABLED: &str = "API_KEY_DISABLED";
 
-/// What an order asks, with its defaults. Stored and shown as it is.
+/// The request of an order, with its defaults. Stored and displayed unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LegacyRequest {
@@ -81,7 +81,7 @@ pub struct LegacyConstraints {
 }
 
 impl Engine {
-    /// Keeps an order with its answer.
+    /// Stores an order with its answer.
     pub async fn keep_legacy_intent(
         &self,
         new: NewLegacyIntent,
@@ -91,14 +91,14 @@ impl Engine {
         Ok(self.writer.write(Unit::of_request(work, key)).await?)
     }
 
-    /// Uses up the nonce of a signed request, for every process and before anything else is done for it. `false`: it
-    /// was used before.
+    /// Marks the nonce of a signed request as used, for every process and before any other work. `false`: it was used
+    /// before.
     pub async fn use_nonce(&self, nonce: &NewNonce) -> Result<bool, EngineError> {
         let mut conn = self.pool().acquire().await?;
         Ok(nonces::insert(&mut conn, nonce).await?)
     }
 
-    /// Where a tenant's outputs of an asset go.
+    /// The recipient of a tenant's outputs of an asset.
     pub async fn settlement_instruction(
         &self,
         tenant: &Tenant,
@@ -132,14 +132,14 @@ impl Engine {
         Ok((rows, total))
     }
 
-    /// Cancels an order that is not being executed. `false`: it is not there, or too late.
+    /// Cancels an order that is not being executed. `false`: the order does not exist, or it is too late.
     pub async fn cancel_legacy_intent(&self, tenant: &Tenant, intent_id: &str) -> Result<bool, EngineError> {
         let mut conn = self.pool().acquire().await?;
         Ok(legacy::cancel(&mut conn, tenant, intent_id).await?)
     }
 }
 
-/// Gives orders their turns until `stop`. Several processes may do so at once.
+/// Evaluates due orders until `stop`. Several processes may run this at once.
 pub async fn run(engine: Engine, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         let idle = match turns(&engine).await {
@@ -158,14 +158,14 @@ pub async fn run(engine: Engine, mut stop: watch::Receiver<bool>) {
     }
 }
 
-/// One turn for each order whose time has come. Returns how many there were.
+/// Evaluates each due order once. Returns the number of orders.
 pub async fn turns(engine: &Engine) -> Result<usize, EngineError> {
     let mut conn = engine.pool().acquire().await?;
     let due = legacy::claim(&mut conn, LEASE_SECS, BATCH).await?;
     drop(conn);
     for order in &due {
         if let Err(error) = turn(engine, order).await {
-            // Its lease ends by itself.
+            // Its lease expires.
             warn!(%error, intent_id = order.intent_id, "legacy order failed, will retry");
         }
     }
@@ -204,7 +204,7 @@ async fn finish(engine: &Engine, order: &ClaimedLegacyIntent, turn: &Turn) -> Re
     Ok(())
 }
 
-/// What the order's current attempt came to, if it was submitted.
+/// The outcome of the order's current attempt, if it was submitted.
 async fn submission(
     engine: &Engine,
     order: &ClaimedLegacyIntent,
@@ -244,7 +244,7 @@ async fn offers(
             let output = Minor::parse_decimal(&candidate.total_cost, output.exponent).ok()?;
             let within = candidate.metadata.constraint_violations.is_empty()
                 && candidate.metadata.fees_bps <= request.constraints.max_fee_bps;
-            // What the market may move between the look and the fill.
+            // The market movement allowed between the evaluation and the fill.
             let slip = output.bps_floor(request.constraints.max_slippage_bps);
             Some(Offer { output, min_output: output.checked_sub(slip)?, within })
         })
@@ -295,7 +295,7 @@ async fn submit(
     finish(engine, order, &turn).await
 }
 
-/// An instant order has one chance, the others as many as their time allows.
+/// An instant order has one attempt, the others as many as their lifetime allows.
 fn after_rejection(request: &LegacyRequest, window: &Window, code: &'static str) -> Turn {
     match request.strategy {
         Strategy::Instant => Turn::Rejected { code },
@@ -331,7 +331,8 @@ fn settlement(pref: &str) -> SettlementType {
     }
 }
 
-/// The intent of an attempt: the actor is the partner, the output goes where its standing instruction says.
+/// The intent of an attempt: the actor is the partner, the output goes to the recipient of the partner's standing
+/// instruction.
 fn intent(
     engine: &Engine,
     order: &ClaimedLegacyIntent,
@@ -375,7 +376,7 @@ fn descriptor(asset: &Asset) -> AssetDescriptor {
     AssetDescriptor { kind, symbol: asset.symbol.clone(), address, chain, currency }
 }
 
-/// What a new order is stored with: its first stage, its first turn, its end.
+/// The initial state of a new order: its first stage, its first evaluation, its end.
 pub fn beginning(
     strategy: Strategy,
     created_at: DateTime<Utc>,

@@ -1,13 +1,12 @@
-//! The one door of dvp: every order, from REST or FIX, passes through [`engine`].
+//! The core of dvp: every order, from REST or FIX, passes through [`engine`].
 //!
-//! **Architecture invariant:** nothing is told before it is committed. [`writer`] is the only way anything is
-//! written; effects on the world outside (rails, chain) are rows first and are carried out by [`workflow`] and the
-//! chain side afterwards.
+//! **Architecture invariant:** nothing is reported before it is committed. Every change of an order goes through
+//! [`writer`]; external effects (rails, chain) are rows first, and [`workflow`] and the chain side execute them
+//! afterwards.
 //!
-//! Reading order: [`context`] what never changes, [`liquidity`] where prices come from, [`engine`] the door, [`wallets`] what is known of
-//! the wallets that pay, [`writer`] the commit, `statuses` what is
-//! read from memory, [`workflow`] what
-//! happens after acceptance, The world outside is `dvp_rails`. All SQL is in `dvp_store`.
+//! Reading order: [`context`] the configuration, [`liquidity`] the sources of prices, [`engine`] the entry point,
+//! [`wallets`] the cached wallets, [`writer`] the commit, `statuses` the status cache, [`workflow`] the work after
+//! acceptance. The rails are in `dvp_rails`, all SQL is in `dvp_store`.
 
 pub mod backlog;
 pub mod chain;

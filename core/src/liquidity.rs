@@ -1,12 +1,12 @@
-//! Where prices come from: sources of liquidity and of reference prices behind one trait each.
+//! The sources of liquidity and of reference prices, behind one trait each.
 //!
 //! ```text
 //! world ──refresh (background)──> sources, references ──offer()──> Snapshot ──> quotes and decisions
 //! ```
 //!
-//! Invariants: what waits for the world does so in the background or under a deadline of its own, and quotes and
-//! decisions read memory; a source that cannot be refreshed offers what it offered before for only as long as that
-//! was good for. Balances are the database's, and are checked again under lock when an order commits.
+//! Invariants: external requests run in the background or under a deadline of their own, and quotes and decisions read
+//! memory. When the refresh of a source fails, its last offer stays valid only until its own expiry. Balances are the
+//! database's, and are checked again under lock when an order commits.
 
 mod balances;
 mod book;
@@ -44,13 +44,13 @@ pub use self::references::{ConfiguredPrices, FeedConfig, HttpPrices, HttpPricesC
 /// A future of a trait object.
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A source did not learn anything new.
+/// Why the refresh of a source failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// It did not answer, or not in time.
+    /// The source did not answer, or not in time.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// It answered something that cannot be used.
+    /// The source's answer is unusable.
     #[error("invalid response: {0}")]
     InvalidResponse(String),
 }
@@ -62,7 +62,7 @@ pub struct PairAssets<'a> {
     pub output: &'a Asset,
 }
 
-/// An order to be priced by whoever answers requests.
+/// An order to be priced by sources that answer requests.
 #[derive(Debug, Clone, Copy)]
 pub struct PriceRequest<'a> {
     pub pair: PairAssets<'a>,
@@ -71,31 +71,31 @@ pub struct PriceRequest<'a> {
     pub actor: ActorType,
 }
 
-/// Somebody who fills orders.
+/// A source of fills.
 pub trait LiquiditySource: Send + Sync {
     /// Unique among the sources.
     fn id(&self) -> &str;
 
-    /// What it offers for a pair now, from memory. `reference` is fresh.
+    /// Its present offer for a pair, from memory. `reference` is fresh.
     fn offer(&self, pair: PairAssets<'_>, reference: Option<&Reference>) -> Option<Offer>;
 
-    /// How often it has to look at the world; `None`: never.
+    /// The refresh interval; `None`: it needs no refresh.
     fn refresh_every(&self) -> Option<Duration> {
         None
     }
 
-    /// Looks at the world.
+    /// Refreshes the offer from the outside.
     fn refresh(&self) -> Boxed<'_, Result<(), SourceError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Asks for a price for this very order. It answers in its own time limit; `None`: it has nothing to say.
+    /// Requests a price for this order. The source applies its own time limit; `None`: it has no price.
     fn request<'a>(&'a self, _request: PriceRequest<'a>) -> Option<Boxed<'a, Option<Offer>>> {
         None
     }
 }
 
-/// Somebody who knows what a pair is worth.
+/// A source of reference prices.
 pub trait ReferenceSource: Send + Sync {
     /// Unique among the sources of references.
     fn id(&self) -> &str;
@@ -103,26 +103,26 @@ pub trait ReferenceSource: Send + Sync {
     /// The price of a pair, from memory.
     fn reference(&self, input: &str, output: &str) -> Option<Reference>;
 
-    /// How often it has to look at the world; `None`: never.
+    /// The refresh interval; `None`: it needs no refresh.
     fn refresh_every(&self) -> Option<Duration> {
         None
     }
 
-    /// Looks at the world.
+    /// Refreshes the prices from the outside.
     fn refresh(&self) -> Boxed<'_, Result<(), SourceError>> {
         Box::pin(async { Ok(()) })
     }
 }
 
-/// All sources, and what they offer now.
+/// All sources and their present offers.
 pub struct Liquidity {
     registry: Registry,
     sources: Vec<Arc<dyn LiquiditySource>>,
-    /// The first one that knows a pair is believed.
+    /// The first source that knows a pair determines its price.
     references: Vec<Arc<dyn ReferenceSource>>,
     snapshot: RwLock<Arc<Snapshot>>,
     balances: KnownBalances,
-    /// What was paused when it was last looked at: quotes of this process offer nothing of it.
+    /// The pauses as last read: this process's quotes offer no paused liquidity.
     pauses: RwLock<Pauses>,
 }
 
@@ -134,7 +134,7 @@ impl std::fmt::Debug for Liquidity {
 }
 
 impl Liquidity {
-    /// Offers what the sources know so far; [`run`](Self::run) keeps it fresh.
+    /// Takes the sources' present offers; [`run`](Self::run) refreshes them.
     pub fn new(
         registry: Registry,
         sources: Vec<Arc<dyn LiquiditySource>>,
@@ -152,7 +152,7 @@ impl Liquidity {
         liquidity
     }
 
-    /// Configured providers around the registry's configured prices: nothing to refresh.
+    /// Configured providers around the registry's configured prices: they need no refresh.
     pub fn configured(
         registry: &Registry,
         providers: impl IntoIterator<Item = dvp_domain::liquidity::LiquidityProvider>,
@@ -162,7 +162,7 @@ impl Liquidity {
         Self::new(registry.clone(), providers.into_iter().map(source).collect(), vec![prices])
     }
 
-    /// What is offered now.
+    /// The present offers.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -171,7 +171,7 @@ impl Liquidity {
         &self.balances
     }
 
-    /// What is offered now without what is paused.
+    /// The present offers without paused liquidity.
     pub fn snapshot_under(&self, pauses: &Pauses) -> Arc<Snapshot> {
         let mut snapshot = Snapshot::clone(&self.snapshot());
         self.apply(pauses, &mut snapshot);
@@ -186,7 +186,7 @@ impl Liquidity {
         self.apply(&self.pauses.read().unwrap_or_else(PoisonError::into_inner), snapshot);
     }
 
-    /// Looks at the pauses, and puts the offers together anew when they have changed.
+    /// Reads the pauses, and recomputes the offers when they have changed.
     pub async fn load_pauses(&self, pool: &PgPool) -> Result<(), StoreError> {
         let loaded = pauses::load(&mut *pool.acquire().await?).await?;
         let mut known = self.pauses.write().unwrap_or_else(PoisonError::into_inner);
@@ -199,7 +199,7 @@ impl Liquidity {
         Ok(())
     }
 
-    /// Puts together what the sources know.
+    /// Combines the sources' offers.
     pub fn publish(&self) {
         let mut snapshot = Snapshot::default();
         for pair in &self.registry.pairs {
@@ -216,8 +216,8 @@ impl Liquidity {
         *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
-    /// What is offered now, with what those say who answer requests: it takes the place of what they offered before.
-    /// They are asked all at once, and each answers in its own time limit or not at all.
+    /// The present offers, with the answers of the sources that answer requests in place of their last offers. All are
+    /// asked concurrently, each under its own time limit.
     pub async fn snapshot_with_answers(&self, request: PriceRequest<'_>) -> Arc<Snapshot> {
         let snapshot = self.snapshot();
         let asked: Vec<_> = self.sources.iter().filter_map(|source| source.request(request)).collect();
@@ -236,7 +236,7 @@ impl Liquidity {
         Arc::new(with_answers)
     }
 
-    /// Refreshes every source once, one after the other. What cannot be refreshed is reported and left.
+    /// Refreshes every source once, one after the other. A failed refresh is reported, and the last offer stays.
     pub async fn refresh(&self) {
         for reference in &self.references {
             report(reference.id(), reference.refresh().await, &mut false);
@@ -247,7 +247,7 @@ impl Liquidity {
         self.publish();
     }
 
-    /// Keeps everything fresh until `stop` turns true.
+    /// Refreshes all sources until `stop` turns true.
     pub async fn run(self: Arc<Self>, pool: PgPool, mut stop: watch::Receiver<bool>) {
         let mut tasks = JoinSet::new();
         for source in &self.sources {
@@ -288,7 +288,7 @@ impl Liquidity {
                 tokio::time::sleep(balances::REFRESH_EVERY).await;
             }
         });
-        // Ends when the value is true or nobody can set it any more; the tasks end with the set.
+        // Ends when the value is true or its sender is gone; the tasks end with the set.
         let _ = stop.wait_for(|stopped| *stopped).await;
     }
 }
@@ -302,7 +302,7 @@ fn positive_decimal(text: &str) -> Result<Decimal, SourceError> {
         .ok_or_else(|| SourceError::InvalidResponse("a price that is no positive decimal".into()))
 }
 
-/// Says once that a source has failed, and that it is back.
+/// Reports a source's failure once, and its recovery.
 fn report(id: &str, outcome: Result<(), SourceError>, failed: &mut bool) {
     match outcome {
         Err(error) if !*failed => {

@@ -1,12 +1,12 @@
-//! What operators may decide about an execution that does not come to its end by itself.
+//! Operators' decisions about an execution that does not end by itself.
 //!
-//! A decision is a row that the workflow carries out like any due work, and a second row that says who decided what,
-//! why and on which evidence: both in one transaction, and neither is ever changed. Nothing here moves a settlement;
-//! what an operator knows of a leg takes the place of the rail's answer.
+//! A decision is a row that the workflow processes like any due work, and a second row with the operator, the reason
+//! and the evidence: both in one transaction, and both immutable. This module changes no settlement; an operator's
+//! finding about a leg takes the place of the rail's answer.
 //!
-//! Giving up a payout to which the chain is committed, and giving back the input of one that was settled, takes two:
-//! the first operator's decision is a proposal, and the same decision by another one carries it out. Returning
-//! committed funds takes two operators' signatures, which the contract checks.
+//! Two decisions need two operators: to abandon a payout whose fill is on the chain, and to return the input of a
+//! settled order. The first operator's decision is a proposal, and the same decision by another operator executes it.
+//! Returning filled funds takes two operators' signatures, which the contract verifies.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::settlement::State;
@@ -22,22 +22,22 @@ use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::operations::{self as store, NewAction, Nudge};
 
-/// What an operator decides.
+/// An operator's decision.
 #[derive(Debug, Clone)]
 pub enum Action {
-    /// Look at it now: ask the rail, without repeating anything.
+    /// Process it now: query the rail, without repeating a call.
     Ask,
-    /// The rail never carried the leg out and never will: call it anew.
+    /// The rail never executed the leg and never will: call it again.
     Retry(LegKind),
-    /// The rail carried the leg out.
+    /// The rail executed the leg.
     MarkPaid { leg: LegKind, provider_reference: String, at: DateTime<Utc> },
-    /// The rail never carried the leg out and is not to: the leg fails, the funds become refundable.
+    /// The rail never executed the leg and must not: the leg fails, the funds become refundable.
     Fail { leg: LegKind, code: String },
-    /// The input of an order that was settled and not paid was given back, outside: the debt has ended.
+    /// The input of a settled, unpaid order was returned outside of dvp: the debt has ended.
     ReturnDebt { provider_reference: String, at: DateTime<Utc> },
-    /// Two operators have signed that the funds of a failed payout, to which the chain is committed, go back now.
+    /// Two operators have signed that the filled funds of a failed payout are returned now.
     Return { deadline: u64, signatures: [String; 2] },
-    /// End an order that has not begun to settle.
+    /// Ends an order whose settlement has not begun.
     Cancel,
 }
 
@@ -54,7 +54,7 @@ impl Action {
         }
     }
 
-    /// The same when a second operator has to agree.
+    /// The status of a decision that awaits a second operator.
     const fn as_proposal(&self) -> &'static str {
         match self {
             Self::Ask => "propose_ask",
@@ -67,7 +67,7 @@ impl Action {
         }
     }
 
-    /// Whether a second operator has to decide the same: to give up a payout that the chain is committed to, and to end a
+    /// Whether a second operator must decide the same: to abandon a payout whose fill is on the chain, and to end a
     /// debt.
     fn takes_two(&self, execution: &Execution) -> bool {
         match self {
@@ -82,7 +82,7 @@ impl Action {
         }
     }
 
-    /// Whether it rests on something that was found out.
+    /// Whether the decision needs evidence.
     const fn needs_evidence(&self) -> bool {
         match self {
             Self::Ask | Self::Cancel => false,
@@ -110,27 +110,27 @@ impl Action {
     }
 }
 
-/// A decision with who made it and why.
+/// A decision, its operator and its reason.
 #[derive(Debug, Clone)]
 pub struct Resolution<'a> {
     pub reference: &'a str,
     pub action: Action,
     pub operator: &'a str,
     pub reason: &'a str,
-    /// What it rests on: a bank statement's line, a ticket.
+    /// The evidence: a bank statement's line, a ticket.
     pub evidence: &'a str,
 }
 
-/// What became of a decision.
+/// The result of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperatorDecision {
-    /// The settlement's state as it was decided on.
+    /// The settlement's state at the decision.
     pub state: &'static str,
-    /// It is a proposal: nothing happens until another operator decides the same.
+    /// The decision is a proposal: it takes effect when another operator decides the same.
     pub is_proposal: bool,
 }
 
-/// Nothing was decided.
+/// Why a decision was not recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     #[error("there is no execution {0}")]
@@ -155,7 +155,7 @@ impl From<sqlx::Error> for ResolveError {
     }
 }
 
-/// Records a decision and leaves it to the workflow.
+/// Records a decision; the workflow executes it.
 pub async fn resolve(
     conn: &mut PgConnection,
     resolution: &Resolution<'_>,
@@ -169,7 +169,7 @@ pub async fn resolve(
     }
     let mut tx = conn.begin().await?;
     let decided = record(&mut tx, resolution).await;
-    // At once: a transaction that is only dropped keeps its locks until the connection is used again.
+    // Rolled back explicitly: a dropped transaction keeps its locks until the connection is used again.
     if decided.is_ok() {
         tx.commit().await?
     } else {
@@ -248,7 +248,7 @@ async fn carry_out(
             let is_new = commands::insert_again(conn, &returns).await?;
             return if is_new { Ok(()) } else { Err(ResolveError::Returning) };
         }
-        // Nothing is due any more that could take it in.
+        // No due work is left that could process the decision.
         (Action::ReturnDebt { .. }, Some(verdict)) => {
             return Ok(effects::insert_verdict(conn, reference, EffectKind::Payout, verdict).await?);
         }
@@ -263,7 +263,7 @@ async fn carry_out(
     }
 }
 
-/// The kind of work the decision is about, if the settlement waits for it.
+/// The kind of due work that the decision is about, if the settlement waits for it.
 fn waited_for(execution: &Execution, action: &Action) -> Result<Option<&'static str>, ResolveError> {
     let state = execution.state.name();
     let leg = match action {

@@ -1,4 +1,4 @@
-//! Whose permit it is: EIP-712 recovery of `PermitSingle` (spec section 2.5).
+//! Recovers the signer of a permit: EIP-712 `PermitSingle` (spec section 2.5).
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ alloy::sol! {
 /// The permit contract of the environment.
 #[derive(Debug, Clone)]
 pub struct PermitDomain {
-    /// The domain's hash, the same for every permit.
+    /// The domain's hash, equal for all permits.
     separator: B256,
 }
 
@@ -46,7 +46,7 @@ impl PermitDomain {
         Some(keccak256(message.concat()).0)
     }
 
-    /// The wallet that signed. `None` when the signature is not one that the permit contract takes.
+    /// The wallet that signed. `None` when the permit contract would not accept the signature.
     pub fn signer(&self, permit: &Permit) -> Option<Signer> {
         let bytes = dvp_domain::permit::signature(permit).ok()?;
         let signature = Signature::from_raw(bytes.as_bytes()).ok()?;
@@ -56,8 +56,7 @@ impl PermitDomain {
     }
 }
 
-/// The wallet whose signature a permit bears: recovering it takes longer than everything else about an order, so that
-/// whoever has done it hands it on.
+/// The signer of a permit. Recovery takes longer than all other checks of an order, so the result is passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signer(String);
 
@@ -80,7 +79,7 @@ fn recover(signature: &Signature, digest: [u8; 32]) -> Option<Address> {
     let rs: [u8; 64] = signature.as_rsy().first_chunk().copied()?;
     let signature = RecoverableSignature::from_compact(&rs, id).ok()?;
     let key = CURVE.recover_ecdsa(Message::from_digest(digest), &signature).ok()?;
-    // The first byte says only that the point is not compressed.
+    // The first byte only marks the point as uncompressed.
     Some(Address::from_raw_public_key(key.serialize_uncompressed().get(1..)?))
 }
 

@@ -1,4 +1,4 @@
-//! Reads of the engine that take more than one row: batch lookups, an intent's status, reports.
+//! Reads of more than one row: batch look-ups, an intent's status, reports.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use dvp_store::reconcile;
 
 use crate::engine::{Engine, EngineError};
 
-/// State and events of one read agree with each other.
+/// The state and the events of one read are consistent.
 const SNAPSHOT: &str = "begin isolation level repeatable read read only";
 
 /// An accepted intent without its events.
@@ -25,7 +25,8 @@ pub struct IntentStatus {
 }
 
 impl Engine {
-    /// The statuses of a tenant's executions, by the names they were asked for. What is not there is not a tenant's.
+    /// The statuses of a tenant's executions, by the requested references. References of other tenants are reported as
+    /// not found.
     pub async fn executions(
         &self,
         tenant: &Tenant,
@@ -66,7 +67,7 @@ impl Engine {
         Ok(Some(IntentStatus { intent_id: found.terms.request.intent_id, view, updated_at }))
     }
 
-    /// The feed's position that a report reads at: now, or the newest recorded before `cutoff`.
+    /// The feed position of a report: the latest, or the latest recorded before `cutoff`.
     pub async fn report_position(
         &self,
         tenant: &Tenant,
@@ -90,7 +91,7 @@ impl Engine {
         Ok(reports::list_range(&mut conn, range, after, limit).await?)
     }
 
-    /// When our books were last held against a chain; `None` before the first time.
+    /// When the database was last reconciled with a chain; `None` before the first time.
     pub async fn reconciled_at(&self) -> Result<Option<Timestamp>, EngineError> {
         let mut conn = self.reads().acquire().await?;
         let runs = reconcile::list_runs(&mut conn, 1).await?;

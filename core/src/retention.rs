@@ -1,11 +1,11 @@
-//! What is kept for a time, and the job that lets it go.
+//! Retention: how long rows are kept, and the job that deletes expired rows.
 //!
-//! One process does it, by a lease. A round takes every subject in turn, a short statement each time, until nothing is
-//! past its age or the round's time is over; what is left is for the next round. A subject that fails is told and left
-//! until then, and the others go on.
+//! One process runs the job, by a lease. A round processes the tables in turn, one short statement each, until no
+//! expired row is left or the round's time is over; the rest waits for the next round. When a table fails, the failure
+//! is logged, and the others continue.
 //!
-//! What is never let go: intents, executions, events (they move to the history), receipts, the ledger, orders of FIX
-//! sessions, and what operators did.
+//! Never deleted: intents, executions, events (they move to the history), receipts, the ledger, orders of FIX sessions,
+//! and operators' actions.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,29 +25,29 @@ const LEASE: &str = "retention";
 const LEASE_TIME: Duration = Duration::from_secs(60);
 /// From the end of a round to the next.
 const EVERY: Duration = Duration::from_secs(60);
-/// How long a round may take.
+/// The time limit of a round.
 const ROUND: Duration = Duration::from_secs(30);
 const _: () = assert!(ROUND.as_secs() < LEASE_TIME.as_secs(), "a round ends within its lease");
-/// Between two statements, so that others have the disk.
+/// The pause between two statements, which leaves the disk to other work.
 const BREATH: Duration = Duration::from_millis(10);
 /// Rows of one statement.
 const ROWS: i64 = 1000;
 
-/// How long an idempotency record is kept at least (contract section 8).
+/// The minimum retention of an idempotency record (contract section 8).
 pub const IDEMPOTENCY_LEAST: Duration = Duration::from_secs(24 * 3600);
 const _: () = assert!(
     IDEMPOTENCY_LEAST.as_secs() == RETENTION_HOURS.unsigned_abs() as u64 * 3600,
     "records are kept for as long as requests are answered from them"
 );
 
-/// How long what is kept, from the moment that each subject names.
+/// The retention time of each table, from the moment that its field names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ages {
     /// Answers under an idempotency key, from their request on.
     pub idempotency: Duration,
     /// Contexts of indicative quotes from their request on, firm quotes from the end of their validity on.
     pub quotes: Duration,
-    /// Messages that a FIX session's peer has seen, from their SendingTime(52) on.
+    /// Messages that a FIX session's peer has received, from their SendingTime(52) on.
     pub fix_messages: Duration,
     /// Notices to owners of webhook endpoints.
     pub notices: Duration,
@@ -68,7 +68,7 @@ impl Default for Ages {
     }
 }
 
-/// What is let go.
+/// The tables with a retention time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject {
     Events,
@@ -132,7 +132,7 @@ impl Subject {
     }
 }
 
-/// Lets go what is past its age, round after round, until `stop` turns true.
+/// Deletes expired rows, round after round, until `stop` turns true.
 pub async fn run(pool: PgPool, ages: Ages, mut stop: watch::Receiver<bool>) {
     let owner = Uuid::new_v4();
     while !*stop.borrow() {
@@ -159,14 +159,14 @@ async fn guarded_round(pool: &PgPool, ages: &Ages, owner: Uuid) {
     }
 }
 
-/// What a round did, by subject.
+/// The deleted rows of a round, by table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Round {
     pub deleted: BTreeMap<&'static str, u64>,
     pub failed: Vec<&'static str>,
 }
 
-/// One round, whoever else may be at it.
+/// Runs one round without taking the lease.
 pub async fn round(pool: &PgPool, ages: &Ages) -> Round {
     let until = Instant::now() + ROUND;
     let mut open = Subject::ALL.to_vec();
@@ -204,7 +204,7 @@ pub async fn round(pool: &PgPool, ages: &Ages) -> Round {
     round
 }
 
-/// One statement, which neither waits long for a lock nor takes long itself.
+/// Runs one statement with short lock and statement timeouts.
 async fn trim(pool: &PgPool, subject: Subject, ages: &Ages) -> Result<u64, StoreError> {
     let mut tx = pool.begin().await?;
     retention::bound(&mut tx).await?;

@@ -1,8 +1,8 @@
-//! The rotation of the master key: what still needs which key, and new seals in place of those of earlier keys.
+//! The rotation of the master key: lists which values need which key, and re-encrypts values of earlier keys.
 //!
-//! A key is listed first to be the current one. Hashes of API keys and FIX passwords are renewed when the secret is
-//! next presented, seals by [`reseal`]; preimages and signed bytes need their key until the order has ended. A key
-//! that [`usage`] does not name can be taken off the list.
+//! The first key of the list is the current one. Hashes of API keys and FIX passwords are renewed when the secret is
+//! next presented, encrypted values by [`reseal`]; preimages and signed bytes need their key until the order has ended.
+//! A key that [`usage`] does not list can be removed.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::secrets::{SealBroken, Vault, seal_key};
 const PAGE: i64 = 500;
 const ACCOUNT_KEY: &str = "account_hash_key";
 
-/// A sealed secret cannot be used.
+/// An encrypted secret cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RotationError {
     #[error("{what} of {owner} does not open with the master keys that are listed")]
@@ -24,7 +24,7 @@ pub enum RotationError {
     Store(#[from] StoreError),
 }
 
-/// The vault with the key of account hashes that the database keeps; at the first start the vault's own is kept.
+/// The vault with the key of account hashes that the database stores; at the first start the vault's own key is stored.
 pub async fn with_kept_secrets(conn: &mut PgConnection, vault: Vault) -> Result<Vault, RotationError> {
     let broken = |_: SealBroken| RotationError::Sealed { what: "the secret", owner: ACCOUNT_KEY.to_owned() };
     let sealed = vault.seal(ACCOUNT_KEY, vault.account_key()).map_err(broken)?;
@@ -34,7 +34,7 @@ pub async fn with_kept_secrets(conn: &mut PgConnection, vault: Vault) -> Result<
     Ok(vault.with_account_key(key))
 }
 
-/// Seals anew what an earlier key sealed. Returns how many secrets it was.
+/// Re-encrypts the values of earlier keys. Returns their number.
 pub async fn reseal(conn: &mut PgConnection, vault: &Vault) -> Result<u64, RotationError> {
     let mut count = 0;
     for column in Sealed::ALL {
@@ -58,10 +58,10 @@ pub async fn reseal(conn: &mut PgConnection, vault: &Vault) -> Result<u64, Rotat
     Ok(count)
 }
 
-/// How much needs each master key: by key id, then by what it is. `?`: none of the listed ones.
+/// How many values need each master key: by key id, then by kind. `?`: none of the listed keys.
 pub type Usage = BTreeMap<String, BTreeMap<&'static str, u64>>;
 
-/// What needs which master key, the current one too.
+/// Counts the values of each master key, the current one included.
 pub async fn usage(conn: &mut PgConnection, vault: &Vault) -> Result<Usage, RotationError> {
     let mut usage = Usage::new();
     let mut add = |key: Option<&str>, what: &'static str, rows: u64| {

@@ -1,8 +1,8 @@
-//! The service's master keys and what is derived from them. No derived secret is kept anywhere: each is recomputed.
+//! The service's master keys and the keys derived from them. No derived key is stored: each is recomputed.
 //!
-//! There is one master key, or during a rotation several, each with an id. The first makes everything new; what an
-//! earlier one made is recognised as long as that one is listed. Seals name their key; a preimage is found by its
-//! hashlock, a hash by trying each key.
+//! There is one master key, or several during a rotation, each with an id. The first creates all new values; values of
+//! earlier keys stay valid as long as their key is listed. Encrypted values name their key; the key of a preimage is
+//! found by its hashlock, the key of a hash by trying each key.
 
 use chacha20poly1305::aead::{Aead, Generate, Key, Nonce, Payload};
 use chacha20poly1305::{ChaCha20Poly1305, KeyInit};
@@ -10,12 +10,12 @@ use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// A sealed secret did not open: wrong master key, or changed bytes.
+/// Decryption failed: wrong master key, or changed bytes.
 #[derive(Debug, thiserror::Error)]
 #[error("a sealed secret does not open with this master key")]
 pub struct SealBroken;
 
-/// The listed keys cannot be used.
+/// The list of keys is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyListError {
     #[error("no master key is given")]
@@ -39,12 +39,12 @@ impl std::fmt::Debug for MasterKey {
     }
 }
 
-/// Derived keys, one per purpose, so that a value of one purpose is worth nothing for another.
+/// Derived keys, one per purpose, so that a value of one purpose is useless for another.
 #[derive(Clone)]
 pub struct Vault {
     current: MasterKey,
     earlier: Vec<MasterKey>,
-    /// `accountHash` is stable over the rotation of master keys, so its key is one of its own.
+    /// `accountHash` must not change when master keys rotate, so its key is independent of them.
     account_key: [u8; 32],
 }
 
@@ -54,9 +54,9 @@ impl std::fmt::Debug for Vault {
     }
 }
 
-/// The id of a key that was given without one.
+/// The id of a key configured without one.
 pub const UNNAMED: &str = "1";
-/// What a sealed secret begins with: the version of this format.
+/// The prefix of an encrypted value: the version of this format.
 const SEAL: u8 = 0x82;
 const NONCE_BYTES: usize = 12;
 const ID_BYTES_MAX: usize = 32;
@@ -89,14 +89,14 @@ impl Vault {
         Self { current, earlier, account_key }
     }
 
-    /// Draws 32 random bytes from the operating system.
+    /// Reads 32 random bytes from the operating system.
     pub fn random() -> Result<[u8; 32], getrandom::Error> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// The id of the key that makes everything new.
+    /// The id of the current key.
     pub fn current_id(&self) -> &str {
         &self.current.id
     }
@@ -110,22 +110,22 @@ impl Vault {
         std::iter::once(&self.current).chain(&self.earlier)
     }
 
-    /// How an API key is looked up: under the current master key first, then under earlier ones.
+    /// The hashes under which an API key is looked up: of the current master key first, then of earlier ones.
     pub fn api_key_hashes(&self, api_key: &str) -> Vec<[u8; 32]> {
         self.keys().map(|key| key.derive("api-key", api_key.as_bytes())).collect()
     }
 
-    /// How a new API key is kept.
+    /// The stored hash of a new API key.
     pub fn api_key_hash(&self, api_key: &str) -> [u8; 32] {
         self.current.derive("api-key", api_key.as_bytes())
     }
 
-    /// How a FIX password is kept.
+    /// The stored hash of a FIX password.
     pub fn fix_password_hash(&self, session_id: &str, password: &str) -> [u8; 32] {
         self.current.fix_password_hash(session_id, password)
     }
 
-    /// Whether a FIX password is the one that was kept, under whichever key. Takes as long for any password.
+    /// Whether a FIX password matches its stored hash, under any of the keys. Takes constant time.
     pub fn is_fix_password(&self, session_id: &str, password: &str, kept: &[u8]) -> bool {
         let is_it = |key: &MasterKey| key.fix_password_hash(session_id, password)[..].ct_eq(kept);
         self.keys().map(is_it).fold(subtle::Choice::from(0), |any, one| any | one).into()
@@ -136,12 +136,12 @@ impl Vault {
         hex::encode(mac(&self.account_key, account.as_bytes()))
     }
 
-    /// The key of account hashes, to be kept sealed.
+    /// The key of account hashes, to be stored encrypted.
     pub const fn account_key(&self) -> &[u8; 32] {
         &self.account_key
     }
 
-    /// The same with the key of account hashes that was kept.
+    /// The same with the stored key of account hashes.
     #[must_use]
     pub fn with_account_key(self, account_key: [u8; 32]) -> Self {
         Self { account_key, ..self }
@@ -152,14 +152,14 @@ impl Vault {
         Sha256::digest(self.current.preimage(reference)).into()
     }
 
-    /// The preimage of an execution's hashlock. It is never stored: it is derived when it is revealed. `None`: none of
-    /// the keys made the hashlock.
+    /// The preimage of an execution's hashlock, derived when it is revealed and never stored. `None`: none of the keys
+    /// created the hashlock.
     pub fn preimage(&self, reference: &str, hashlock: &[u8; 32]) -> Option<[u8; 32]> {
         let opens = |preimage: &[u8; 32]| <[u8; 32]>::from(Sha256::digest(preimage)) == *hashlock;
         self.keys().map(|key| key.preimage(reference)).find(opens)
     }
 
-    /// Which key made an execution's hashlock.
+    /// The id of the key that created an execution's hashlock.
     pub fn hashlock_key(&self, reference: &str, hashlock: &[u8; 32]) -> Option<&str> {
         let made = |key: &&MasterKey| <[u8; 32]>::from(Sha256::digest(key.preimage(reference))) == *hashlock;
         self.keys().find(made).map(|key| key.id.as_str())
@@ -170,13 +170,14 @@ impl Vault {
         self.current.cursor_mac(cursor)
     }
 
-    /// Whether one of the keys authenticated a feed cursor. Takes as long for any bytes.
+    /// Whether one of the keys authenticated a feed cursor. Takes constant time.
     pub fn is_cursor_mac(&self, cursor: &[u8], mac: &[u8]) -> bool {
         let is_it = |key: &MasterKey| key.cursor_mac(cursor).ct_eq(mac);
         self.keys().map(is_it).fold(subtle::Choice::from(0), |any, one| any | one).into()
     }
 
-    /// Encrypts a secret that must be read again. `owner` is bound to it: the bytes open for no other row.
+    /// Encrypts a secret that must be read again. `owner` is authenticated: the bytes can be decrypted for no other
+    /// row.
     pub fn seal(&self, owner: &str, secret: &[u8]) -> Result<Vec<u8>, SealBroken> {
         let MasterKey { id, .. } = &self.current;
         let nonce = Nonce::<ChaCha20Poly1305>::generate();
@@ -186,7 +187,7 @@ impl Vault {
         Ok([&[SEAL, length], id.as_bytes(), nonce.as_slice(), &sealed].concat())
     }
 
-    /// Decrypts what [`seal`](Self::seal) made for the same owner, with whichever of the keys.
+    /// Decrypts a value of [`seal`](Self::seal) for the same owner, with any of the keys.
     pub fn open(&self, owner: &str, sealed: &[u8]) -> Result<Vec<u8>, SealBroken> {
         let (id, rest) = seal_key(sealed).zip(seal_body(sealed)).ok_or(SealBroken)?;
         let key = self.keys().find(|key| key.id == id).ok_or(SealBroken)?;
@@ -196,7 +197,7 @@ impl Vault {
     }
 }
 
-/// The id of the key that a secret is sealed with.
+/// The id of the key that encrypted a value.
 pub fn seal_key(sealed: &[u8]) -> Option<&str> {
     let [SEAL, length, rest @ ..] = sealed else { return None };
     std::str::from_utf8(rest.get(..usize::from(*length))?).ok()
@@ -248,12 +249,12 @@ impl MacKey {
         Self(Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes a key of any length"))
     }
 
-    /// The MAC of the parts one after the other.
+    /// The MAC of the concatenated parts.
     pub fn mac(&self, parts: &[&[u8]]) -> [u8; 32] {
         self.over(parts).finalize().into_bytes().into()
     }
 
-    /// Whether `expected` is the MAC of the parts one after the other. Takes as long either way.
+    /// Whether `expected` is the MAC of the concatenated parts. Takes constant time.
     pub fn verifies(&self, parts: &[&[u8]], expected: &[u8; 32]) -> bool {
         self.over(parts).verify_slice(expected).is_ok()
     }

@@ -1,4 +1,4 @@
-//! Rendered statuses of executions, kept in memory for those who poll: the one read that is repeated all the time.
+//! The status cache: rendered statuses of executions in memory, for clients that poll.
 //!
 //! ```text
 //! writer ── before and after its commit ──────────────┐
@@ -7,15 +7,16 @@
 //! GET status ── kept? ── its bytes        missing: read, and kept unless something changed meanwhile
 //! ```
 //!
-//! How old may an answer be? Of this process's commits: not at all. From before a commit is sent until its outcome is
-//! known the execution is read from the database, and what was kept is forgotten before anybody is told. Of other
-//! processes' commits, an operator's SQL among them: as long as the notification is under way, and never older than
-//! [`STALENESS_MAX`](cache::STALENESS_MAX). Notifications are delivered in the order of commits, so whoever notifies himself
-//! and hears it has heard of everything that was committed before he asked. That is done every [`HEARTBEAT`], and when
-//! the last question that came back was asked too long ago, for whatever reason, nothing is given from memory. It
-//! takes two connections: one of the pool's to hear by, and one beside the pool to ask by.
+//! How old can a cached status be? A commit of this process invalidates it immediately: from before COMMIT is sent
+//! until its outcome is known the status is read from the database, and the cached one is removed before the caller
+//! gets its answer. A commit of another process, including an operator's SQL, invalidates it when the notification
+//! arrives, and [`STALENESS_MAX`](cache::STALENESS_MAX) limits the delay. NOTIFY is delivered in commit order: once our
+//! own heartbeat arrives, every earlier notification has been processed. A heartbeat is sent every [`HEARTBEAT`], and
+//! the cache is not used while the last heartbeat that arrived is too old. This takes two connections: one of the pool
+//! to listen, and one beside the pool to notify.
 //!
-//! What is not there is never kept: a new execution needs nobody to be told, and guessing fills nothing.
+//! Missing executions are not cached, so that a new execution needs no notification and guessed references take no
+//! memory.
 
 mod cache;
 
@@ -37,15 +38,16 @@ use uuid::Uuid;
 use self::cache::{STALENESS_MAX, StatusCache};
 pub(crate) use self::cache::{Status, Ticket};
 
-/// Tells the references of changed executions, a line each; an empty payload stands for all.
+/// The notification's payload contains the references of changed executions, one per line; an empty payload stands for
+/// all.
 const CHANNEL: &str = "dvp_execution";
-/// How often we ask ourselves whether we still hear.
+/// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 const _: () = assert!(
     HEARTBEAT.as_millis() * 2 < STALENESS_MAX.as_millis(),
     "a lost heartbeat does not yet make the cached statuses stale"
 );
-/// A question that takes so long does not come back.
+/// The time limit for sending a heartbeat.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
@@ -56,7 +58,7 @@ pub(crate) struct Statuses {
 }
 
 impl Statuses {
-    /// The status kept of a tenant's execution, or where its reading begins. The first call begins to listen.
+    /// The cached status of a tenant's execution, or the ticket for reading it. The first call starts the listener.
     pub(crate) async fn find(
         self: &Arc<Self>,
         pool: &PgPool,
@@ -71,12 +73,13 @@ impl Statuses {
         self.cache().find(tenant, named, name, Instant::now())
     }
 
-    /// Keeps a status whose reading began with `began`.
+    /// Caches a status whose reading began with `began`.
     pub(crate) fn keep(&self, began: Ticket, status: Status) {
         self.cache().keep(began, status);
     }
 
-    /// Until the guard is dropped, which is when the outcome of the commit is known, these are not kept.
+    /// Keeps these executions out of the cache until the guard is dropped, which is when the outcome of the commit is
+    /// known.
     pub(crate) fn changing(self: &Arc<Self>, references: HashSet<String>) -> Changing {
         self.cache().begin(&references);
         Changing { statuses: Arc::clone(self), references }
@@ -97,7 +100,7 @@ impl Statuses {
     }
 }
 
-/// Executions whose change is on its way to the database.
+/// Executions with a commit in progress.
 #[must_use]
 pub(crate) struct Changing {
     statuses: Arc<Statuses>,
@@ -110,7 +113,7 @@ impl Drop for Changing {
     }
 }
 
-/// Why changes are not heard of any more.
+/// Why listening for changes ended.
 #[derive(Debug, thiserror::Error)]
 enum ListenError {
     #[error(transparent)]
@@ -121,7 +124,7 @@ enum ListenError {
     Silent,
 }
 
-/// Hears of changes as long as somebody asks for statuses.
+/// Listens for changes as long as the cache is in use.
 async fn listen(pool: PgPool, statuses: Weak<Statuses>) {
     while statuses.strong_count() > 0 && !pool.is_closed() {
         let failed = hear(&pool, &statuses).await;
@@ -135,10 +138,10 @@ async fn listen(pool: PgPool, statuses: Weak<Statuses>) {
     }
 }
 
-/// Ends with an error when a connection is lost, and without one when nobody is left.
+/// Ends with an error when a connection is lost, and without one when the cache is no longer in use.
 async fn hear(pool: &PgPool, statuses: &Weak<Statuses>) -> Result<(), ListenError> {
     let mut listener = PgListener::connect_with(pool).await?;
-    // What is missed while connecting again must not go unnoticed: we begin anew instead.
+    // Notifications during a reconnect are lost, so the listener starts again with an empty cache.
     listener.eager_reconnect(false);
     let own = format!("dvp_heartbeat_{}", Uuid::new_v4().simple());
     listener.listen_all([CHANNEL, own.as_str()]).await?;
@@ -154,7 +157,8 @@ async fn hear(pool: &PgPool, statuses: &Weak<Statuses>) -> Result<(), ListenErro
     }
 }
 
-/// Asks ourselves at every beat, and says when. On a connection of its own, so that no change waits for the answer.
+/// Sends a heartbeat with its send time at each interval, on a connection of its own, so that notifications of changes
+/// do not wait for it.
 async fn ask(mut asker: PgConnection, own: &str, began: Instant) -> Result<(), ListenError> {
     let mut heartbeat = interval(HEARTBEAT);
     heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -178,7 +182,7 @@ async fn take_in(
         if heard.channel() != own {
             statuses.forget(heard.payload());
         } else if let Ok(asked) = heard.payload().parse() {
-            // A part of a microsecond was cut off: rather too early than too late.
+            // The send time is rounded down to a microsecond: rather too early than too late.
             statuses.cache().heard(began + Duration::from_micros(asked));
         }
     }

@@ -1,4 +1,4 @@
-//! What is known of the wallets that pay for orders: permit nonce, balance and allowance, kept in memory.
+//! The wallet cache: permit nonce, balance and allowance of the wallets that pay for orders.
 //!
 //! ```text
 //! order ──known and fresh──> decided at once
@@ -6,9 +6,9 @@
 //! every second: the newest block; when it moved, all known wallets in batches
 //! ```
 //!
-//! No order waits for the node while its wallet is known. A look-up is asked for only after the order's permit was seen
-//! to bear the wallet's signature. When the node does not answer, facts reach [`AGE_MAX`] and orders that need
-//! them are refused after [`LOOK_UP_WITHIN`].
+//! An order waits for the node only when its wallet is unknown. A look-up is requested only after the wallet's
+//! signature on the order's permit was verified. When the node does not answer, cached data expires at [`AGE_MAX`], and
+//! orders that need it are refused after [`LOOK_UP_WITHIN`].
 
 pub(crate) mod pending;
 mod table;
@@ -28,29 +28,29 @@ pub use self::table::AGE_MAX;
 use self::table::{Dated, Table, WALLETS_MAX};
 use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader};
 
-/// How often the newest block is asked for.
+/// The polling interval of the latest block.
 const ROUND_EVERY: Duration = Duration::from_secs(1);
 const _: () = assert!(ROUND_EVERY.as_secs() * 3 < AGE_MAX.as_secs(), "a few failed rounds cost nothing");
-/// Wallets read by one request: three calls each beside two for the block, and many nodes take no more than a hundred in
-/// a batch.
+/// Wallets read by one request: three calls each and two for the block; many nodes accept no more than a hundred calls
+/// in a batch.
 pub(crate) const BATCH_WALLETS: usize = 32;
 const _: () = assert!(BATCH_WALLETS * 3 + 2 <= 100, "many nodes take at most a hundred calls in a batch");
-/// Batches of a round under way at once.
+/// Concurrent batches of a round.
 const BATCHES_AT_ONCE: usize = 4;
-/// How long an order waits for its look-up, the wait for a place included.
+/// The time limit of an order's look-up, including the wait for a permit of the semaphore.
 pub const LOOK_UP_WITHIN: Duration = Duration::from_secs(8);
-/// Look-ups of one partner that the node is asked for at once.
+/// Concurrent look-ups of one partner.
 const PARTNER_AT_ONCE: usize = 8;
-/// Look-ups of all partners that the node is asked for at once.
+/// Concurrent look-ups of all partners.
 const ALL_AT_ONCE: usize = 64;
 const _: () = assert!(PARTNER_AT_ONCE < ALL_AT_ONCE, "one partner does not occupy all look-ups");
-/// Look-ups of one partner that may be under way or wait; further orders are refused at once.
+/// Look-ups of one partner in progress or waiting; further orders are refused immediately.
 const PARTNER_WAITING_MAX: usize = 1024;
 
-/// Facts under way, for everybody who waits for the same wallet. Whether anybody waits changes nothing.
+/// A look-up in progress, shared by all tasks that wait for the same wallet. It continues even if no task waits.
 pub type LookUp = Shared<BoxFuture<'static, Result<WalletFacts, ChainUnavailable>>>;
 
-/// The known wallets. Cheap to clone.
+/// The wallet cache. Cheap to clone.
 #[derive(Clone)]
 pub struct Wallets {
     inner: Arc<Inner>,
@@ -80,12 +80,12 @@ impl Wallets {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Facts that are fresh, from memory.
+    /// Fresh data from memory.
     pub fn find(&self, partner_id: &str, wallet: &WalletKey) -> Option<WalletFacts> {
         self.inner.table().find(partner_id, wallet, Instant::now())
     }
 
-    /// Asks the chain about a wallet, or joins whoever of the partner's asks already.
+    /// Queries the chain about a wallet, or joins the partner's query in progress.
     pub fn look_up(&self, partner_id: &str, wallet: &WalletKey) -> LookUp {
         let mut under_way = self.inner.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         let of_partner = under_way.entry(partner_id.to_owned()).or_insert_with(|| PartnerLookUps {
@@ -108,7 +108,7 @@ impl Wallets {
             wallet: wallet.clone(),
         };
         gauge!("dvp_wallet_look_ups_waiting").increment(1.0);
-        // A task of its own: nobody who stops waiting for it takes it away from the others.
+        // A separate task, so that a caller that stops waiting does not cancel it for the others.
         let asked = tokio::spawn(async move { task.run(&places).await });
         let lost = |_| Err(ChainUnavailable("the look-up ended without an answer".to_owned()));
         let look_up = asked.map(move |done| done.unwrap_or_else(lost)).boxed().shared();
@@ -116,7 +116,7 @@ impl Wallets {
         look_up
     }
 
-    /// Keeps what is known fresh until told to stop.
+    /// Refreshes the cached wallets until told to stop.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let mut is_answering = true;
         while !*stop.borrow() {
@@ -137,7 +137,7 @@ impl Wallets {
         }
     }
 
-    /// Reads the known wallets again if the chain has moved since.
+    /// Reads the cached wallets again if the chain has a new block.
     async fn round(&self) -> Result<(), ChainUnavailable> {
         let inner = &self.inner;
         inner.table().drop_idle(Instant::now());
@@ -187,7 +187,7 @@ impl Inner {
     }
 }
 
-/// One look-up; gone from the list when it is dropped, whatever ended it.
+/// One look-up; removed from the list when dropped.
 struct Task {
     inner: Arc<Inner>,
     partner_id: String,

@@ -1,9 +1,9 @@
-//! What can be asked of webhook endpoints: register, change, rotate, test, resend, replay.
+//! Commands on webhook endpoints: register, change, rotate, test, resend, replay.
 //!
-//! One command is one transaction, and so is the answer kept under its Idempotency-Key: the same key twice does the
-//! work once, whichever process it meets. A command that is refused leaves nothing, no answer either.
+//! One command is one transaction, and so is the answer stored under its Idempotency-Key: the same key does the work
+//! once, whichever process gets the repetition. A rejected command writes nothing, and no answer either.
 //!
-//! Invariant: a secret leaves this module in the one answer that shows it, and is sealed everywhere else.
+//! Invariant: a secret is returned only in the answer that shows it, and is encrypted everywhere else.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,21 +28,21 @@ use uuid::Uuid;
 use crate::context::now;
 use crate::secrets::{SealBroken, Vault};
 
-/// How long two secrets sign after a rotation.
+/// How long the old and the new secret both sign after a rotation.
 pub const GRACE_MILLIS: i64 = 24 * 3_600_000;
-/// Bytes drawn for a secret: 40 characters of base64, none of them padding.
+/// Random bytes of a secret: 40 characters of base64 without padding.
 const SECRET_BYTES: usize = 30;
-/// How far the clocks of two processes may be apart.
+/// The tolerated clock difference of two processes.
 const CLOCKS_APART: chrono::TimeDelta = chrono::TimeDelta::seconds(60);
 
-/// Whose endpoint is meant.
+/// The owner of an endpoint.
 #[derive(Debug, Clone)]
 pub struct Owner {
     pub key_id: String,
     pub tenant: Tenant,
 }
 
-/// What is asked. URLs and types have been checked.
+/// A command. URLs and types have been validated.
 #[derive(Debug, Clone)]
 pub enum Command {
     Register {
@@ -62,7 +62,7 @@ pub enum Command {
     Resend {
         event_id: String,
     },
-    /// Everything observed from a time on and before another.
+    /// Everything recorded from one time on and before another.
     Replay {
         from: DateTime<Utc>,
         to: DateTime<Utc>,
@@ -70,7 +70,7 @@ pub enum Command {
     },
 }
 
-/// What was done.
+/// The result of a command.
 #[derive(Debug, Clone)]
 pub enum CommandOutcome {
     Registered { endpoint_id: String, secret: String },
@@ -80,14 +80,14 @@ pub enum CommandOutcome {
     Replaying { replay_id: i64 },
 }
 
-/// Why nothing was done.
+/// Why a command was rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WebhookRejection {
     /// The key has an endpoint.
     AlreadyExists,
     /// The key has none.
     NoEndpoint,
-    /// The key's endpoint is switched off.
+    /// The key's endpoint is inactive.
     Inactive,
     /// There is no such event, or it has left the feed.
     NoEvent,
@@ -98,7 +98,7 @@ pub enum WebhookRejection {
 pub enum WebhookError {
     #[error("refused: {0:?}")]
     Refused(WebhookRejection),
-    /// The Idempotency-Key belongs to another request.
+    /// The Idempotency-Key was used for another request.
     #[error("the key was used for a different request")]
     KeyConflict,
     #[error(transparent)]
@@ -121,7 +121,7 @@ impl From<WebhookRejection> for WebhookError {
     }
 }
 
-/// Under which key an answer is kept.
+/// The key under which an answer is stored.
 #[derive(Debug, Clone)]
 pub struct OncePart {
     /// Method and path.
@@ -130,14 +130,14 @@ pub struct OncePart {
     pub fingerprint: [u8; 32],
 }
 
-/// An answer, and whether it was given before.
+/// An answer, and whether it is a replay.
 #[derive(Debug, Clone)]
 pub struct Answer {
     pub response: StoredResponse,
     pub replayed: bool,
 }
 
-/// Carries a command out and renders its answer, or gives the answer kept under the same key.
+/// Executes a command and renders its answer, or returns the answer stored under the same key.
 pub async fn carry_out(
     conn: &mut PgConnection,
     vault: &Vault,
@@ -167,7 +167,7 @@ pub async fn carry_out(
     Ok(Answer { response, replayed: false })
 }
 
-/// A kept answer opens for its own key only.
+/// A stored answer can be decrypted for its own key only.
 fn seal_owner(id: &OnceId) -> String {
     format!("{}\u{1}{}\u{1}{}", id.key_id, id.operation, id.once_key)
 }
@@ -263,8 +263,8 @@ async fn register(
     }
 }
 
-/// The old secret and the new one sign until the grace is over. Rotated again within it, the secret before stays and
-/// the one that was to follow is worth nothing any more.
+/// The old secret and the new one sign until the grace period ends. After a rotation within the grace period the old
+/// secret stays, and the new one of the first rotation is discarded.
 async fn rotate(
     conn: &mut PgConnection,
     vault: &Vault,
@@ -286,15 +286,15 @@ async fn rotate(
     Ok(CommandOutcome::Rotated { next_secret, grace_expires_at })
 }
 
-/// An endpoint's secrets, opened and made ready to sign with.
+/// The decrypted secrets of an endpoint, prepared for signing.
 pub struct SigningKeys<K> {
     current: K,
-    /// The one that follows, and when it does.
+    /// The next secret, and when it takes effect.
     next: Option<(K, Timestamp)>,
 }
 
 impl<K> SigningKeys<K> {
-    /// `ready` is given each secret.
+    /// `ready` is called with each secret.
     pub fn open(
         vault: &Vault,
         endpoint_id: &str,
@@ -394,7 +394,7 @@ async fn replay(
     Ok(CommandOutcome::Replaying { replay_id })
 }
 
-/// A stored event as an endpoint of a version is sent it: the same bytes each time.
+/// A stored event in the endpoint's version: the same bytes each time.
 pub fn body(stored: &StoredEvent, api_version: &str) -> String {
     to_text(&envelope(stored, api_version))
 }

@@ -1,9 +1,9 @@
-//! What happens after acceptance: due effects are carried out, facts from the chain are taken in, and each moves its
-//! settlement by one step.
+//! The work after acceptance: due effects are executed, chain facts are processed, and each moves its settlement by one
+//! step.
 //!
-//! Effects are claimed under a lease with a fence; facts are consumed by the transaction of the step they lead to.
-//! Both may be seen twice and by several processes: the settlement's version lets one of them through. What cannot be
-//! written stays due and is put off, longer each time.
+//! Effects are claimed under a lease with a fence; facts are consumed by the transaction of their step. Several
+//! processes may process the same one: the settlement's version lets one of them commit. Work that cannot be written
+//! stays due and is postponed, longer each time.
 
 mod effects;
 mod facts;
@@ -20,12 +20,12 @@ use tokio::sync::watch;
 
 use crate::engine::Engine;
 
-/// How long to wait at most when nothing wakes a worker.
+/// The longest wait without a notification.
 const POLL: Duration = Duration::from_millis(200);
-/// How long to wait after the database failed.
+/// The wait after a database failure.
 const BACK_OFF: Duration = Duration::from_millis(500);
 
-/// The workers of a process. Ends when `stop` turns true, after the work in hand.
+/// The workers of a process. Ends when `stop` turns true, after the work in progress.
 pub async fn run(engine: Engine, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>, stop: watch::Receiver<bool>) {
     let rails = effects::Rails { offramp, payout };
     tokio::join!(
@@ -49,7 +49,7 @@ impl Wake {
         wake
     }
 
-    /// Listens for notifications, unless it does.
+    /// Starts listening for notifications, unless it already does.
     async fn listen(&mut self) {
         self.notifications.listen().await;
     }

@@ -1,17 +1,17 @@
-//! The group-commit writer: the only way anything is written.
+//! The group-commit writer: every change of an order goes through it.
 //!
 //! ```text
 //! REST, FIX sessions, workflow ──units──> lanes that take turns ──> one transaction ──> replies
 //! ```
 //!
-//! There is no timer: while one commit is in flight the next batch gathers. A tenant may hold as many places of the
-//! queue as are free; beyond that REST is answered with [`WriteError::Busy`], and a FIX session waits for its place.
+//! The writer uses no timer: while one commit is in flight the next batch gathers. A tenant can use as many places of
+//! the queue as are free; beyond that REST is answered with [`WriteError::Busy`], and a FIX session waits for a place.
 //!
-//! A batch trusts that what it brings is new; when one of the database's keys says otherwise, nothing was written, and
-//! it is decided again after looking for what was used before. A batch that fails is tried in halves until what cannot
-//! be written is found; that fails at once, with whatever builds on it, and its tenant's units are taken apart from the
-//! others' for a while. Each transaction has a time limit. A unit whose commit was not acknowledged is tried again and
-//! meets its own keys: idempotency record, intentId, version or MsgSeqNum tell that it was done.
+//! A batch assumes that its ids are new. When a unique constraint is violated, nothing was written, and the batch is
+//! decided again after a look-up of used ids. A batch that fails for another reason is bisected until the failing unit
+//! is found; that unit fails immediately, with the units that depend on it, and its tenant's units are batched
+//! separately for a while. Each transaction has a time limit. A unit whose commit was not acknowledged is retried; its
+//! own keys (idempotency record, intentId, version or MsgSeqNum) show whether it was committed.
 
 mod batch;
 mod carry;
@@ -50,7 +50,7 @@ pub use self::unit::{
 use crate::context::Context;
 use crate::statuses::Statuses;
 
-/// How many units wait at most: one tenant alone may fill half of the places of order entry.
+/// The capacity of the queue; one tenant alone can fill half of the places of order entry.
 const PLACES: Places = Places { entry: 8192, service: 2048 };
 
 /// The unit was not written.
@@ -62,24 +62,24 @@ pub enum WriteError {
     /// The service is stopping.
     #[error("the writer has stopped")]
     Stopped,
-    /// Somebody else changed what the unit was based on: load it again.
+    /// The row that the unit is based on has changed: load it again.
     #[error("{what} was changed by somebody else")]
     Stale { what: &'static str },
-    /// The database cannot be reached, or did not answer in time. Whether the unit was written may not be known.
+    /// The database is unavailable or did not answer in time. The unit may have been written.
     #[error("the database is unavailable: {0}")]
     Unavailable(Arc<str>),
-    /// It waited too long for a lock or a statement, alone.
+    /// The unit alone waited too long for a lock or a statement.
     #[error("the database took too long: {0}")]
     Slow(Arc<str>),
-    /// The unit itself cannot be written: the same again fails the same way.
+    /// The unit itself cannot be written: a retry would fail in the same way.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Where a unit's outcome will be.
+/// Receives a unit's outcome.
 pub type Pending = oneshot::Receiver<Result<Done, WriteError>>;
 
-/// Hands units to the writer. Cheap to clone.
+/// The handle that submits units to the writer. Cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
     queue: Arc<Adding<Waiting>>,
@@ -92,7 +92,7 @@ impl Writer {
         Self::start_with(pool, context, WriterLimits::default())
     }
 
-    /// The same with time limits of one's own.
+    /// The same with explicit time limits.
     pub fn start_with(
         pool: PgPool,
         context: Arc<Context>,
@@ -107,7 +107,7 @@ impl Writer {
         (Self { queue: Arc::new(adding), statuses }, task)
     }
 
-    /// Whether the writer's task takes units.
+    /// Whether the writer's task accepts units.
     pub(crate) fn is_running(&self) -> bool {
         self.queue.is_taken()
     }
@@ -116,12 +116,12 @@ impl Writer {
         &self.statuses
     }
 
-    /// Writes a unit, or says at once that there is no place for it. Returns after the commit.
+    /// Writes a unit, or fails immediately when the queue has no free place. Returns after the commit.
     pub async fn write(&self, unit: Unit) -> Result<Done, WriteError> {
         self.enqueue(unit)?.await.map_err(|_| WriteError::Stopped)?
     }
 
-    /// Queues a unit, if there is a place for it. Units of one lane are committed in the order they were queued.
+    /// Queues a unit, if there is a free place. Units of one lane are committed in the order they were queued.
     pub fn enqueue(&self, unit: Unit) -> Result<Pending, WriteError> {
         let (lane, waiting, outcome) = waiting(unit);
         self.queue.try_push(lane, waiting).inspect_err(|error| {
@@ -132,12 +132,12 @@ impl Writer {
         Ok(outcome)
     }
 
-    /// Writes a unit, waiting for a place in the queue: for the service's own work, which nobody refuses.
+    /// Writes a unit, waiting for a place in the queue: for the service's own work, which is never refused.
     pub async fn write_patiently(&self, unit: Unit) -> Result<Done, WriteError> {
         self.enqueue_patiently(unit).await?.await.map_err(|_| WriteError::Stopped)?
     }
 
-    /// Queues a unit. The future, which is small, ends when the unit has its place.
+    /// Queues a unit. The future, which is small, ends when the unit has a place.
     pub fn enqueue_patiently(&self, unit: Unit) -> impl Future<Output = Result<Pending, WriteError>> + use<> {
         let (lane, waiting, outcome) = waiting(unit);
         let placed = self.queue.push(lane, waiting);
@@ -151,7 +151,7 @@ fn waiting(unit: Unit) -> (Lane, Waiting, Pending) {
     (lane, Waiting { unit, reply, span: Span::current(), since: Instant::now() }, outcome)
 }
 
-/// What a batch is decided by and written to.
+/// The context in which a batch is decided and written.
 struct BatchContext {
     pool: PgPool,
     context: Arc<Context>,

@@ -1,7 +1,7 @@
-//! Whether what the chain tells of an order is what its commands asked for. Pure.
+//! Compares the chain facts of an order with the order's commands. Pure.
 //!
-//! An id alone proves nothing: whoever may lock under it decides amount, token and receivers. A fact counts as the
-//! order's only when every field of it is the one that a command of the order named.
+//! A matching id is no proof: any account that may lock under it chooses amount, token and receivers. A fact counts as
+//! the order's only when every field equals that of one of the order's commands.
 
 use alloy::primitives::{Address, B256, U256, keccak256};
 
@@ -9,7 +9,7 @@ use dvp_domain::chain::{
     ChainCommand, ChainFact, CreateCommand, Hex32, LockTerms, OutputArgs, SwapCommand, SwapTerms,
 };
 
-/// A field in which a fact differs from the command that asked for it.
+/// A field in which a fact differs from its command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {told}, and {asked} was asked for")]
 pub struct Difference {
@@ -18,7 +18,7 @@ pub struct Difference {
     pub told: String,
 }
 
-/// What the chain tells when a command is carried out.
+/// The fact that follows when a command succeeds.
 pub fn goal(command: &ChainCommand) -> ChainFact {
     match command {
         ChainCommand::Create(create) => created(create),
@@ -37,7 +37,7 @@ pub fn goal(command: &ChainCommand) -> ChainFact {
     }
 }
 
-/// What the chain tells besides, in the same transaction: a swap fills the order and pays its output.
+/// A further fact of the same transaction: a swap fills the order and pays its output.
 fn also_tells(command: &ChainCommand) -> Vec<ChainFact> {
     let ChainCommand::Swap(swap) = command else { return Vec::new() };
     let SwapCommand { solver, output, terms, .. } = &**swap;
@@ -70,7 +70,7 @@ fn swapped(swap: &SwapCommand) -> SwapTerms {
         token: swap.token.clone(),
         amount: swap.amount.clone(),
         lock_by: swap.lock_by,
-        // An output that cannot be read has no hash, and no event has an empty one.
+        // An unreadable output has no hash, and no event has an empty one.
         terms: binding(&swap.output, &swap.terms).unwrap_or_default(),
     }
 }
@@ -88,8 +88,8 @@ pub fn binding(output: &OutputArgs, agreed: &str) -> Option<Hex32> {
     Some(keccak256(words.map(|word| word.0).as_flattened()).to_string())
 }
 
-/// The first field of a lock, a swap, a fill or a payment in which it differs from what the commands about its entity
-/// asked for. Other facts have no such fields.
+/// The first field of a lock, a swap, a fill or a payment that differs from the commands of its entity. Other facts
+/// have no such fields.
 pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference> {
     if !is_compared(fact) {
         return None;
@@ -103,7 +103,7 @@ pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference
             Compared::AnotherKind => {}
         }
     }
-    // Whoever has the preimage may settle.
+    // Any account that has the preimage can settle.
     if first.is_none() && matches!(fact, ChainFact::Settled { swap: None }) {
         return None;
     }
@@ -111,7 +111,7 @@ pub fn difference(fact: &ChainFact, asked: &[ChainCommand]) -> Option<Difference
     Some(first.unwrap_or_else(unasked))
 }
 
-/// Whether a fact says something that is compared with the commands.
+/// Whether a fact contains fields that are compared with the commands.
 pub const fn is_compared(fact: &ChainFact) -> bool {
     match fact {
         ChainFact::Created { .. }
@@ -133,7 +133,7 @@ enum Compared {
     AnotherKind,
 }
 
-/// A field's name, what was told and what was asked for.
+/// A field's name, its value in the fact and its value in the command.
 type Field = (&'static str, String, String);
 
 fn compare(told: &ChainFact, asked: &ChainFact) -> Compared {
@@ -170,7 +170,7 @@ fn compare(told: &ChainFact, asked: &ChainFact) -> Compared {
         ],
         _ => return Compared::AnotherKind,
     };
-    // Addresses and hashes are hex in either case; amounts have no letters.
+    // Addresses and hashes are hex in either case; amounts contain no letters.
     let differs = |(_, told, asked): &Field| !told.eq_ignore_ascii_case(asked);
     match fields.into_iter().find(differs) {
         None => Compared::Same,

@@ -1,9 +1,9 @@
-//! When an older order is executed: pure rules over what the market offers in one window.
+//! When a legacy order is executed: pure rules over the market's offers in one window.
 //!
-//! - `instant` takes the best offer within its constraints at its only turn, or is rejected.
-//! - `optimized` looks once a second; through the first half of its life it only remembers the best it could have
-//!   had, then takes the first offer that is as good, or any at its last window.
-//! - `scheduled` is queued for epochs of ten seconds and takes the first offer within its constraints at one of them.
+//! - `instant` takes the best offer within its constraints at its only evaluation, or is rejected.
+//! - `optimized` is evaluated once a second; in the first half of its lifetime it only records the best offer, then it
+//!   takes the first offer that is as good, or any offer at its last window.
+//! - `scheduled` is evaluated at epochs of ten seconds and takes the first offer within its constraints.
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::money::Minor;
@@ -31,7 +31,7 @@ impl Strategy {
         }
     }
 
-    /// The stage between two turns.
+    /// The stage between two evaluations.
     pub(super) const fn waiting_stage(self) -> &'static str {
         match self {
             Self::Instant | Self::Optimized => "solving",
@@ -48,7 +48,7 @@ impl Strategy {
     }
 }
 
-/// What the market gives now.
+/// The market's present offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Offer {
     pub output: Minor,
@@ -57,7 +57,7 @@ pub(super) struct Offer {
     pub within: bool,
 }
 
-/// Where an order is in its life.
+/// The order's progress within its lifetime.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Window {
     pub now: DateTime<Utc>,
@@ -73,7 +73,7 @@ pub(super) enum StrategyDecision {
     Expire,
 }
 
-/// The first stage and the first turn of a new order.
+/// The first stage and the time of the first evaluation of a new order.
 pub fn first_turn(
     strategy: Strategy,
     created_at: DateTime<Utc>,

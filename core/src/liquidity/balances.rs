@@ -1,5 +1,5 @@
-//! What providers hold, as last read: enough for a quote, which promises nothing. An order's decision reads the rows
-//! themselves, under lock.
+//! The providers' balances as last read: sufficient for a quote, which reserves nothing. An order's decision reads the
+//! rows themselves, under lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,9 +14,9 @@ use dvp_store::StoreError;
 use dvp_store::ledger::balances::BalanceKey;
 use dvp_store::ledger::liquidity;
 
-/// How often they are read in the background.
+/// The interval of background reads.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(250);
-/// When nobody reads them in the background, a quote does, so often.
+/// The interval of reads by quotes when no background task reads the balances.
 const STALE_AFTER: Duration = Duration::from_secs(2);
 const _: () = assert!(
     REFRESH_EVERY.as_millis() * 2 < STALE_AFTER.as_millis(),
@@ -35,14 +35,14 @@ impl Holdings for Read {
     }
 }
 
-/// The newest reading.
+/// The latest reading.
 #[derive(Debug, Default)]
 pub struct KnownBalances {
     newest: RwLock<Option<(Instant, Arc<Read>)>>,
 }
 
 impl KnownBalances {
-    /// The newest reading, or a new one when that is too old.
+    /// The latest reading, or a new one when the latest is too old.
     pub async fn read(&self, pool: &PgPool) -> Result<Arc<Read>, StoreError> {
         let known = self.newest.read().unwrap_or_else(PoisonError::into_inner).clone();
         match known {
@@ -64,14 +64,14 @@ impl KnownBalances {
             read.by_asset.entry(asset).or_default().insert(provider, available);
         }
         let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
-        // A reading that began before another one's commit is older than it, though it may end later.
+        // A reading that began before another one's commit is older, even if it ends later.
         if newest.as_ref().is_none_or(|(at, _)| *at <= started) {
             *newest = Some((started, Arc::new(read)));
         }
         Ok(())
     }
 
-    /// Takes in what a commit of this process left.
+    /// Applies the balances after a commit of this process.
     pub(crate) fn moved<'a>(&self, after: impl IntoIterator<Item = (&'a BalanceKey, Minor)>) {
         let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
         let Some((at, read)) = newest.as_mut() else { return };

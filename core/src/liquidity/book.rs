@@ -1,5 +1,5 @@
-//! The internal order book: orders that providers leave resting, filled level by level, the best rate first and of
-//! equal rates the oldest.
+//! The internal order book: resting orders of providers, filled by the best rate first, and the oldest first at equal
+//! rates.
 
 use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
@@ -13,13 +13,13 @@ use sqlx::PgPool;
 use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::clock::now;
 
-/// How the book is kept in mind.
+/// Configuration of the order book.
 #[derive(Debug, Clone)]
 pub struct BookConfig {
     pub id: String,
     pub policy: Policy,
     pub refresh_every: Duration,
-    /// How long levels that were read are good for. What is left of each is looked up again, under lock, when an order
+    /// How long read resting orders stay valid. Their remaining amounts are read again, under lock, when an order
     /// commits.
     pub good_for: Duration,
     pub candidate_ttl_sec: u32,
@@ -80,7 +80,7 @@ impl LiquiditySource for OrderBook {
         if rungs.is_empty() {
             return None;
         }
-        // Stable: of equal rates the oldest stays first.
+        // Stable: at equal rates the oldest stays first.
         rungs.sort_by_key(|rung| std::cmp::Reverse(rung.ratio));
         let good_for = i64::try_from(self.config.good_for.as_millis()).unwrap_or(i64::MAX);
         let depth = Value::from(rungs.len());
@@ -92,7 +92,7 @@ impl LiquiditySource for OrderBook {
             full_depth_bps: 0,
             valid_until: at.plus_millis(good_for),
             ttl_sec: self.config.candidate_ttl_sec,
-            // Somebody else may take what rests.
+            // Another taker can take a resting order.
             firm_ttl_sec: None,
             latency_ms: None,
             metadata: Map::from_iter([("orderbookDepth".to_owned(), depth)]),

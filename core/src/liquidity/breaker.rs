@@ -1,9 +1,9 @@
-//! A circuit breaker: who fails often is left alone for a while, and then tried with one call.
+//! A circuit breaker: a source that fails repeatedly is not called for a while, and is then tested with one call.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Failures in a row that open the circuit.
+/// Consecutive failures that open the circuit.
 const FAILURES: u32 = 3;
 
 /// ```text
@@ -18,7 +18,7 @@ enum Circuit {
     Open {
         until: Instant,
     },
-    /// One call is out; if nothing is heard of it, another one may go at this time.
+    /// One test call is in progress; if it does not report, another one is allowed at this time.
     Trying {
         again: Instant,
     },
@@ -35,7 +35,7 @@ impl Breaker {
         Self { circuit: Mutex::new(Circuit::Closed { failures: 0 }), pause }
     }
 
-    /// Whether a call may be made now. One that is made is to be reported by [`done`](Self::done).
+    /// Whether a call is allowed now. The caller reports its result with [`done`](Self::done).
     pub(super) fn allows(&self, now: Instant) -> bool {
         let mut circuit = self.circuit.lock().unwrap_or_else(PoisonError::into_inner);
         match *circuit {
@@ -57,7 +57,7 @@ impl Breaker {
                 Circuit::Closed { failures: failures + 1 }
             }
             Circuit::Closed { .. } | Circuit::Trying { .. } => open,
-            // A call from before it opened.
+            // A call that began before the circuit opened.
             Circuit::Open { until } => Circuit::Open { until },
         };
     }

@@ -1,11 +1,11 @@
-//! A provider of its own making, asked for prices over HTTP.
+//! An external provider that is asked for prices over HTTP.
 //!
-//! `POST <url>` with `{requestId, source, target, amountMinor, actorType}`; it answers `{price, maxOutputMinor,
-//! validUntil, lpId, lpName, policyBps, confidence, isDynamic}`. Prices and amounts are strings; a number where a
-//! price should be is refused. What it says is good until its `validUntil` and never longer than our own limit.
+//! `POST <url>` with `{requestId, source, target, amountMinor, actorType}`; the answer is `{price, maxOutputMinor,
+//! validUntil, lpId, lpName, policyBps, confidence, isDynamic}`. Prices and amounts are strings; a number in place of a
+//! price is refused. An answer is valid until its `validUntil`, and never longer than our own limit.
 //!
-//! For an indicative quote it is asked at once, under a deadline; for orders and firm quotes its last answer counts,
-//! which is renewed in the background for every pair that it deals in.
+//! For an indicative quote the provider is asked directly, under a deadline; for orders and firm quotes its last answer
+//! is used, which a background task refreshes for every pair of the provider.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -24,23 +24,23 @@ use super::http::HttpClient;
 use super::{Boxed, LiquiditySource, PairAssets, PriceRequest, SourceError};
 use crate::clock::now;
 
-/// How an external provider is reached and who delivers for it.
+/// How an external provider is reached, and which account delivers for it.
 #[derive(Debug, Clone)]
 pub struct ExternalConfig {
     /// The source's id.
     pub id: String,
     pub url: String,
-    /// The account it keeps with us, and its wallet.
+    /// The provider's account, and its wallet.
     pub deliverer: Deliverer,
     pub policy: Policy,
-    /// The pairs it is asked for, each with the input that the background asks about.
+    /// The provider's pairs, each with the input of background requests.
     pub pairs: Vec<(Asset, Asset, Minor)>,
-    /// How long one answer may take: a quote waits no longer.
+    /// The time limit of one answer; a quote waits no longer.
     pub timeout: Duration,
     pub refresh_every: Duration,
-    /// However long it says that an answer is good for.
+    /// The longest validity of an answer.
     pub good_for: Duration,
-    /// How long it is left alone after failing.
+    /// How long the provider is not called after repeated failures.
     pub pause: Duration,
     pub candidate_ttl_sec: u32,
     pub firm_ttl_sec: u32,
@@ -86,7 +86,7 @@ impl ExternalProvider {
         Ok(Self { config, client, breaker, answers: RwLock::default() })
     }
 
-    /// Asks, unless it is being left alone.
+    /// Sends the request, unless the circuit is open.
     async fn ask(&self, request: PriceRequest<'_>) -> Result<Offer, SourceError> {
         let started = Instant::now();
         if !self.breaker.allows(started) {

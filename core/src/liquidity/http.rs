@@ -1,4 +1,4 @@
-//! HTTP as sources use it: one time limit for a whole exchange, a bounded body, JSON or nothing.
+//! The HTTP client of sources: one time limit for a whole exchange, a bounded body, JSON only.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::SourceError;
 
-/// More than any answer of ours needs.
+/// Larger than any valid answer.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Cheap to clone; keeps connections.

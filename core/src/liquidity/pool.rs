@@ -1,4 +1,4 @@
-//! A constant-product pool on the chain. Its reserves are read in the background; a desk with a balance of its own
+//! A constant-product pool on the chain. Its reserves are read in the background; a provider with a balance of its own
 //! fills at the pool's price, so that a fill never waits for a swap.
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,18 +15,18 @@ use super::{Boxed, LiquiditySource, PairAssets, SourceError};
 use crate::chain::{PoolReader, PoolReserves};
 use crate::clock::now;
 
-/// A pool and who fills at its price.
+/// A pool and the provider that fills at its price.
 #[derive(Debug, Clone)]
 pub struct PoolConfig {
     /// The source's id.
     pub id: String,
     /// The pool contract, `0x` and hex.
     pub address: String,
-    /// Whose balance delivers.
+    /// The provider whose balance delivers.
     pub desk: Deliverer,
     pub policy: Policy,
     pub refresh_every: Duration,
-    /// How long reserves that were read are good for.
+    /// How long read reserves stay valid.
     pub good_for: Duration,
     pub candidate_ttl_sec: u32,
 }
@@ -43,7 +43,7 @@ impl AmmPool {
     }
 
     async fn read(&self) -> Result<(), SourceError> {
-        // Before the answer, not after it: what comes late is old already.
+        // Taken before the request: the age of a late answer counts from there.
         let asked = now();
         let reserves = self.reader.reserves(&self.config.address).await;
         let reserves = reserves.map_err(|error| SourceError::Unavailable(error.to_string()))?;
@@ -79,7 +79,7 @@ impl LiquiditySource for AmmPool {
             full_depth_bps: 0,
             valid_until: at.plus_millis(good_for),
             ttl_sec: self.config.candidate_ttl_sec,
-            // Anybody may move the pool at any time.
+            // Any account can trade with the pool at any time.
             firm_ttl_sec: None,
             latency_ms: None,
             metadata: Map::new(),

@@ -1,4 +1,4 @@
-//! Reference prices: configured, from a feed contract, or over HTTP. One that is older than its limit is none.
+//! Reference prices: configured, from a feed contract, or over HTTP. A price older than its limit is not used.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,10 +15,10 @@ use super::{Boxed, ReferenceSource, SourceError};
 use crate::chain::{FeedReader, FeedRound};
 use crate::clock::now;
 
-/// How far another clock may be ahead of ours.
+/// The tolerated difference of another clock.
 const CLOCK_SKEW_MS: i64 = 60_000;
 
-/// The prices written in the registry. They never age.
+/// The registry's configured prices. They never expire.
 pub struct ConfiguredPrices {
     prices: HashMap<(String, String), Decimal>,
 }
@@ -71,13 +71,13 @@ impl OnChainFeed {
         let round = self.reader.latest_round(&self.config.address).await;
         let round = round.map_err(|error| SourceError::Unavailable(error.to_string()))?;
         let read = judged(round, self.config.stale_after, now());
-        // A feed that says nonsense has taken its last price back.
+        // An invalid answer withdraws the feed's last price.
         *self.read.write().unwrap_or_else(PoisonError::into_inner) = read.as_ref().ok().copied();
         read.map(|_| ())
     }
 }
 
-/// A round as a price, if it is one.
+/// A round as a price, if it is valid.
 fn judged(round: FeedRound, stale_after: Duration, now: Timestamp) -> Result<Reference, SourceError> {
     let invalid = |what: &str| SourceError::InvalidResponse(what.to_owned());
     if round.answer <= 0 {
@@ -89,7 +89,7 @@ fn judged(round: FeedRound, stale_after: Duration, now: Timestamp) -> Result<Ref
     dated(price.normalize(), seconds.saturating_mul(1000), stale_after, now)
 }
 
-/// A price with the time it was made at: refused when it is from the future or stale already.
+/// A price with its time: refused when its time is in the future or beyond the age limit.
 fn dated(
     price: Decimal,
     at_ms: i64,
@@ -181,7 +181,7 @@ impl HttpPrices {
                 good.push(((base, quote), reference));
             }
         }
-        // A price that is not listed any more lapses in its own time.
+        // A price that is no longer listed expires at its own time.
         self.read.write().unwrap_or_else(PoisonError::into_inner).extend(good);
         Ok(())
     }

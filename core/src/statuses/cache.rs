@@ -1,11 +1,11 @@
-//! What is kept of rendered statuses, and when it may be given: pure, on times and changes that are handed in.
+//! The entries of the status cache and the rules for using them: pure, with times and changes as arguments.
 //!
 //! Invariants:
-//! - a status is put in only when nothing about its execution changed since its reading began ([`Ticket`]);
-//! - while an execution is being changed nothing of it is given or put in;
-//! - what is given holds everything that others had committed [`STALENESS_MAX`] ago or earlier, and was read [`KEPT`] ago at
-//!   most: that is no promise, but the end of any mistake;
-//! - it takes at most [`BYTES_MAX`] and a fixed number of notes, whatever is asked for.
+//! - a status is cached only when its execution did not change since its reading began ([`Ticket`]);
+//! - while a commit of an execution is in progress, its status is neither returned nor cached;
+//! - a returned status contains every commit of other processes up to [`STALENESS_MAX`] ago, and was read at most
+//!   [`KEPT`] ago: the second limit ends the effect of any defect;
+//! - the cache takes at most [`BYTES_MAX`] and a fixed number of change records, whatever is requested.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
@@ -17,22 +17,22 @@ use bytes::Bytes;
 use dvp_store::orders::executions::RefType;
 use dvp_store::orders::intents::Tenant;
 
-/// How long ago everything may have been heard last.
+/// The maximum age of the latest heartbeat.
 pub(super) const STALENESS_MAX: Duration = Duration::from_millis(500);
-/// How long a status is kept.
+/// The maximum age of a cached status.
 const KEPT: Duration = Duration::from_secs(30);
-/// What is kept takes no more, entries and their names together.
+/// The memory limit, entries and their names together.
 const BYTES_MAX: usize = 64 << 20;
-/// What an entry takes beside its texts, roughly.
+/// The approximate overhead of an entry.
 const ENTRY_BYTES: usize = 512;
-/// How many changes are remembered one by one, twice.
+/// The number of individually recorded changes in each of two generations.
 const CHANGES_MAX: usize = 8192;
 
-/// When a reading began, in changes.
+/// The number of changes when a reading began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Ticket(u64);
 
-/// A rendered status and whose it is.
+/// A rendered status and its tenant.
 #[derive(Debug, Clone)]
 pub(crate) struct Status {
     pub(crate) tenant: Tenant,
@@ -52,11 +52,11 @@ impl Status {
     }
 }
 
-/// Statuses that came in or were asked for at about the same time.
+/// Statuses that were added or used at about the same time.
 #[derive(Debug, Default)]
 struct Generation {
     statuses: HashMap<Arc<str>, Status>,
-    /// References by the callers' own names.
+    /// References by client references.
     named: HashMap<Tenant, HashMap<Arc<str>, Arc<str>>>,
     bytes: usize,
 }
@@ -95,13 +95,13 @@ impl Generation {
     }
 }
 
-/// The last changes: which execution, and how many changes there had been then.
+/// The latest changes: the execution, and the number of changes at that time.
 #[derive(Debug, Default)]
 struct Changes {
     count: u64,
     recent: HashMap<Arc<str>, u64>,
     older: HashMap<Arc<str>, u64>,
-    /// Up to this one it is not known any more what changed.
+    /// Changes up to this number are no longer recorded individually.
     forgotten: u64,
 }
 
@@ -130,15 +130,16 @@ impl Changes {
 
 #[derive(Debug, Default)]
 pub(super) struct StatusCache {
-    /// Whether changes of other processes are heard of at all.
+    /// Whether notifications of other processes arrive.
     listening: bool,
-    /// Everything committed by then was heard of.
+    /// Everything committed by then has been processed.
     heard: Option<Instant>,
     changes: Changes,
-    /// Executions this process is changing, and how many times at once.
+    /// Executions with commits of this process in progress, and their number.
     changing: HashMap<Arc<str>, usize>,
     fresh: Generation,
-    /// Goes when the fresh generation has half the room; what is asked for until then is moved over.
+    /// Dropped when the fresh generation has reached half of the memory limit; entries used until then move to the
+    /// fresh one.
     ageing: Generation,
 }
 
@@ -169,7 +170,7 @@ impl StatusCache {
         Ok(body)
     }
 
-    /// Keeps what was read since `began`, unless it may be out of date already.
+    /// Caches a status read since `began`, unless it may be out of date.
     pub(super) fn keep(&mut self, began: Ticket, status: Status) {
         let changed = self.changes.any_since(began, &status.reference);
         if self.listening && !changed && !self.changing.contains_key(&status.reference) {
@@ -182,7 +183,7 @@ impl StatusCache {
         if self.fresh.bytes.saturating_add(status.bytes()) > BYTES_MAX / 2 {
             self.ageing = mem::take(&mut self.fresh);
         }
-        // What does not fit an empty half is not kept.
+        // An entry larger than half of the limit is not cached.
         if status.bytes() <= BYTES_MAX / 2 {
             self.fresh.put(status);
         }
@@ -199,7 +200,7 @@ impl StatusCache {
         (self.fresh, self.ageing) = Default::default();
     }
 
-    /// Somebody begins to change executions.
+    /// A commit of these executions begins.
     pub(super) fn begin(&mut self, references: &HashSet<String>) {
         for reference in references {
             self.forget(reference);
@@ -208,7 +209,7 @@ impl StatusCache {
         }
     }
 
-    /// The change is committed, or will not be.
+    /// The outcome of the commit is known.
     pub(super) fn end(&mut self, references: &HashSet<String>) {
         for reference in references {
             self.forget(reference);
@@ -221,7 +222,7 @@ impl StatusCache {
         }
     }
 
-    /// From now on changes are heard of. What was read before might have missed one.
+    /// The listener is ready. Statuses read before may have missed a change.
     pub(super) fn listen(&mut self) {
         self.forget_all();
         self.listening = true;

@@ -1,11 +1,12 @@
-//! What the live orders of a wallet hold of it: permit nonces, and amounts of tokens.
+//! The holds of a wallet's live orders: permit nonces, and amounts of tokens.
 //!
-//! A wallet's nonces are used on the chain one after the other, so an order whose nonce is not the next one waits for
-//! permits that nobody may ever sign. The next nonce is the lowest from the chain's own on that no live order holds. An
-//! order that ends before its lock lets its nonce go; until it is signed for again, later ones wait behind it.
+//! A wallet's nonces are used on the chain one after the other, so an order whose nonce is not the next one would wait
+//! for permits that may never be signed. The next nonce is the lowest from the chain's own nonce on that no live order
+//! holds. An order that ends before its lock releases its nonce; later orders wait until a new permit with that nonce
+//! is signed.
 //!
-//! Nonces below the chain's are used, and what they moved is gone from the balance already: they count for nothing.
-//! A hold therefore outlives its lock for some time, so that facts from before the lock are still complete.
+//! Nonces below the chain's are used, and their amounts have left the balance: they are not counted. A hold therefore
+//! outlives its lock for some time, so that data read before the lock stays consistent.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,12 +19,12 @@ use crate::chain::WalletFacts;
 #[derive(Debug, Default)]
 pub(crate) struct PendingPermits {
     by_nonce: BTreeMap<u128, (String, u128)>,
-    /// What is held of a token from a nonce on, where it was asked for.
+    /// The sum held of a token from a nonce on, where it was requested.
     sums: HashMap<(String, u128), u128>,
 }
 
 impl PendingPermits {
-    /// Takes in a hold, of the database or of an order accepted since.
+    /// Adds a hold, of the database or of an order accepted since.
     pub(crate) fn hold(&mut self, hold: &PermitHold) {
         let PermitHold { nonce, token, amount, .. } = hold;
         for ((of, from), sum) in &mut self.sums {
@@ -38,7 +39,7 @@ impl PendingPermits {
         self.by_nonce.contains_key(&nonce)
     }
 
-    /// Whether an order may come with this nonce.
+    /// Whether an order with this nonce can be accepted.
     pub(crate) fn check_nonce(&self, facts: &WalletFacts, nonce: u128) -> Result<(), PermitDefect> {
         let next = self.next(facts.nonce);
         if nonce == next {
@@ -53,7 +54,7 @@ impl PendingPermits {
         })
     }
 
-    /// Whether the wallet has, and the permit contract may pull, what is held and this amount.
+    /// Whether the balance and the allowance cover the holds and this amount.
     pub(crate) fn check_funds(
         &mut self,
         facts: &WalletFacts,
@@ -117,11 +118,11 @@ mod tests {
             (vec![3, 4], 3, 5, Ok(())),
             (vec![3, 4], 3, 4, Err(NonceHeld { next: 5 })),
             (vec![3, 4], 3, 6, Err(NonceGap { next: 5 })),
-            // The order of nonce 3 was cancelled: those behind it wait for a new one.
+            // The order of nonce 3 was cancelled: later ones wait for a new one.
             (vec![4, 5], 3, 3, Ok(())),
             (vec![4, 5], 3, 6, Err(NonceGap { next: 3 })),
             (vec![3, 4, 6], 3, 5, Ok(())),
-            // Locked on the chain, and its hold not yet gone.
+            // Locked on the chain, and the hold still exists.
             (vec![3, 4], 4, 5, Ok(())),
             (vec![3, 4], 5, 4, Err(NonceUsed { next: 5 })),
             (vec![3, 4], 5, 5, Ok(())),

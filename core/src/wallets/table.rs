@@ -1,7 +1,7 @@
-//! The wallets that are known: which facts are fresh, which are due to be read again, which are dropped.
+//! The table of the wallet cache: which entries are fresh, which are due to be read again, which are dropped.
 //!
-//! Time is an argument here. Entries belong to the partner whose order made them, so that no partner's orders displace
-//! another's: when the table is full, the partner with the most entries loses the one that it has not used for longest.
+//! Time is an argument. Entries belong to the partner whose order created them, so that one partner's orders do not
+//! displace another's: when the table is full, the partner with the most entries loses its least recently used one.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use crate::chain::{ChainHead, WalletFacts, WalletKey};
 
-/// Facts are used up to this age, counted from before they were asked for. Long enough that a few failed rounds cost
-/// nothing, short enough that a wallet which was emptied or whose permit was used elsewhere is not believed for longer
-/// than a block or two: whoever slips through fails at the lock, before anything was paid.
+/// The maximum age of cached data, counted from before the request. It is long enough that a few failed rounds cost
+/// nothing, and short enough that an emptied wallet, or a permit used elsewhere, is accepted for a block or two at
+/// most; such an order fails at its lock, before any payment.
 pub const AGE_MAX: Duration = Duration::from_secs(5);
-/// A wallet that no order used for so long is not read any more.
+/// A wallet unused for this time is no longer refreshed.
 pub(crate) const IDLE_MAX: Duration = Duration::from_secs(600);
-/// Wallets known at most: a round reads them all, in batches of [`super::BATCH_WALLETS`].
+/// The maximum number of entries: a round reads them all, in batches of [`super::BATCH_WALLETS`].
 pub(crate) const WALLETS_MAX: usize = 2048;
 
-/// Facts and what they are worth.
+/// The data and its age.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dated {
     pub(crate) facts: WalletFacts,
@@ -41,7 +41,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// An endpoint that lags behind the one asked before does not take back what is still fresh.
+    /// An endpoint that lags behind the previous one does not overwrite fresh data.
     fn take(&mut self, newer: Dated, now: Instant) {
         if newer.head.number >= self.dated.head.number || !self.dated.is_fresh(now) {
             self.dated = newer;
@@ -66,14 +66,14 @@ impl Table {
         self.len
     }
 
-    /// Fresh facts about a wallet that an order names.
+    /// Fresh data of a wallet that an order names.
     pub(crate) fn find(&mut self, partner_id: &str, wallet: &WalletKey, now: Instant) -> Option<WalletFacts> {
         let entry = self.by_partner.get_mut(partner_id)?.get_mut(wallet)?;
         entry.used_at = now;
         entry.dated.is_fresh(now).then_some(entry.dated.facts)
     }
 
-    /// Takes in what was looked up for an order.
+    /// Stores the result of an order's look-up.
     pub(crate) fn insert(&mut self, partner_id: &str, wallet: WalletKey, dated: Dated, now: Instant) {
         if let Some(entry) = self.by_partner.get_mut(partner_id).and_then(|of| of.get_mut(&wallet)) {
             entry.used_at = now;
@@ -87,7 +87,7 @@ impl Table {
         self.len += 1;
     }
 
-    /// Takes in what a round read, for every partner that uses the wallet.
+    /// Stores the results of a round, for every partner that uses the wallet.
     pub(crate) fn refresh(&mut self, wallet: &WalletKey, dated: Dated, now: Instant) {
         for of in self.by_partner.values_mut() {
             if let Some(entry) = of.get_mut(wallet) {
@@ -96,7 +96,7 @@ impl Table {
         }
     }
 
-    /// What is known as of `head` was still so at `asked_at`, when that was the newest block.
+    /// Data that was current as of `head` was still current at `asked_at`, when that was the latest block.
     pub(crate) fn confirm(&mut self, head: ChainHead, asked_at: Instant) {
         let entries = self.by_partner.values_mut().flat_map(HashMap::values_mut);
         for entry in entries.filter(|entry| entry.dated.head == head) {
@@ -104,7 +104,7 @@ impl Table {
         }
     }
 
-    /// Drops what nobody uses.
+    /// Drops unused entries.
     pub(crate) fn drop_idle(&mut self, now: Instant) {
         self.by_partner.retain(|_, of| {
             of.retain(|_, entry| now.saturating_duration_since(entry.used_at) <= IDLE_MAX);
@@ -113,7 +113,7 @@ impl Table {
         self.len = self.by_partner.values().map(HashMap::len).sum();
     }
 
-    /// The wallets that are not known as of `head`, those first that were used last.
+    /// The wallets without data as of `head`, the most recently used first.
     pub(crate) fn due(&self, head: ChainHead) -> Vec<WalletKey> {
         let entries = self.by_partner.values().flatten().filter(|(_, entry)| entry.dated.head != head);
         let mut last_used: HashMap<&WalletKey, Instant> = HashMap::new();
@@ -126,7 +126,7 @@ impl Table {
         due.into_iter().map(|(wallet, _)| wallet.clone()).collect()
     }
 
-    /// The age of the oldest facts.
+    /// The age of the oldest data.
     pub(crate) fn oldest(&self, now: Instant) -> Duration {
         let entries = self.by_partner.values().flat_map(HashMap::values);
         let ages = entries.map(|entry| now.saturating_duration_since(entry.dated.asked_at));
@@ -206,7 +206,7 @@ mod tests {
         assert_eq!(nonce(&mut table, "acme", 1, start + SECOND), Some(3));
         table.refresh(&wallet(1), dated(4, 10, start + SECOND), start + SECOND);
         assert_eq!(nonce(&mut table, "acme", 1, start + SECOND), Some(4));
-        // A chain that was reorganised to a lower height is believed once the facts are stale.
+        // A chain that was reorganized to a lower height is accepted once the data is stale.
         let later = start + 2 * AGE_MAX;
         table.refresh(&wallet(1), dated(3, 9, later), later);
         assert_eq!(nonce(&mut table, "acme", 1, later), Some(3));

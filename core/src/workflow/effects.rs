@@ -1,9 +1,8 @@
-//! Due effects: timers, and calls of the rails.
+//! Due effects: timers and rail calls.
 //!
-//! A claim commits `called` before a rail is called. Whoever finds a claim that was called before asks the rail by
-//! reference first: only proof that the call never arrived lets it be made again. What may be done with a claim is
-//! decided by [`leg`](dvp_domain::settlement::leg); here it is carried out. A slow rail holds up nothing but its own
-//! calls.
+//! A claim commits `called` before a rail is called. A worker that finds `called` set queries the rail by reference
+//! first: only proof that the call never arrived allows a second call. The rules are in
+//! [`leg`](dvp_domain::settlement::leg); this module executes them. A slow rail delays only its own calls.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -29,11 +28,11 @@ use crate::context::now;
 use crate::engine::{Engine, EngineError};
 use crate::writer::Consumed;
 
-/// How long a claim is this process's own.
+/// The lease of a claim.
 const LEASE_SECS: i32 = 30;
-/// Effects in hand at a time.
+/// Effects in progress at a time.
 const IN_HAND: usize = 256;
-/// How long a rail may take to answer.
+/// The time limit of a rail's answer.
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
 const _: () = assert!(
     RAIL_TIMEOUT.as_secs() < IN_FLIGHT_SECS.unsigned_abs() as u64,
@@ -41,12 +40,12 @@ const _: () = assert!(
 );
 const _: () =
     assert!(IN_FLIGHT_SECS < LEASE_SECS, "a call ends within its claim, which nobody else takes before");
-/// How often a leg under way is asked for: at first, and after long. A rail that hears something says so at once.
+/// The polling interval of a leg in progress: at first, and later. A rail notifies us of news without polling.
 const ASK_AGAIN_MS: u64 = 500;
 const ASK_MAX_MS: u64 = 30_000;
-/// How often a leg that is paused looks whether it still is.
+/// The interval at which a paused leg checks its pause.
 const PAUSED_MS: u64 = 2_000;
-/// Back-off of a rail that is down: doubled at each attempt up to the longest.
+/// Back-off of an unavailable rail: doubled at each attempt up to the maximum.
 const RETRY_MS: u64 = 250;
 const RETRY_MAX_MS: u64 = 60_000;
 
@@ -81,7 +80,7 @@ pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bo
     }
 }
 
-/// Claims what is due and begins to carry it out. Returns how long there may be nothing to do.
+/// Claims due effects and starts them. Returns the time until the next one can be due.
 async fn take_up_due(
     engine: &Engine,
     rails: &Rails,
@@ -107,7 +106,8 @@ async fn take_up_due(
     }
 }
 
-/// A failure of the database leaves the claim to run out; it is taken up again then. What cannot be written is put off.
+/// After a database failure the claim expires, and the effect is retried then. An effect that cannot be written is
+/// postponed.
 async fn carry_out_logged(engine: Engine, rails: Rails, pauses: Arc<Pauses>, claim: Claimed) {
     let (id, kind) = (claim.id, claim.kind);
     let put_off = match carry_out(&engine, &rails, &pauses, &claim).await {
@@ -163,7 +163,7 @@ async fn carry_out(engine: &Engine, rails: &Rails, pauses: &Pauses, claim: &Clai
     }
 }
 
-/// The timer of an accepted order: its first step, or its end when the deadline has passed.
+/// The timer of an accepted order: starts its first step, or ends it when the deadline has passed.
 async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<StepResult, Failed> {
     let deadline = execution.terms.request.deadline;
     let happened = match claim.verdict {
@@ -188,7 +188,7 @@ struct Call<'a> {
     rail: &'a dyn Rail,
     leg: LegKind,
     claim: &'a Claimed,
-    /// It does not begin now; one that was called is followed all the same.
+    /// The leg is paused; a leg that was called before is still followed.
     is_paused: bool,
 }
 
@@ -226,7 +226,7 @@ impl Call<'_> {
                     info!("rail has not seen the call; calling it");
                     match self.mark_called().await? {
                         Some(at) => request.not_after = at + RAIL_TIMEOUT,
-                        // Somebody else's by now.
+                        // Another worker holds the claim by now.
                         None => return Ok(StepResult::Ignored),
                     }
                 }
@@ -269,11 +269,11 @@ impl Call<'_> {
         Ok(effects::mark_called(&mut conn, self.claim.id, self.claim.fence).await?)
     }
 
-    /// The rail is down, or has not answered: the claim is given back until later.
+    /// The rail is unavailable or has not answered: the claim is released until later.
     async fn later(&self, called: bool, heard: &'static str) -> Result<StepResult, Failed> {
         let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
         let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
-        // A rail that is asked costs it little, and somebody waits for its answer.
+        // A query costs the rail little, and an operator waits for its answer.
         let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
         info!(attempts, called, heard, wait_ms = wait, "rail call failed, will retry");
         self.end(EffectEnd::Again { at: in_ms(wait), called, heard }).await
@@ -294,7 +294,7 @@ impl Call<'_> {
         Ok(StepResult::Ignored)
     }
 
-    /// Decided by the settlement as it was read: when it moved meanwhile, it is decided again.
+    /// Decided by the settlement as it was read: after a concurrent change it is decided again.
     async fn withhold(&self, execution: Execution, why: Withheld) -> Result<StepResult, Failed> {
         error!(?why, leg = self.leg.as_str(), "leg failed before it began");
         let happened = Happened::Withheld { why, at: now() };
@@ -302,7 +302,7 @@ impl Call<'_> {
         take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await
     }
 
-    /// The rail goes on being asked.
+    /// The rail is still polled.
     async fn settle(&self, execution: Execution) -> Result<StepResult, Failed> {
         error!(
             "a payout has no final word and its timelock is near: the funds are released, and the output is a debt \
@@ -313,8 +313,7 @@ impl Call<'_> {
         take(self.engine, execution, Happened::TimelockNear, consumed, is_suspect(self.claim)).await
     }
 
-    /// Steps by what the rail answered. When the settlement moved meanwhile the answer is taken in again: the rail is
-    /// not called again for it.
+    /// Steps by the rail's answer. After a concurrent change the answer is applied again, without a second rail call.
     async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<StepResult, Failed> {
         let end = match &answer {
             RailAnswer::InProgress { .. } => {
@@ -329,7 +328,7 @@ impl Call<'_> {
             LegKind::Offramp => Happened::Offramp { answer, at },
             LegKind::Payout => Happened::Payout { answer, at },
         };
-        // Progress that was told already changes nothing.
+        // Progress that was already recorded changes nothing.
         let step = execution.state.clone().step(&execution.terms, happened.clone());
         if step.is_ok_and(|step| step.next == execution.state) {
             return self.end(end).await;
@@ -371,8 +370,7 @@ fn in_ms(wait: u64) -> DateTime<Utc> {
     Utc::now() + TimeDelta::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX))
 }
 
-/// `called_at` is when the claim was made, whenever this process gets round to it: one that slept over its lease asks
-/// for nothing any more.
+/// `called_at` is the time of the claim: a process that was suspended beyond its lease does not call the rail.
 fn rail_request(
     execution: &Execution,
     leg: LegKind,

@@ -1,4 +1,4 @@
-//! Facts from the chain, taken in order per settlement and side by side across settlements.
+//! Chain facts, processed in order within a settlement and concurrently across settlements.
 
 use std::collections::BTreeMap;
 
@@ -53,7 +53,7 @@ async fn take_open(engine: &Engine) -> Result<(), EngineError> {
             by_entity.entry(fact.entity.clone()).or_default().push(fact);
         }
         let taken = join_all(by_entity.into_values().map(|facts| take_in_order(engine, facts))).await;
-        // What cannot be taken in stays open and holds up nobody else's.
+        // A fact that cannot be processed stays open and blocks only its own entity.
         let failed: Vec<EngineError> = taken.into_iter().filter_map(Result::err).collect();
         let count = failed.len();
         if let Some(first) = failed.into_iter().next() {
@@ -63,7 +63,7 @@ async fn take_open(engine: &Engine) -> Result<(), EngineError> {
     }
 }
 
-/// A fact that cannot be written is put off, and the later ones about its entity wait for it.
+/// A fact that cannot be written is postponed, and the later facts of its entity wait for it.
 async fn take_in_order(engine: &Engine, facts: Vec<OpenFact>) -> Result<(), EngineError> {
     for fact in facts {
         loop {
@@ -89,12 +89,12 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     let told = fact.fact.as_ref().map_err(|why| Failed::Unwritable(why.clone()))?;
     let mut conn = engine.pool.acquire().await?;
     let Some(execution) = executions::find_by_entity(&mut conn, &fact.entity).await? else {
-        // Somebody else's use of the contracts, or a break: reconciliation says which. It is kept as seen.
+        // A foreign use of the contracts, or a break: reconciliation decides. The fact is marked as processed.
         error!(entity = %hex::encode(&fact.entity), fact = ?told, "chain fact without an execution");
         commands::consume_facts(&mut conn, &[fact.id]).await?;
         return Ok(StepResult::Ignored);
     };
-    // Asked after the version was read: what somebody else takes in from here on moves the version.
+    // Read after the version: a fact that another process consumes from here on changes the version.
     if !commands::is_fact_next(&mut conn, fact.id).await? {
         return Ok(StepResult::Ignored);
     }
@@ -121,7 +121,7 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     Ok(taken)
 }
 
-/// A fact that is not what the order asked for changes nothing and is kept.
+/// A fact that differs from the order's command changes nothing and is kept.
 async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) -> Result<StepResult, Failed> {
     let mut conn = engine.pool.acquire().await?;
     if commands::set_fact_aside(&mut conn, fact.id, &difference.to_string()).await? {
@@ -186,7 +186,7 @@ fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Result<Happen
     Ok(happened)
 }
 
-/// A command can never succeed. What nobody can wait for any more changes nothing: it is an alarm.
+/// A command can never succeed. When no settlement waits for it, only an alarm is raised.
 fn failed(command: &str, code: String, message: String, at: Timestamp) -> Happened {
     match command {
         "transfer" => Happened::Payout { answer: RailAnswer::Failed { code, message, retryable: false }, at },

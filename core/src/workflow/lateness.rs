@@ -1,5 +1,5 @@
-//! Runs every 15 s: counts payouts that take too long and debts, for alarms, and asks for the refund of failed orders
-//! whose timelock is over.
+//! Runs every 15 s: counts overdue payouts and debts, for alarms, and requests the refund of failed orders whose
+//! timelock has expired.
 
 use std::time::Duration;
 
@@ -12,11 +12,10 @@ use tracing::{error, info, warn};
 use crate::engine::{Engine, EngineError};
 
 const EVERY: Duration = Duration::from_secs(15);
-/// The chain's clock may be behind ours by so much.
+/// The tolerated lag of the chain's clock.
 const OVER_SECS: i64 = 60;
 
-/// Shows how many payouts of locked tokens have no final word though their rail's time is over, and how many outputs are
-/// owed; asks for the refunds that are due.
+/// Reports the number of overdue payouts of locked tokens and of debts; requests the due refunds.
 pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
     let mut before = (0, 0);
     while !*stop.borrow() {

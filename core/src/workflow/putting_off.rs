@@ -1,4 +1,4 @@
-//! Work whose step cannot be written: it waits longer after each attempt and is tried apart from other work.
+//! Work that cannot be written: it is postponed, longer after each attempt, and retried separately from other work.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use tracing::{error, info, warn};
 
 use crate::engine::{Engine, EngineError};
 
-/// The first wait, and the longest.
+/// The first and the longest delay.
 const WAIT_MS: u64 = 1_000;
 const WAIT_MAX_MS: u64 = 60_000;
-/// How often what waits is counted.
+/// The interval of counting postponed work.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// Why a piece of work was not carried out.
+/// Why a work item was not processed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// What was to be read or written breaks a rule, or something keeps it locked: it is put off.
+    /// The rows to read or to write violate a rule, or stay locked: the item is postponed.
     Unwritable(String),
-    /// The database or the writer: the work is tried again as it is.
+    /// The database or the writer failed: the item is retried unchanged.
     Later(EngineError),
 }
 
@@ -48,20 +48,20 @@ impl From<sqlx::Error> for Failed {
     }
 }
 
-/// Work that was put off.
+/// A postponed work item.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PutOff<'a> {
     /// `effect` or `fact`.
     pub(super) kind: &'static str,
     pub(super) id: i64,
-    /// What it is about.
+    /// The subject of the item.
     pub(super) about: &'a str,
-    /// Attempts in a row that failed, this one included.
+    /// Consecutive failed attempts, this one included.
     pub(super) attempts: u32,
 }
 
 impl PutOff<'_> {
-    /// How long it waits now. The first time is an alarm; later ones say that it still is as it was.
+    /// The present delay. The first failure raises an alarm; later ones are logged as unchanged.
     pub(super) fn wait(&self, why: &str) -> Duration {
         let Self { kind, id, about, attempts } = *self;
         let wait = back_off_ms(attempts, WAIT_MS, WAIT_MAX_MS, RandomState::new().hash_one(id));
@@ -82,7 +82,7 @@ impl PutOff<'_> {
     }
 }
 
-/// Shows how much work waits because it could not be written.
+/// Reports the number of postponed work items.
 pub(super) async fn count(engine: &Engine, mut stop: watch::Receiver<bool>) {
     while !*stop.borrow() {
         match counted(engine).await {

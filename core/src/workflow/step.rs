@@ -1,4 +1,4 @@
-//! One step of a settlement, tried anew when another writer was faster.
+//! One step of a settlement, retried after a concurrent change.
 
 use dvp_domain::settlement::{Happened, Terms};
 use dvp_store::orders::executions::Execution;
@@ -9,18 +9,18 @@ use crate::context::now;
 use crate::engine::Engine;
 use crate::writer::{Change, Consumed, Unit, WriteError};
 
-/// What became of something that happened.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StepResult {
     Stepped,
-    /// It does not apply to the state (any more); it was consumed and nothing changed.
+    /// The event does not apply to the present state; it was consumed and nothing changed.
     Ignored,
-    /// The settlement moved meanwhile: load it again.
+    /// The settlement changed concurrently: load it again.
     Stale,
 }
 
-/// Steps a settlement by `happened` and consumes what led to it in the same transaction. `is_suspect`: an earlier
-/// attempt failed because of what was to be written.
+/// Steps a settlement by `happened` and consumes its cause in the same transaction. `is_suspect`: an earlier attempt
+/// could not be written.
 pub(super) async fn take(
     engine: &Engine,
     execution: Execution,
@@ -32,7 +32,7 @@ pub(super) async fn take(
     let (from, event) = (state.name(), happened.name());
     let happened = happened.between(last_occurred_at, now());
     let step = match state.clone().step(&terms, happened) {
-        // It was taken in before, by a commit that was not acknowledged: there is nothing left but to consume it.
+        // A commit that was not acknowledged has already applied it: it only has to be consumed.
         Ok(step) if step.next == state && step.events.is_empty() && step.effects.is_empty() => None,
         Ok(step) => Some(step),
         Err(illegal) => {
@@ -51,7 +51,7 @@ pub(super) async fn take(
         }
         Err(WriteError::Stale { .. }) => Ok(StepResult::Stale),
         Err(WriteError::Store(error)) => Err(Failed::Unwritable(error.to_string())),
-        // Who keeps a row locked would hold up every batch that it is in.
+        // A locked row would delay every batch that contains it.
         Err(WriteError::Slow(why)) => Err(Failed::Unwritable(why.to_string())),
         Err(error @ (WriteError::Busy | WriteError::Stopped | WriteError::Unavailable(_))) => {
             Err(Failed::Later(error.into()))

@@ -1,5 +1,5 @@
-//! One batch, one transaction. Locks are taken in one order (turns of older orders by key, quotes, balances by key), the
-//! feed's counter is bumped last.
+//! One batch, one transaction. Locks are acquired in one order (legacy orders by key, quotes, balances by key); the
+//! feed's counter is incremented last.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,44 +23,44 @@ use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
 use super::{BatchContext, WriteError, figures, idempotency, plan};
 use crate::context::{Context, now};
 
-/// What is taken for granted about the units of a batch.
+/// The assumption about the ids of a batch's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// That their ids, references, nonces and idempotency keys are new. The database's own keys say when one is not;
-    /// then nothing was written ([`is_repeat`]).
+    /// Their ids, references, nonces and idempotency keys are new. A unique constraint reports a violation; then
+    /// nothing was written ([`is_repeat`]).
     New,
-    /// Nothing: what was used before is looked up first.
+    /// No assumption: used ids are looked up first.
     Nothing,
 }
 
-/// Whether the batch has run into something that was used before.
+/// Whether the batch has failed because an id was used before.
 pub(super) fn is_repeat(error: &StoreError) -> bool {
     let keys = ["intent_pkey", "intent_client_reference_key", "permit_use_pkey", "fix_order_pkey"];
     matches!(error, StoreError::Stale { .. }) || error.constraint().is_some_and(|name| keys.contains(&name))
 }
 
-/// Whether it may have: a request that was answered before may run into any key.
+/// Whether it may have: a request that was answered before can violate any key.
 pub(super) fn may_be_repeat(error: &StoreError) -> bool {
     is_repeat(error) || error.is_unique_violation()
 }
 
-/// How long the statements of a transaction may take when they are to take less than the connection allows.
+/// The statement timeout of a transaction when it is shorter than the connection's.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub lock: Duration,
     pub statement: Duration,
 }
 
-/// How a batch is tried.
+/// How a batch is attempted.
 pub(super) struct Attempt<'a> {
     pub trust: Trust,
     pub patience: Option<Patience>,
-    /// Set before COMMIT is sent: from then on an error may mean that everything was written.
+    /// Set before COMMIT is sent: from then on, after an error, the batch may have been written.
     pub commit_sent: &'a AtomicBool,
 }
 
-/// Writes the units and returns each one's outcome. An error means that nothing was written, unless COMMIT was sent
-/// and the connection lost. The second value says whether the connection is as it was before.
+/// Writes the units and returns their outcomes. An error means that nothing was written, unless COMMIT was sent and the
+/// connection lost. The second value says whether the connection can be reused.
 pub(super) async fn commit(
     conn: &mut PgConnection,
     place: &BatchContext,
@@ -71,7 +71,8 @@ pub(super) async fn commit(
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
             let Written { done, rows, moved, numbers } = written;
-            // Whoever can see the change must not be told the state before it: neither by the feed nor from memory.
+            // A client that can see the change must not get the previous state afterwards, neither from the feed nor
+            // from the cache.
             let changing = place.statuses.changing(moved);
             attempt.commit_sent.store(true, Ordering::Relaxed);
             let began = Instant::now();
@@ -91,7 +92,7 @@ pub(super) async fn commit(
     }
 }
 
-/// What a transaction holds before it is committed.
+/// The state of a transaction before its commit.
 struct Written<'u> {
     done: Vec<Result<Done, WriteError>>,
     rows: Rows,
@@ -110,7 +111,7 @@ async fn write<'u>(
         limit(conn, patience).await?;
     }
     let mut numbers = numbers(conn, units, trust).await?;
-    // A unit whose FIX part does not follow is left out whole.
+    // A unit whose FIX part does not continue its session's numbers is skipped as a whole.
     let follow = numbers.clone().foresee(units);
     let taken = || units.iter().zip(&follow).filter(|(_, follows)| **follows).map(|(unit, _)| *unit);
     let mut outcomes = idempotency::decide(conn, units, trust).await?;
@@ -168,7 +169,7 @@ async fn limit(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreE
     Ok(session::limit_transaction(conn, lock, statement).await?)
 }
 
-/// The numbers that the FIX parts have to follow.
+/// The sequence numbers that the FIX parts must continue.
 async fn numbers<'u>(
     conn: &mut PgConnection,
     units: &[&'u Unit],
@@ -184,7 +185,7 @@ async fn numbers<'u>(
     }
 }
 
-/// The balances the batch will touch, in the order they are locked.
+/// The balances of the batch, in locking order.
 fn balance_keys<'u>(
     known: &BatchSnapshot,
     asked: &[&Submission],
@@ -203,8 +204,8 @@ fn balance_keys<'u>(
     keys
 }
 
-/// Moves the executions whose version still holds and returns their references. Of two steps of one execution in a
-/// batch only the first can hold.
+/// Updates the executions whose version is unchanged and returns their references. Of two steps of one execution in a
+/// batch only the first can succeed.
 async fn change_executions<'u>(
     conn: &mut PgConnection,
     units: impl Iterator<Item = &'u Unit>,
@@ -236,8 +237,8 @@ async fn change_executions<'u>(
     Ok(executions::update(conn, &changes).await?.into_iter().collect())
 }
 
-/// A unit that turns out not to follow, because a step of its session before it did not hold, must not have moved its
-/// own execution: then the batch is tried in smaller pieces.
+/// A unit that is skipped because an earlier step of its session was stale must not have updated its own execution:
+/// then the batch is split.
 fn check_unmoved(unit: &Unit, moved: &HashSet<String>) -> Result<(), StoreError> {
     match &unit.work {
         Work::Step(change) if moved.contains(change.terms.reference.as_str()) => {
@@ -257,7 +258,7 @@ struct Gathering<'b, 'u> {
 }
 
 impl<'u> Gathering<'_, 'u> {
-    /// Gathers one unit's rows. `None`: its base was changed by somebody else, and nothing of it is written.
+    /// Gathers one unit's rows. `None`: its base was changed concurrently, and the unit writes nothing.
     async fn gather(
         &mut self,
         conn: &mut PgConnection,
@@ -306,14 +307,14 @@ impl<'u> Gathering<'_, 'u> {
     }
 }
 
-/// The outcomes, and what is kept of them.
+/// The outcomes and their stored rows.
 struct Finished<'u> {
     done: Vec<Result<Done, WriteError>>,
     records: Vec<Record>,
     parts: Vec<(&'u FixNumbers, FixRows)>,
 }
 
-/// Renders the idempotency records and the FIX parts of the units that were carried out.
+/// Renders the idempotency records and the FIX parts of the written units.
 fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u> {
     let mut finished =
         Finished { done: Vec::with_capacity(units.len()), records: Vec::new(), parts: Vec::new() };

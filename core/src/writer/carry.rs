@@ -1,8 +1,8 @@
-//! Batches, one after another: each is written whole, or in pieces until what cannot be written is found.
+//! Processes one batch after another: each is written as a whole, or bisected until the failing units are found.
 //!
-//! The writer waits for nothing but the database. A unit that fails because of its data is answered at once, and so is
-//! what builds on it. While the database is unavailable, whoever is queued or comes is answered at once, and one
-//! connection at a time is tried.
+//! The writer waits only for the database. A unit that fails because of its data is answered immediately, and so are
+//! the units that depend on it. While the database is unavailable, queued and new units are answered immediately, and
+//! one connection at a time is attempted.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,19 +21,21 @@ use super::sessions::unbroken;
 use super::unit::{Done, Unit};
 use super::{BatchContext, WriteError};
 
-/// How many units one transaction takes at most.
+/// The maximum number of units in one transaction.
 const BATCH_UNITS: usize = 512;
-/// The pieces of a batch that failed, and the units of a tenant set apart, may not hold up the others for long.
+/// The time limit for the pieces of a failed batch and for units of an isolated tenant, so that they do not delay the
+/// others.
 const SHORT: Patience = Patience { lock: Duration::from_millis(100), statement: Duration::from_secs(1) };
-/// How often the same units are tried again at once after a conflict with another transaction.
+/// How often the same units are retried immediately after a conflict with another transaction.
 const CONFLICTS: u32 = 3;
-/// How often a batch is tried again on a new connection.
+/// How often a batch is retried on a new connection.
 const RECONNECTS: u32 = 1;
-/// So many failed transactions in one tenant's units, and the rest of them waits for its next turn.
+/// After this many failed transactions with units of one tenant, the rest of them waits for the tenant's next turn.
 const FAILURES_A_TURN: u32 = 32;
-/// So many units in a row that wait too long each, with nothing written between: they all wait for the same.
+/// After this many consecutive units that timed out, with nothing written between, all are assumed to wait for the same
+/// lock.
 const SLOW_IN_A_ROW: u32 = 4;
-/// Between two attempts to reach the database: at first, and at most.
+/// The delay between two connection attempts: at first, and at most.
 const PROBE_MIN: Duration = Duration::from_millis(100);
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
@@ -66,18 +68,18 @@ struct Carrier {
     queue: Taking<Waiting>,
     line: Line,
     running: Running,
-    /// The pause before the next attempt to reach the database; none after a batch that was written.
+    /// The delay before the next connection attempt; none after a batch that was written.
     probe_after: Duration,
 }
 
-/// What is left of a batch, and how it went so far.
+/// The rest of a batch, and its progress.
 struct Course {
     units: Vec<Option<(Lane, Waiting)>>,
     pieces: Pieces,
     batch: BatchTimer,
     conflicts: u32,
     reconnects: u32,
-    /// Failed transactions since a piece of one tenant only was tried for the first time, and units answered since.
+    /// Failed transactions since the first attempt of a piece of one tenant only, and units answered since.
     failures_within: u32,
     answered_within: u32,
     slow_in_a_row: u32,
@@ -108,8 +110,7 @@ impl Course {
         }
     }
 
-    /// The units of a piece that were not answered yet and can still be written. What builds on a unit that failed is
-    /// answered here.
+    /// The unanswered units of a piece that can still be written. Units that depend on a failed unit are answered here.
     fn open(&mut self, piece: std::ops::Range<usize>) -> Vec<usize> {
         let waiting = |at: &usize| self.units.get(*at).is_some_and(Option::is_some);
         let open: Vec<usize> = piece.filter(waiting).collect();
@@ -130,7 +131,7 @@ impl Course {
         kept
     }
 
-    /// The first try is hopeful; the pieces of a batch that failed are looked at closely.
+    /// The first attempt is the whole batch; the pieces of a failed batch are attempted with checks.
     fn manner(&self) -> Manner {
         let is_piece = self.has_failed;
         Manner { trust_nothing: is_piece, patience: (is_piece || self.apart).then_some(SHORT) }
@@ -144,7 +145,7 @@ impl Course {
     fn answer(&mut self, at: usize, done: Result<Done, WriteError>) {
         if let Some((_, waiting)) = self.units.get_mut(at).and_then(Option::take) {
             self.answered_within += 1;
-            // A caller that went away has its outcome in the database.
+            // The caller is gone; its outcome is in the database.
             let _ = waiting.reply.send(done);
         }
     }
@@ -153,7 +154,7 @@ impl Course {
         self.units.get(at)?.as_ref().map(|(lane, _)| lane)
     }
 
-    /// Everything that was not answered yet.
+    /// All unanswered units.
     fn take_rest(&mut self) -> Vec<(Lane, Waiting)> {
         self.units.iter_mut().filter_map(Option::take).collect()
     }
@@ -163,7 +164,7 @@ impl Course {
         answer_unavailable(rest, why);
     }
 
-    /// The units of a piece whose outcome is not known: only the database says where their sessions were left.
+    /// The units of a piece whose outcome is unknown: only the database has their sessions' numbers.
     fn forget_chains(&self, units: &[usize]) {
         for part in self.borrow(units).into_iter().filter_map(|unit| unit.fix.as_ref()) {
             part.chain.forget();
@@ -180,7 +181,7 @@ fn answer_unavailable(units: Vec<(Lane, Waiting)>, why: &Arc<str>) {
 }
 
 impl Carrier {
-    /// Writes a batch and answers everybody in it, but for what is put back into the queue.
+    /// Writes a batch and answers all its units, except those that return to the queue.
     async fn carry(&mut self, taken: NextBatch<Waiting>) -> Result<(), Outage> {
         for (_, waiting) in &taken.units {
             figures::waited(waiting.since.elapsed());
@@ -240,12 +241,12 @@ impl Carrier {
         Ok(())
     }
 
-    /// One tenant's failing units take their turns with the others.
+    /// One tenant's failing units alternate with the others.
     fn must_pause(&self, course: &Course) -> bool {
         course.pieces.is_within() && course.failures_within >= FAILURES_A_TURN && course.answered_within > 0
     }
 
-    /// A transaction failed. Decides what is done with its units.
+    /// A transaction failed. Decides what happens to its units.
     fn failed(
         &mut self,
         course: &mut Course,
@@ -296,7 +297,7 @@ impl Carrier {
     fn failed_alone(&self, course: &mut Course, open: &[usize], failed: dvp_store::StoreError, fault: Fault) {
         let Some(at) = open.first().copied() else { return };
         let Some((lane, waiting)) = course.units.get(at).and_then(Option::as_ref) else { return };
-        // Who brings a suspect again and again has logged it.
+        // The submitter of a suspect unit has already logged it.
         if lane.source != UnitSource::Suspect {
             let _entered = waiting.span.enter();
             error!(
@@ -319,7 +320,7 @@ impl Carrier {
         }
     }
 
-    /// Answers everybody at once until the database is back. `false`: the queue has ended.
+    /// Answers all units immediately until the database is available. `false`: the queue has ended.
     async fn wait_out(&mut self, outage: &Outage) -> bool {
         let began = Instant::now();
         let mut answered = 0_usize;
@@ -368,8 +369,8 @@ impl Carrier {
 /// What to do with a piece whose transaction failed.
 #[derive(PartialEq, Eq)]
 enum Next {
-    /// The same once more.
+    /// Retry the same piece.
     Again,
-    /// The next piece.
+    /// Continue with the next piece.
     GoOn,
 }

@@ -1,4 +1,4 @@
-//! The writer's figures. docs/operations.md says what they mean and when to alarm.
+//! The writer's metrics. docs/operations.md describes them and their alarms.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use tracing::error;
 
 use super::queue::{Depth, Gauge};
 
-/// How often the age of the running batch and the queue are looked at.
+/// The sampling interval of the running batch's age and of the queue.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// COMMIT was answered.
@@ -28,7 +28,7 @@ pub(super) fn failed(kind: &'static str, units: u64) {
     counter!("dvp_writer_failed_units_total", "kind" => kind).increment(units);
 }
 
-/// A unit found no place.
+/// A unit was refused because the queue was full.
 pub(super) fn refused() {
     counter!("dvp_writer_refused_total").increment(1);
 }
@@ -38,13 +38,13 @@ pub(super) fn available(is_available: bool) {
     gauge!("dvp_writer_available").set(f64::from(u8::from(is_available)));
 }
 
-/// A unit waited so long for its batch.
+/// How long a unit waited for its batch.
 pub(super) fn waited(since: Duration) {
     histogram!("dvp_writer_queued_seconds").record(since);
 }
 
 fn queue(depth: &Depth) {
-    // Beyond four billion a figure for people is as good as its bound.
+    // Values above four billion are clamped.
     let number = |value: usize| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
     for (class, units) in depth.queued {
         gauge!("dvp_writer_queued_units", "class" => class.as_str()).set(number(units));
@@ -53,7 +53,7 @@ fn queue(depth: &Depth) {
     gauge!("dvp_writer_tenants_apart").set(number(depth.tenants_apart));
 }
 
-/// The batch that is being written now.
+/// The batch in progress.
 #[derive(Clone, Default)]
 pub(super) struct Running(Arc<Mutex<Option<(Instant, usize)>>>);
 
@@ -66,7 +66,7 @@ impl Running {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A batch begins; its duration is counted when the guard is dropped.
+    /// A batch begins; its duration is recorded when the guard is dropped.
     pub(super) fn begin(&self, units: usize) -> BatchTimer {
         let began = Instant::now();
         self.set(Some((began, units)));
@@ -75,7 +75,7 @@ impl Running {
     }
 }
 
-/// A batch under way.
+/// A batch in progress.
 #[must_use]
 pub(super) struct BatchTimer {
     running: Running,
@@ -95,8 +95,8 @@ impl Drop for BatchTimer {
     }
 }
 
-/// Shows the queue and the age of the running batch for as long as the queue is there. In a task of its own, so that
-/// a batch that hangs is seen.
+/// Reports the queue and the age of the running batch as long as the queue exists. A separate task, so that a hanging
+/// batch is visible.
 pub(super) async fn watch<T>(running: Running, waiting: Gauge<T>, alarm_after: Duration) {
     let mut alarmed = None;
     let mut look = tokio::time::interval(LOOK);

@@ -8,37 +8,38 @@ use dvp_store::fix::rows::{FixNumbers, FixRows};
 
 use super::unit::Outcome;
 
-/// Turns the outcome into the rows that report it. Called inside the transaction, more than once if it is retried.
+/// Turns the outcome into the rows that report it. Called inside the transaction, and again when the transaction is
+/// retried.
 pub type RenderFix = Arc<dyn Fn(&Outcome) -> FixRows + Send + Sync>;
 
-/// What a session writes with a unit: its numbers, and the rows that report the outcome.
+/// The rows a session writes with a unit: its numbers, and the reports of the outcome.
 #[derive(Clone)]
 pub struct FixPart {
     pub numbers: FixNumbers,
-    /// The ClOrdID that the unit uses up. An order whose ClOrdID was used before, by whatever request of the session,
-    /// becomes [`Outcome::DuplicateIntent`] in the commit, where nothing can come in between.
+    /// The ClOrdID that the unit uses. An order whose ClOrdID was used before, by any request of the session, becomes
+    /// [`Outcome::DuplicateIntent`] within the commit, without a race.
     pub cl_ord_id: Option<String>,
     pub render: RenderFix,
-    /// The commits this one builds on.
+    /// The commits that this one continues.
     pub chain: FixChain,
 }
 
-/// The commits of a session's owner since it loaded the numbers: each begins with the number where the one before it
-/// ended. It remembers where the last one that was written ended, so that what was built on one that failed is known
-/// to be stale without asking the database. Whoever loads the numbers begins a new chain.
+/// The commits of a session's owner since it loaded the numbers: each begins with the number at which the previous one
+/// ended. The chain records where the last written commit ended, so that units based on a failed one are known to be
+/// stale without a database query. Loading the numbers begins a new chain.
 #[derive(Debug, Clone)]
 pub struct FixChain(Arc<AtomicU64>);
 
-/// No MsgSeqNum: where the chain ended is not known.
+/// Not a MsgSeqNum: the chain's end is unknown.
 const NOT_KNOWN: u64 = u64::MAX;
 
 impl FixChain {
-    /// A chain that begins with the numbers as they were loaded.
+    /// A chain that begins with the loaded numbers.
     pub fn from_loaded(next_out: u64) -> Self {
         Self(Arc::new(AtomicU64::new(next_out)))
     }
 
-    /// The next outbound number after the last commit; `None`: the database has to be asked.
+    /// The next outbound number after the last commit; `None`: it must be read from the database.
     pub(crate) fn next_out(&self) -> Option<u64> {
         Some(self.0.load(Ordering::Relaxed)).filter(|next_out| *next_out != NOT_KNOWN)
     }
@@ -47,26 +48,26 @@ impl FixChain {
         self.0.store(next_out, Ordering::Relaxed);
     }
 
-    /// Whether the last commit was written is not known.
+    /// Whether the last commit was written is unknown.
     pub(crate) fn forget(&self) {
         self.set(NOT_KNOWN);
     }
 
-    /// The same for all parts of a chain, as long as one of them is there.
+    /// Equal for all parts of a chain, as long as one of them exists.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 }
 
 impl Default for FixChain {
-    /// A chain of which nothing is known.
+    /// A chain of unknown state.
     fn default() -> Self {
         Self::from_loaded(NOT_KNOWN)
     }
 }
 
 impl FixPart {
-    /// The same part, of a unit that uses up a ClOrdID.
+    /// The same part, of a unit that uses a ClOrdID.
     #[must_use]
     pub fn using(self, cl_ord_id: &str) -> Self {
         Self { cl_ord_id: Some(cl_ord_id.to_owned()), ..self }

@@ -1,5 +1,5 @@
-//! Which units of a batch stand for work that was done, or is being done, before: by an idempotency key (contract
-//! section 8), or by a ClOrdID of a FIX session.
+//! Finds the units of a batch whose work was done, or is in progress, before: by an idempotency key (contract section
+//! 8), or by a ClOrdID of a FIX session.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use sqlx::PgConnection;
 use super::batch::Trust;
 use super::unit::{Outcome, Unit, Work};
 
-/// For each unit the outcome that what it claims already decides, if it does.
+/// For each unit the outcome that its key or ClOrdID already determines, if any.
 pub(super) async fn decide(
     conn: &mut PgConnection,
     units: &[&Unit],
@@ -22,7 +22,7 @@ pub(super) async fn decide(
 }
 
 /// An order under a ClOrdID that its session has used, for an order or for a request about one, is a duplicate. A
-/// settlement's step was asked for by a request that was looked up before.
+/// settlement's step belongs to a request that was looked up before.
 async fn decide_cl_ord_ids(
     conn: &mut PgConnection,
     units: &[&Unit],
@@ -50,10 +50,10 @@ async fn decide_cl_ord_ids(
     Ok(())
 }
 
-/// For each unit the outcome its idempotency key already decides, if it does.
+/// For each unit the outcome that its idempotency key already determines, if any.
 ///
-/// Whoever trusts that all is new looks only within the batch: a record that is there after all stops the batch.
-/// The same key twice in one batch: the later one finds the first under way.
+/// Under [`Trust::New`] only the batch itself is searched: an existing record then fails the batch. When one key occurs
+/// twice in a batch, the later unit finds the first in progress.
 async fn decide_keys(
     conn: &mut PgConnection,
     units: &[&Unit],

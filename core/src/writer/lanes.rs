@@ -1,4 +1,4 @@
-//! Who waits for the writer, and whose turn it is: pure.
+//! The scheduling of the writer's queue: pure.
 //!
 //! ```text
 //! tenant ─┬─ REST        ┐
@@ -8,16 +8,16 @@
 //! settlement of a tenant ─ one group of the class Service        ┘
 //! ```
 //!
-//! A lane is first in, first out; nothing else is promised about order. A group of the class Entry may hold as many
-//! places as are still free, so one tenant alone fills half of them, and there is room for the next one.
+//! A lane is first in, first out; no other order is guaranteed. A group of the class Entry can use as many places as
+//! are still free, so that one tenant alone fills half of them and leaves room for the next.
 //!
-//! A tenant whose units failed lately is set apart: its units are taken in batches of their own, between the others.
+//! A tenant whose units failed recently is isolated: its units get batches of their own, between the others.
 
 use std::collections::{HashMap, VecDeque};
 
 use dvp_store::orders::intents::Tenant;
 
-/// How a unit came in. Units of one lane keep their order.
+/// The source of a unit. Units of one lane keep their order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UnitSource {
     Rest,
@@ -25,11 +25,11 @@ pub enum UnitSource {
     Session(String),
     /// The service's own work on settlements.
     Settlement,
-    /// The same, for work that could not be written before: each is tried alone.
+    /// The same, for work that could not be written before: each item is tried alone.
     Suspect,
 }
 
-/// Where a unit waits.
+/// The lane of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Lane {
     pub tenant: Tenant,
@@ -55,7 +55,7 @@ impl Lane {
     }
 }
 
-/// What takes turns with what.
+/// The classes that take turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Class {
     Entry,
@@ -90,34 +90,34 @@ pub(super) struct GroupKey {
     pub(super) tenant: Tenant,
 }
 
-/// How many units may wait.
+/// The capacity of each class.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     pub(super) entry: usize,
     pub(super) service: usize,
 }
 
-/// Units to be written together, each with its lane; units of one group follow each other.
+/// Units to be written together, each with its lane; units of one group are adjacent.
 #[derive(Debug)]
 pub(super) struct NextBatch<T> {
     pub(super) units: Vec<(Lane, T)>,
-    /// Of a tenant that is set apart, or a suspect: nobody else is in it.
+    /// All units are of one isolated tenant, or one suspect.
     pub(super) apart: bool,
 }
 
-/// Units of a group that is set apart, at most, in one batch.
+/// The maximum number of units of an isolated group in one batch.
 const APART_UNITS: usize = 128;
-/// How many batches without a failed unit end it that a tenant is set apart.
+/// The number of consecutive batches without a failure that end a tenant's isolation.
 const APART_BATCHES: u32 = 16;
 
 pub(super) struct Lanes<T> {
     places: Places,
     groups: HashMap<GroupKey, Group<T>>,
-    /// Groups with something waiting, in the order of their turns.
+    /// Groups with waiting units, in the order of their turns.
     entry: VecDeque<GroupKey>,
     service: VecDeque<GroupKey>,
     apart: VecDeque<GroupKey>,
-    /// Tenants set apart, and how many good batches they still need.
+    /// Isolated tenants, and the number of good batches they still need.
     flagged: HashMap<GroupKey, u32>,
     queued: [usize; 3],
     was_apart: bool,
@@ -125,7 +125,7 @@ pub(super) struct Lanes<T> {
 
 struct Group<T> {
     lanes: HashMap<UnitSource, VecDeque<T>>,
-    /// Lanes with something waiting, in the order of their turns.
+    /// Lanes with waiting units, in the order of their turns.
     turns: VecDeque<UnitSource>,
     queued: usize,
 }
@@ -173,7 +173,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Is there a place for one more unit of the lane?
+    /// Is there a free place for one more unit of the lane?
     pub(super) fn admits(&self, lane: &Lane) -> bool {
         match lane.class() {
             Class::Entry => {
@@ -189,13 +189,13 @@ impl<T> Lanes<T> {
         self.queued[class.index()]
     }
 
-    /// Puts a unit at the end of its lane, whether or not there is a place for it.
+    /// Appends a unit to its lane, whether or not there is a free place.
     pub(super) fn push(&mut self, lane: Lane, unit: T) {
         self.enter(&lane);
         self.groups.entry(lane.group()).or_default().lane(lane.source).push_back(unit);
     }
 
-    /// Puts units that were taken and not tried back to the beginning of their lanes.
+    /// Returns units that were taken and not attempted to the front of their lanes.
     pub(super) fn put_back(&mut self, units: Vec<(Lane, T)>) {
         for (lane, unit) in units.into_iter().rev() {
             self.enter(&lane);
@@ -222,7 +222,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// The next batch of at most `max` units. Batches apart from the others alternate with shared ones.
+    /// The next batch of at most `max` units. Batches of isolated tenants alternate with shared ones.
     pub(super) fn take(&mut self, max: usize) -> Option<NextBatch<T>> {
         let has_shared = !self.entry.is_empty() || !self.service.is_empty();
         self.was_apart = !self.apart.is_empty() && (!self.was_apart || !has_shared);
@@ -230,7 +230,7 @@ impl<T> Lanes<T> {
         (!units.is_empty()).then_some(NextBatch { units, apart: self.was_apart })
     }
 
-    /// Everything that waits, without regard to turns.
+    /// All waiting units, regardless of turns.
     pub(super) fn take_all(&mut self) -> Vec<(Lane, T)> {
         let mut all = Vec::new();
         for (key, mut group) in std::mem::take(&mut self.groups) {
@@ -297,7 +297,7 @@ impl<T> Lanes<T> {
         Some((Lane { tenant: key.tenant.clone(), source }, unit))
     }
 
-    /// A unit of the lane failed: its tenant's units are taken apart from the others' for a while.
+    /// A unit of the lane failed: its tenant is isolated for a while.
     pub(super) fn set_apart(&mut self, lane: &Lane) {
         let key = lane.group();
         if key.class != Class::Entry {
@@ -309,7 +309,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// All units of a batch of this lane's tenant, apart from the others, were written.
+    /// A batch of this isolated tenant was written.
     pub(super) fn was_good(&mut self, lane: &Lane) {
         let key = lane.group();
         let Some(left) = self.flagged.get_mut(&key) else { return };
@@ -323,7 +323,7 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// How many tenants are set apart.
+    /// The number of isolated tenants.
     pub(super) fn tenants_apart(&self) -> usize {
         self.flagged.len()
     }

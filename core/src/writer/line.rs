@@ -1,4 +1,4 @@
-//! The writer's own connection: what it runs is prepared and planned once, and everything it does has a time limit.
+//! The writer's own connection: statements are prepared and planned once, and every operation has a time limit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::batch::{self, Attempt, Patience, Trust};
 use super::unit::{Done, Unit};
 use super::{BatchContext, WriteError, figures};
 
-/// How many batches look for repeats at once after one has run into one: they come in runs.
+/// How many batches look up repeats after one batch had a repeat: repeats come in runs.
 const WARY_BATCHES: u32 = 64;
 
 /// How long the writer waits for the database.
@@ -21,9 +21,9 @@ const WARY_BATCHES: u32 = 64;
 pub struct WriterLimits {
     /// For a connection.
     pub connect: Duration,
-    /// For a whole transaction, as seen from here: the database may not answer at all.
+    /// The limit of a whole transaction, measured here, because the database may not answer at all.
     pub transaction: Duration,
-    /// For one statement, and for one lock: set on the connection, so that the database ends them.
+    /// The limit of one statement, and of one lock: set on the connection, so that the server enforces them.
     pub statement: Duration,
     pub lock: Duration,
 }
@@ -44,15 +44,15 @@ impl Default for WriterLimits {
 pub(super) struct Failure {
     pub(super) error: StoreError,
     pub(super) fault: Fault,
-    /// COMMIT was sent and its answer did not arrive: everything may have been written.
+    /// COMMIT was sent and its answer did not arrive: the batch may have been written.
     pub(super) is_unknown: bool,
-    /// No answer in time: the same again would take as long.
+    /// No answer in time: a retry would take as long.
     pub(super) timed_out: bool,
 }
 
 impl Failure {
     fn of(error: StoreError) -> Self {
-        // Another process was first to use an id: it is found at the next look.
+        // Another process used an id first: the next look-up finds it.
         let fault = if batch::is_repeat(&error) { Fault::Conflict } else { error.fault() };
         Self { error, fault, is_unknown: false, timed_out: false }
     }
@@ -66,7 +66,7 @@ impl Failure {
 /// How units are written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Manner {
-    /// What was used before is looked up first.
+    /// Used ids are looked up first.
     pub(super) trust_nothing: bool,
     pub(super) patience: Option<Patience>,
 }
@@ -74,7 +74,7 @@ pub(super) struct Manner {
 #[derive(Default)]
 pub(super) struct Line {
     open: Option<PgConnection>,
-    /// How many more batches trust nothing.
+    /// How many more batches use [`Trust::Nothing`].
     wary: u32,
 }
 
@@ -98,7 +98,7 @@ impl Line {
         }
     }
 
-    /// The next transactions look for what was used before: units that may have been written are tried again.
+    /// The next transactions look up used ids, because the retried units may have been written.
     pub(super) const fn trust_nothing(&mut self) {
         self.wary = WARY_BATCHES;
     }
@@ -130,14 +130,14 @@ impl Line {
                 let is_unknown = failure.fault == Fault::Unavailable && is_unknown();
                 Err(Failure { is_unknown, ..failure })
             }
-            // The connection goes: what it still does is not known.
+            // The connection is dropped: its state is unknown.
             Err(_) => Err(Failure { is_unknown: is_unknown(), ..Failure::timed_out("a transaction") }),
         };
         figures::transaction(done.as_ref().err().map(|failure| failure.fault));
         done
     }
 
-    /// Connects, unless there is a connection, and asks whether the database can write.
+    /// Connects, unless there is a connection, and checks that the database is writable.
     pub(super) async fn probe(&mut self, place: &BatchContext) -> Result<(), StoreError> {
         let mut conn = match self.open.take() {
             Some(conn) => conn,
@@ -157,11 +157,11 @@ impl Line {
     }
 }
 
-/// Everything a batch reads it finds by key. The planner would weigh that against reading whole tables by what it knew
-/// of them when the statement was prepared, which in a growing table is soon wrong.
+/// A batch reads rows by key only. The planner would choose between an index and a sequential scan by the statistics at
+/// the time of preparing, which become wrong as a table grows.
 ///
-/// The server ends what takes too long, and the transaction of a writer that it does not hear of any more: its locks
-/// would hold up every other process.
+/// The server ends slow statements, and the transaction of a writer that stopped answering: its locks would block every
+/// other process.
 async fn connect(place: &BatchContext) -> Result<PgConnection, Failure> {
     let by_key = [
         ("enable_seqscan", "off"),

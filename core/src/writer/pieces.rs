@@ -1,24 +1,24 @@
-//! In which order a failed batch is tried again, in pieces: pure.
+//! The order in which the pieces of a failed batch are retried: pure.
 //!
-//! Pieces that hold several groups are halved between groups and tried breadth first, so that the good groups are
-//! written before the failing one is looked at. A piece of one group is halved and tried in order, because its units
-//! may build on each other. With one bad unit of n this takes about 2 log2 n transactions.
+//! Pieces of several groups are split between groups and tried breadth first, so that good groups are written before
+//! the failing one is examined. A piece of one group is halved and tried in order, because its units may depend on each
+//! other. With one bad unit of n this takes about 2 log2 n transactions.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// What becomes of a piece that failed.
+/// The result for a piece that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Split {
     /// Its halves are tried.
     Halved,
-    /// It is one unit: that one cannot be written.
+    /// It is one unit, which cannot be written.
     Alone,
 }
 
 /// The pieces of a batch that are still to be tried.
 pub(super) struct Pieces {
-    /// The group of each unit. Units of a group are neighbours.
+    /// The group of each unit. Units of a group are adjacent.
     groups: Vec<usize>,
     /// Whole groups, in any order.
     across: VecDeque<Range<usize>>,
@@ -57,12 +57,12 @@ impl Pieces {
         Split::Halved
     }
 
-    /// Is what comes next a part of one group, with no whole group left to try?
+    /// Is the next piece a part of one group, with no whole group left to try?
     pub(super) fn is_within(&self) -> bool {
         self.across.is_empty() && !self.within.is_empty()
     }
 
-    /// The places where one group ends and the next begins; the one nearest to the middle.
+    /// The boundaries between groups; the one nearest to the middle.
     fn boundary(&self, piece: &Range<usize>, middle: usize) -> Option<usize> {
         let group = |at: usize| self.groups.get(at);
         (piece.start + 1..piece.end)

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use super::rows::Rows;
 use crate::context::Context;
 
-/// Where a settlement is recorded: the version that the step leads to, and what its last event was before.
+/// The record of a settlement: the version after the step, and the sequence of its last event before it.
 #[derive(Clone, Copy)]
 pub(super) struct At {
     pub version: i64,
@@ -41,7 +41,7 @@ pub(super) fn gather(
     let At { version, last_sequence, last_occurred_at, now } = at;
     let mut sequence = last_sequence;
     let occurred = step.occurred(last_occurred_at, now);
-    // Our own clock may be behind the one of the process that recorded the last event.
+    // Our clock may be behind the clock of the process that recorded the last event.
     let recorded_at = occurred.last().copied().unwrap_or(now).max(now);
     for (told, occurred_at) in step.events.iter().zip(occurred) {
         sequence = sequence.saturating_add(1);
@@ -54,7 +54,7 @@ pub(super) fn gather(
     Ok(sequence)
 }
 
-/// Nothing is recorded before it occurred (contract section 2.6).
+/// An event is recorded no earlier than it occurred (contract section 2.6).
 struct Times {
     occurred_at: Timestamp,
     observed_at: Timestamp,
@@ -177,7 +177,7 @@ fn permit_args(permit: &Permit) -> PermitArgs {
     }
 }
 
-/// The hash of what was agreed, which the chain keeps with the order.
+/// The hash of the terms, which the chain stores with the order.
 fn agreed(terms: &Terms) -> String {
     hex32(&canonical_sha256(&json!({
         "reference": terms.reference.as_str(),
@@ -208,7 +208,7 @@ fn transfer_command(context: &Context, terms: &Terms, now: Timestamp) -> Result<
         receiver,
         token,
         amount,
-        // As long as a lock would wait for it.
+        // As long as a lock would wait.
         not_after: now.unix_secs().saturating_add(context.windows.fill_secs),
     })))
 }

@@ -1,7 +1,7 @@
 //! The writer's queue: [`Lanes`] between tasks.
 //!
-//! A unit without a place is refused, or its caller waits until there is one: the unit is parked, and whoever parked
-//! it goes on when it has its place. Nothing polls.
+//! A unit without a free place is refused, or its caller waits for one: the unit is parked, and its caller continues
+//! when it gets a place. Nothing polls.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,21 +19,21 @@ struct Parked<T> {
 
 struct State<T> {
     lanes: Lanes<T>,
-    /// In the order in which they came.
+    /// In the order of arrival.
     parked: VecDeque<Parked<T>>,
-    /// Nobody can add units any more.
+    /// All senders are gone.
     closed: bool,
-    /// Nobody takes units any more.
+    /// The receiver is gone.
     stopped: bool,
 }
 
 impl<T> State<T> {
-    /// Gives parked units the places that have become free.
+    /// Gives free places to parked units.
     fn admit(&mut self) {
         for parked in std::mem::take(&mut self.parked) {
             if self.lanes.admits(&parked.lane) {
                 self.lanes.push(parked.lane, parked.unit);
-                // A caller that went away has its outcome in the database.
+                // The caller is gone; its outcome is in the database.
                 let _ = parked.admitted.send(());
             } else {
                 self.parked.push_back(parked);
@@ -60,16 +60,16 @@ pub(super) fn queue<T>(places: Places) -> (Adding<T>, Taking<T>) {
     (Adding(Arc::clone(&queue)), Taking(queue))
 }
 
-/// The end that adds units. When it is dropped, the other end has what is left and then nothing.
+/// The sending end. When it is dropped, the receiver gets the remaining units and then nothing.
 pub(super) struct Adding<T>(Arc<Queue<T>>);
 
 impl<T> Adding<T> {
-    /// Does the other end take units?
+    /// Does the receiver exist?
     pub(super) fn is_taken(&self) -> bool {
         !self.0.state().stopped
     }
 
-    /// Queues a unit, if there is a place for it.
+    /// Queues a unit, if there is a free place.
     pub(super) fn try_push(&self, lane: Lane, unit: T) -> Result<(), WriteError> {
         let mut state = self.0.state();
         if state.stopped {
@@ -84,8 +84,8 @@ impl<T> Adding<T> {
         Ok(())
     }
 
-    /// Queues a unit at once, or parks it; the future ends when it has its place. The unit is written even if nobody
-    /// waits for that.
+    /// Queues a unit, or parks it; the future ends when it has a place. The unit is written even if its caller stops
+    /// waiting.
     pub(super) fn push(&self, lane: Lane, unit: T) -> impl Future<Output = Result<(), WriteError>> + use<T> {
         let place = self.push_or_park(lane, unit);
         self.0.filled.notify_one();
@@ -119,10 +119,10 @@ impl<T> Drop for Adding<T> {
     }
 }
 
-/// The end that takes units. When it is dropped, what is queued is dropped with it.
+/// The receiving end. When it is dropped, the queued units are dropped with it.
 pub(super) struct Taking<T>(Arc<Queue<T>>);
 
-/// How much waits.
+/// The number of waiting units.
 pub(super) struct Depth {
     pub(super) queued: [(Class, usize); 3],
     pub(super) parked: usize,
@@ -130,7 +130,7 @@ pub(super) struct Depth {
 }
 
 impl<T> Taking<T> {
-    /// The next batch, as soon as there is one. `None`: there will be no more.
+    /// The next batch, as soon as there is one. `None`: the queue has ended.
     pub(super) async fn next(&self, max: usize) -> Option<NextBatch<T>> {
         self.wait(|state| {
             let taken = state.lanes.take(max);
@@ -140,7 +140,7 @@ impl<T> Taking<T> {
         .await
     }
 
-    /// Everything that waits, parked units included, as soon as there is something. `None`: there will be no more.
+    /// All waiting units, parked ones included, as soon as there is one. `None`: the queue has ended.
     pub(super) async fn all(&self) -> Option<Vec<(Lane, T)>> {
         self.wait(|state| {
             let mut all = state.lanes.take_all();
@@ -187,7 +187,7 @@ impl<T> Taking<T> {
     }
 }
 
-/// Reads how much waits, for as long as the queue is there.
+/// Reads the number of waiting units as long as the queue exists.
 pub(super) struct Gauge<T>(Weak<Queue<T>>);
 
 impl<T> Gauge<T> {
@@ -209,7 +209,7 @@ impl<T> Drop for Taking<T> {
         let units = state.lanes.take_all();
         let parked = std::mem::take(&mut state.parked);
         drop(state);
-        // What is dropped tells its callers, who may look at the queue.
+        // Dropped units notify their callers, who may read the queue.
         drop((units, parked));
     }
 }

@@ -1,4 +1,4 @@
-//! The rows a batch gathers before it writes them, one statement a table.
+//! The rows a batch gathers before it writes them, one statement per table.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::receipts;
 
-/// Everything a batch writes beside the decided intents and the changed executions themselves.
+/// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
 pub(super) struct Rows {
     pub accepted: Vec<(Terms, State, i64)>,
@@ -32,9 +32,9 @@ pub(super) struct Rows {
     pub ended: Vec<EndedEffect>,
     pub facts: Vec<i64>,
     pub timers_dropped: Vec<String>,
-    /// What is let go of wallets, because the settlement ended without a lock.
+    /// Permit holds released because the settlement ended without a lock.
     pub permits_dropped: Vec<PermitHold>,
-    /// What the chain has taken from wallets.
+    /// Permit holds whose tokens the chain has taken.
     pub permits_locked: Vec<PermitHold>,
     pub commands: Vec<NewChainCommand>,
     pub postings: Vec<NewPosting>,
@@ -44,8 +44,8 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The settlement has left the accepted point for `next`: nothing is due any more, and its permit was used, or never
-    /// will be.
+    /// The settlement leaves the accepted state for `next`: no effect is due any more, and its permit was used, or
+    /// never will be.
     pub(super) fn drop_timers(&mut self, terms: &Terms, next: &State) {
         self.timers_dropped.push(terms.reference.to_string());
         let Some(hold) = PermitHold::of(terms) else { return };
@@ -66,7 +66,7 @@ impl Rows {
         });
     }
 
-    /// Gathers a posting and carries it out on the balances the batch has locked, as the database will.
+    /// Gathers a posting and applies it to the batch's locked balances, as the database will.
     pub(super) fn post(&mut self, reference: &str, step: i64, posting: &Posting) -> Result<(), StoreError> {
         for one in &posting.moves {
             self.shift(&one.from, &one.asset, |held| held.checked_sub(one.amount.minor))?;
@@ -94,7 +94,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Writes everything, what is added last.
+    /// Writes all rows, in one statement at the end.
     pub(super) async fn write(
         &self,
         conn: &mut PgConnection,

@@ -1,21 +1,21 @@
-//! Which FIX parts of a batch follow their session's numbers: pure.
+//! Checks which FIX parts of a batch continue their session's numbers: pure.
 //!
-//! A part follows when its number before is the one that the session was left at. One that does not is stale, and so
-//! is everything of its session that builds on it.
+//! A part is valid when its number before equals the session's present number. Any other part is stale, and so are all
+//! later parts of its session that depend on it.
 
 use std::collections::HashMap;
 
 use super::fix::FixPart;
 use super::unit::Unit;
 
-/// The next outbound number of each session, as far as the batch has come.
+/// The next outbound number of each session, up to the present unit.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Numbers<'u> {
     next_out: HashMap<&'u str, u64>,
 }
 
 impl<'u> Numbers<'u> {
-    /// Takes for granted that the first part of each session follows; the database's guard says when it does not.
+    /// Assumes that the first part of each session is valid; the database's guard reports otherwise.
     pub(super) fn of_first_parts(units: &[&'u Unit]) -> Self {
         let mut numbers = Self::default();
         for part in units.iter().filter_map(|unit| unit.fix.as_ref()) {
@@ -24,7 +24,7 @@ impl<'u> Numbers<'u> {
         numbers
     }
 
-    /// As loaded from the database. A session that is not there has no part that follows: numbers begin at 1.
+    /// As loaded from the database. A missing session has no valid part: numbers begin at 1.
     pub(super) fn of_loaded(units: &[&'u Unit], loaded: &HashMap<String, u64>) -> Self {
         let ids = session_ids(units);
         Self { next_out: ids.into_iter().map(|id| (id, loaded.get(id).copied().unwrap_or(0))).collect() }
@@ -39,7 +39,7 @@ impl<'u> Numbers<'u> {
         self.next_out.insert(&part.numbers.session_id, part.numbers.next_out);
     }
 
-    /// Tells the chains of the parts where their sessions were left.
+    /// Records in the parts' chains the present numbers of their sessions.
     pub(super) fn remember(&self, units: &[&Unit]) {
         for part in units.iter().filter_map(|unit| unit.fix.as_ref()) {
             if let Some(next_out) = self.next_out.get(part.numbers.session_id.as_str()) {
@@ -48,7 +48,7 @@ impl<'u> Numbers<'u> {
         }
     }
 
-    /// For each unit whether its FIX part, if it has one, follows when all the parts before it are written.
+    /// For each unit whether its FIX part, if any, is valid when all parts before it are written.
     pub(super) fn foresee(mut self, units: &[&'u Unit]) -> Vec<bool> {
         let follows = units.iter().map(|unit| {
             let Some(part) = &unit.fix else { return true };
@@ -62,7 +62,7 @@ impl<'u> Numbers<'u> {
     }
 }
 
-/// The sessions that the units are of.
+/// The sessions of the units.
 pub(super) fn session_ids<'u>(units: &[&'u Unit]) -> Vec<&'u str> {
     let mut ids: Vec<&str> = units
         .iter()
@@ -74,8 +74,8 @@ pub(super) fn session_ids<'u>(units: &[&'u Unit]) -> Vec<&'u str> {
     ids
 }
 
-/// For each unit whether it can still be written, as far as its session's chain knows: everything that was built on a
-/// unit that failed cannot.
+/// For each unit whether it can still be written according to its session's chain: a unit that depends on a failed one
+/// cannot.
 pub(super) fn unbroken(units: &[&Unit]) -> Vec<bool> {
     let mut left_at: HashMap<usize, Option<u64>> = HashMap::new();
     let unbroken = units.iter().map(|unit| {

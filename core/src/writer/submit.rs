@@ -1,5 +1,4 @@
-//! Submissions of a batch: what they need is locked once, then each is decided in order against what the ones before
-//! it left.
+//! The submissions of a batch: the rows they need are locked once, then each is decided in order against the remainder.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -37,7 +36,7 @@ use crate::backlog;
 use crate::context::Context;
 use crate::wallets::pending::PendingPermits;
 
-/// What the submissions of a batch are checked against, locked for the rest of the transaction.
+/// The state against which the submissions of a batch are checked, locked until the transaction ends.
 #[derive(Default)]
 pub(super) struct BatchSnapshot {
     used_ids: HashSet<(Tenant, String)>,
@@ -45,23 +44,23 @@ pub(super) struct BatchSnapshot {
     /// Partners that are disabled.
     disabled: HashSet<String>,
     pauses: Pauses,
-    /// What is held of the wallets that pay, by owner.
+    /// The holds of the paying wallets, by owner.
     pending: HashMap<String, PendingPermits>,
     quotes: HashMap<String, FirmQuote>,
-    /// What is left of the resting orders that may be taken from, and what this batch takes.
+    /// The remaining amounts of the resting orders, and the amounts that this batch takes.
     levels: HashMap<i64, Minor>,
     taken: HashMap<i64, Minor>,
-    /// What the sources offer, the same for the whole batch.
+    /// The sources' offers, the same for the whole batch.
     snapshot: Arc<Snapshot>,
-    /// Quotes consumed by this batch, with the execution that did.
+    /// Quotes used by this batch, with their executions.
     consumed: Vec<(String, String)>,
-    /// Turns of older orders that hold, and those that this batch executed, with the execution.
+    /// Legacy orders with a valid lease, and those that this batch executed, with their executions.
     turns: HashSet<HeldTurn>,
     executed: Vec<(HeldTurn, String)>,
 }
 
 impl BatchSnapshot {
-    /// Whether the permit of a submission bears a nonce that its wallet has used, or that a live order holds.
+    /// Whether a submission's permit has a nonce that its wallet has used, or that a live order holds.
     fn has_known_nonce(&self, submission: &Submission) -> bool {
         let nonce = submission.request.permit.as_ref().map(|permit| permit.nonce.get());
         nonce.zip(submission.wallet.as_ref()).is_some_and(|(nonce, wallet)| {
@@ -70,7 +69,7 @@ impl BatchSnapshot {
         })
     }
 
-    /// What is paused is offered by nobody.
+    /// Paused liquidity is not offered.
     fn unless_paused(&self, context: &Context, submission: &Submission, decision: Decision) -> Decision {
         let Decision::Accepted(plan) = &decision else { return decision };
         let Submission { tenant, request, .. } = submission;
@@ -81,7 +80,7 @@ impl BatchSnapshot {
         if is_stopped { Decision::Rejected(Reason::NoLiquidity) } else { decision }
     }
 
-    /// Whether the permit continues what its wallet has pending, and the wallet has `amount` beside it.
+    /// Whether the permit has the wallet's next nonce, and the wallet's free balance covers `amount`.
     fn check_wallet(&mut self, submission: &Submission, amount: Option<Minor>) -> Result<(), PermitDefect> {
         let (Some(permit), Some(wallet)) = (&submission.request.permit, &submission.wallet) else {
             return Ok(());
@@ -92,12 +91,12 @@ impl BatchSnapshot {
         amount.map_or(Ok(()), |amount| pending.check_funds(facts, &key.token, amount.get()))
     }
 
-    /// Whether a submission is still to be decided: the turn that it executes, if any, is nobody else's by now.
+    /// Whether a submission is still to be decided: the lease of its legacy order, if any, must be valid.
     pub(super) fn is_due(&self, submission: &Submission) -> bool {
         submission.turn.as_ref().is_none_or(|turn| self.turns.contains(turn))
     }
 
-    /// A decision takes no more of a resting order than is left of it.
+    /// A decision takes at most the remaining amount of a resting order.
     fn take(&mut self, level: i64, amount: Minor) -> Result<(), StoreError> {
         let left = self.levels.get(&level).copied().unwrap_or_default();
         let taken = self.taken.get(&level).copied().unwrap_or_default();
@@ -118,8 +117,8 @@ pub(super) struct DecidedSubmission<'a> {
     reason: Option<Reason>,
 }
 
-/// The balances that submissions may draw on: those of who offers something now, of who committed to a quote, and the
-/// partners' own for what is not locked on the chain.
+/// The balances that submissions can use: of providers with an offer, of providers that committed to a quote, and the
+/// partners' own for inputs that are not locked on the chain.
 pub(super) fn balance_keys(known: &BatchSnapshot, submissions: &[&Submission]) -> BTreeSet<BalanceKey> {
     let mut keys = BTreeSet::new();
     for Submission { tenant, request, .. } in submissions {
@@ -140,7 +139,7 @@ fn partner(tenant: &Tenant) -> Owner {
     Owner::Partner { id: tenant.partner_id.clone(), livemode: tenant.livemode }
 }
 
-/// The balances that the batch has locked, as the submissions before left them, for one partner.
+/// The locked balances after the earlier submissions, for one partner.
 struct Locked<'a> {
     balances: &'a BTreeMap<BalanceKey, Balance>,
     levels: &'a HashMap<i64, Minor>,
@@ -190,7 +189,7 @@ pub(super) async fn load(
         known.turns = legacy::lock_turns(conn, &turns).await?;
     }
     known.pending = load_pending(conn, context, submissions).await?;
-    // The permit of a submission that came before is held or used by now: its answer is that it came before.
+    // The permit of a repeated submission is held or used by now: its answer is that it is a repetition.
     let may_be_repeat = |s: &&&Submission| trust == Trust::Nothing || known.has_known_nonce(s);
     let repeated: Vec<&Submission> = submissions.iter().filter(may_be_repeat).copied().collect();
     if !repeated.is_empty() {
@@ -211,7 +210,7 @@ pub(super) async fn load(
     Ok(known)
 }
 
-/// What is held of the wallets that pay for the submissions, from the lowest nonce on that one of them was said to have.
+/// The holds of the submissions' paying wallets, from the lowest of their chain nonces on.
 async fn load_pending(
     conn: &mut PgConnection,
     context: &Context,
@@ -231,7 +230,7 @@ async fn load_pending(
     Ok(pending)
 }
 
-/// What of the submissions was used before. Whoever has not looked runs into a key, and looks then.
+/// The submissions' ids that were used before. Without this look-up a repetition violates a key, and is then looked up.
 async fn look_for_repeats(
     conn: &mut PgConnection,
     submissions: &[&Submission],
@@ -305,7 +304,7 @@ pub(super) fn decide_one<'a>(
     ))
 }
 
-/// Asks the payout's rail, from the order alone; a token is paid out by the chain.
+/// Checks with the payout rail, from the order alone; a token is paid out by the chain.
 fn check_payout(context: &Context, request: &IntentRequest, plan: &Plan) -> Result<(), Unpayable> {
     match context.registry.find(&request.output_asset.symbol) {
         Some(Asset { kind: AssetKind::Fiat { .. }, symbol, exponent, .. }) => {
@@ -325,7 +324,7 @@ fn in_time(context: &Context, submission: &Submission, decision: Decision, now: 
     let Decision::Accepted(plan) = &decision else { return decision };
     let Submission { request, .. } = submission;
     let (true, Some(permit)) = (plan.kind.locks_input(), &request.permit) else { return decision };
-    // The last second of the permit's deadline is good.
+    // The last second of the permit's deadline is still valid.
     let lock_by = context.windows.lock_by(request, plan, now).min(permit.deadline);
     let left = Duration::from_secs(lock_by.saturating_sub(now.unix_secs()));
     if context.chain.backlog.admits(left) {
@@ -446,7 +445,7 @@ pub(super) fn intent_rows<'a>(decided: &'a [DecidedSubmission<'a>]) -> Vec<Inten
         .collect()
 }
 
-/// Takes from the resting orders, marks the quotes that the decisions used up, and ends the turns they executed.
+/// Updates the resting orders, marks the quotes as used, and ends the executed legacy orders.
 pub(super) async fn use_up(conn: &mut PgConnection, known: &BatchSnapshot) -> Result<(), StoreError> {
     if !known.taken.is_empty() {
         resting_orders::take(conn, &known.taken).await?;

@@ -1,4 +1,4 @@
-//! What can be written, and what came of it.
+//! The units that can be written, and their outcomes.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::fix::FixPart;
 use super::lanes::{Lane, UnitSource};
 use crate::chain::{WalletFacts, WalletKey};
 
-/// One piece of work, written whole or not at all.
+/// One unit of work, written completely or not at all.
 pub struct Unit {
     pub lane: Lane,
     pub work: Work,
@@ -28,19 +28,19 @@ pub struct Unit {
 }
 
 impl Unit {
-    /// A request over REST, with the key its answer is kept under.
+    /// A request over REST, with its idempotency key.
     pub fn of_request(work: Work, key: IdempotencyPart) -> Self {
         let tenant = Tenant { partner_id: key.id.partner_id.clone(), livemode: key.id.livemode };
         Self { lane: Lane { tenant, source: UnitSource::Rest }, work, idempotency: Some(key), fix: None }
     }
 
-    /// What a FIX session of a tenant wants, in the session's order.
+    /// A unit of a FIX session, in the session's order.
     pub fn of_session(tenant: Tenant, work: Work, fix: FixPart) -> Self {
         let source = UnitSource::Session(fix.numbers.session_id.clone());
         Self { lane: Lane { tenant, source }, work, idempotency: None, fix: Some(fix) }
     }
 
-    /// A step that the service itself takes. `is_suspect`: it could not be written before, so it is tried alone.
+    /// A step of the service itself. `is_suspect`: it could not be written before, so it is tried alone.
     pub fn of_settlement(change: Change, is_suspect: bool) -> Self {
         let source = if is_suspect { UnitSource::Suspect } else { UnitSource::Settlement };
         let partner_id = change.terms.partner_id.to_string();
@@ -57,22 +57,22 @@ impl Unit {
 pub enum Work {
     /// Decide an intent, and accept or reject it.
     Submit(Box<Submission>),
-    /// Keep an indicative quote's context.
+    /// Store an indicative quote's context.
     Quote(Box<QuoteContext>),
-    /// Keep an order of the older surface.
+    /// Store a legacy order.
     LegacyIntent(Box<NewLegacyIntent>),
-    /// Lock a firm quote.
+    /// Store a firm quote.
     FirmQuote(Box<NewFirmQuote>),
     /// A settlement's step, and the fact or effect it consumes.
     Step(Box<Change>),
-    /// Decided already, by something only one of the doors' callers can be told: the outcome is kept with its key.
+    /// The outcome is already decided: only the answer is stored with its key.
     Refuse(Outcome),
-    /// Nothing but the FIX part.
+    /// Only the FIX part.
     SessionOnly,
 }
 
 impl Work {
-    /// The label of figures and log lines.
+    /// The label in metrics and log lines.
     pub(super) const fn as_str(&self) -> &'static str {
         match self {
             Self::Submit(_) => "submission",
@@ -85,7 +85,7 @@ impl Work {
         }
     }
 
-    /// What it is about, for log lines: an intentId, a reference or a requestId.
+    /// The unit's subject in log lines: an intentId, a reference or a requestId.
     pub(super) fn subject(&self) -> &str {
         match self {
             Self::Submit(submission) => &submission.request.intent_id,
@@ -102,20 +102,20 @@ impl Work {
 pub struct Submission {
     pub tenant: Tenant,
     pub request: IntentRequest,
-    /// What is known of the wallet that pays, where one does.
+    /// The cached data of the paying wallet, if there is one.
     pub wallet: Option<KnownWallet>,
-    /// The turn of an order of the older surface that it executes: it is decided only while the turn holds.
+    /// The legacy order that the unit executes: it is decided only while the order's lease is valid.
     pub turn: Option<HeldTurn>,
 }
 
-/// A wallet that pays for an intent, and what the chain says of it.
+/// A wallet that pays for an intent, and its on-chain data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownWallet {
     pub key: WalletKey,
     pub facts: WalletFacts,
 }
 
-/// A step of a settlement from a known version. Without a step only the consumed things are ended.
+/// A step of a settlement from a known version. Without a step only the consumed rows are ended.
 pub struct Change {
     pub terms: Terms,
     pub version: i64,
@@ -125,14 +125,14 @@ pub struct Change {
     pub consumed: Consumed,
 }
 
-/// What led to a step and is used up with it.
+/// The cause of a step, consumed with it.
 #[derive(Debug, Clone, Default)]
 pub struct Consumed {
     pub fact: Option<i64>,
     pub effect: Option<EndedEffect>,
 }
 
-/// Renders the answer to be stored and given again.
+/// Renders the answer to be stored and replayed.
 pub type RenderResponse = Arc<dyn Fn(&Outcome) -> StoredResponse + Send + Sync>;
 
 /// The idempotency record of a REST request.
@@ -143,7 +143,7 @@ pub struct IdempotencyPart {
     pub render: RenderResponse,
 }
 
-/// What came of a unit, durable when it is returned.
+/// The outcome of a unit, durable when it is returned.
 #[derive(Debug, Clone)]
 pub enum Outcome {
     Accepted(Box<Accepted>),
@@ -167,7 +167,7 @@ pub enum Outcome {
     Replayed(StoredResponse),
     /// The idempotency key stands for a different request.
     KeyConflict,
-    /// The same key is being worked on right now.
+    /// A request with the same key is in progress.
     KeyProcessing,
 }
 

@@ -18,7 +18,7 @@ fn status(reference: &str, body: impl Into<Bytes>, at: Instant) -> Status {
     }
 }
 
-/// Hears of everything up to `now`.
+/// Processes everything up to `now`.
 fn listening(now: Instant) -> StatusCache {
     let mut cache = StatusCache::default();
     cache.listen();
