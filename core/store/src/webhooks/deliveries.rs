@@ -1,9 +1,9 @@
-//! Deliveries: queued from the feed, read by whoever holds their endpoint's lane, ended in batches; and the log of
+//! Deliveries: queued from the feed, read by whoever holds their endpoint's lease, ended in batches; and the log of
 //! what has ended.
 //!
 //! A delivery in hand is in its holder's memory only: reading writes nothing. The row leaves the queue in the
-//! transaction that writes its log, and that counts only while the fence of the lane stands
-//! ([`lanes`](super::lanes)). So whatever its holder forgets, or dies with, is in the queue still.
+//! transaction that writes its log, and that counts only while the fence of the lease stands
+//! ([`leases`](super::leases)). So whatever its holder forgets, or dies with, is in the queue still.
 
 use std::time::Duration;
 
