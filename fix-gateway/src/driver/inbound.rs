@@ -14,6 +14,8 @@ use crate::{application::Application, connection::Inbound};
 
 /// When a message took longer than this, what became durable meanwhile is written before the next one is looked at.
 const UNWRITTEN_MAX: Duration = Duration::from_millis(5);
+/// A session that has worked this long without waiting for anything lets other tasks of its thread run first.
+const TURN_MAX: Duration = Duration::from_millis(1);
 
 impl<A: Application> Driver<A> {
     /// Takes frames that were read already, as long as there is room in flight.
@@ -29,6 +31,7 @@ impl<A: Application> Driver<A> {
     }
 
     async fn take_frames(&mut self, inbound: &mut Inbound) -> Result<(), Broken> {
+        let mut began = self.now.mono;
         while self.may_take_more() {
             let Some(connection) = &self.connection else { return Ok(()) };
             match inbound.next(connection.frame_max) {
@@ -44,6 +47,11 @@ impl<A: Application> Driver<A> {
                 self.write_out().await?;
             }
             self.keep_time().await?;
+            if self.now.mono.saturating_duration_since(began) >= TURN_MAX {
+                tokio::task::yield_now().await;
+                self.read_clocks();
+                began = self.now.mono;
+            }
         }
         Ok(())
     }
