@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, in the words of its users.
 
+mod beneficiary;
 mod chain;
 mod execution;
 mod fix_options;
@@ -20,6 +21,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Role;
 
+pub(crate) use self::beneficiary::{
+    BeneficiaryCommand, BeneficiaryCreate, BeneficiaryList, DestinationAdd, DestinationArgs,
+    DestinationDisable, DestinationVerify,
+};
 pub(crate) use self::chain::{
     ChainCommand, ChainDeploy, ChainPlace, ChainResume, ReconcileArgs, RelayCommand, RelayList, RelayRetry,
     RelayState,
@@ -75,6 +80,9 @@ pub(crate) enum Command {
     /// What operators stop and let go on.
     #[command(subcommand)]
     Pause(PauseCommand),
+    /// Recipients that a partner's orders name as bene_…:dest_….
+    #[command(subcommand)]
+    Beneficiary(BeneficiaryCommand),
     /// Liquidity providers: what they hold with the service.
     #[command(subcommand)]
     Provider(ProviderCommand),

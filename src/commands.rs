@@ -1,5 +1,6 @@
 //! Commands that do one thing beside a running service and end.
 
+pub(crate) mod beneficiary;
 pub(crate) mod chain;
 mod deposit;
 pub(crate) mod doctor;

@@ -57,6 +57,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Migrate(args) => commands::migrate::run(args).await?,
         Command::Partner(command) => commands::partner::run(command).await?,
         Command::Pause(command) => commands::pause::run(command).await?,
+        Command::Beneficiary(command) => commands::beneficiary::run(command).await?,
         Command::Provider(command) => commands::provider::run(command).await?,
         Command::Key(command) => commands::key::run(command).await?,
         Command::Secrets(command) => commands::secrets::run(command).await?,

@@ -1,5 +1,7 @@
 //! Who is paid, and what must be known about them (spec section 2.5, Beneficiary).
 
+pub mod destination;
+
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -9,6 +11,23 @@ pub enum PayoutMethod {
     Swift,
     Ach,
     Sepa,
+}
+
+impl PayoutMethod {
+    pub const ALL: [Self; 4] = [Self::Wire, Self::Swift, Self::Ach, Self::Sepa];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Wire => "wire",
+            Self::Swift => "swift",
+            Self::Ach => "ach",
+            Self::Sepa => "sepa",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.as_str() == text)
+    }
 }
 
 /// Missing fields are `None`, not an error: the contract gives each its own rejection reason.
@@ -66,12 +85,17 @@ impl Beneficiary {
         filled(self.name.as_ref())
     }
 
-    /// `bene_<id>:dest_<id>`: details are with the payout provider, the conditional checks are skipped.
+    /// The two ids of `bene_<id>:dest_<id>`: the details are in the registry or with the payout provider, and the
+    /// conditional checks are skipped.
+    pub fn reference(&self) -> Option<(&str, &str)> {
+        let is_named = |part: &str, prefix: &str| part.strip_prefix(prefix).is_some_and(|id| !id.is_empty());
+        let (beneficiary, destination) = self.account()?.split_once(':')?;
+        (is_named(beneficiary, "bene_") && is_named(destination, "dest_"))
+            .then_some((beneficiary, destination))
+    }
+
     pub fn is_reference(&self) -> bool {
-        self.account().and_then(|account| account.split_once(':')).is_some_and(|(bene, dest)| {
-            let named = |part: &str, prefix: &str| part.strip_prefix(prefix).is_some_and(|id| !id.is_empty());
-            named(bene, "bene_") && named(dest, "dest_")
-        })
+        self.reference().is_some()
     }
 
     /// The rail the payout takes: the named one, else `swift` when a BIC is given.

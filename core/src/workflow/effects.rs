@@ -9,11 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use dvp_domain::beneficiary::destination::DestinationRefusal;
 use dvp_domain::pause::Pauses;
 use dvp_domain::settlement::leg::{Claim, First, IN_FLIGHT_SECS, RailResponse, Then, back_off_ms};
 use dvp_domain::settlement::{AssetAmount, Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::time::Timestamp;
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
+use dvp_store::beneficiaries;
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::pauses;
@@ -209,6 +211,7 @@ impl Call<'_> {
         }
         let known = Claim { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
+        let refused = self.resolve_beneficiary(&execution, &mut request).await?;
         let mut heard = "";
         let then = match execution.state.first(self.leg, known, now()) {
             First::Nothing => return self.end(EffectEnd::Done).await,
@@ -234,7 +237,10 @@ impl Call<'_> {
             }
         };
         let then = match then {
-            Then::Call => State::called(self.call(&request, &mut heard).await),
+            Then::Call => State::called(match refused {
+                Some(refusal) => RailResponse::Answer(refused_destination(refusal)),
+                None => self.call(&request, &mut heard).await,
+            }),
             Then::Take(_) | Then::Withhold(_) | Then::Settle | Then::Later { .. } => then,
         };
         match then {
@@ -244,6 +250,28 @@ impl Call<'_> {
             Then::Later { called } => self.later(called, heard).await,
             Then::Call => Err(Failed::Unwritable("a call led to a call".into())),
         }
+    }
+
+    /// Puts the details of a registered beneficiary in the place of its reference. Why it is not to be paid, if it is not:
+    /// it may have been disabled since the order was accepted.
+    async fn resolve_beneficiary(
+        &self,
+        execution: &Execution,
+        request: &mut RailRequest,
+    ) -> Result<Option<DestinationRefusal>, Failed> {
+        let Some(named) = request.beneficiary.as_ref().filter(|_| self.leg == LegKind::Payout) else {
+            return Ok(None);
+        };
+        let Some((beneficiary, destination)) = named.reference() else { return Ok(None) };
+        let partner = execution.terms.partner_id.as_str();
+        let mut conn = self.engine.pool.acquire().await?;
+        let found =
+            beneficiaries::find_destinations(&mut conn, &[(partner, beneficiary, destination)]).await?;
+        let Some(destination) = found.into_values().next() else { return Ok(None) };
+        let refused = destination.payee(&request.currency).err();
+        request.account = destination.details.account().unwrap_or_default().to_owned();
+        request.beneficiary = Some(destination.details);
+        Ok(refused)
     }
 
     async fn ask(&self, request: &RailRequest, heard: &mut &'static str) -> RailResponse {
@@ -368,6 +396,15 @@ fn silence(error: &RailError, heard: &mut &'static str) -> RailResponse {
 
 fn in_ms(wait: u64) -> DateTime<Utc> {
     Utc::now() + TimeDelta::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX))
+}
+
+/// The payout of a destination that may not be paid fails before the rail is called.
+fn refused_destination(refusal: DestinationRefusal) -> RailAnswer {
+    RailAnswer::Failed {
+        code: refusal.code().to_owned(),
+        message: refusal.message().to_owned(),
+        retryable: false,
+    }
 }
 
 /// `called_at` is the time of the claim: a process that was suspended beyond its lease does not call the rail.

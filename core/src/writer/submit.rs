@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dvp_domain::asset::{Asset, AssetKind, AssetType};
+use dvp_domain::beneficiary::Beneficiary;
+use dvp_domain::beneficiary::destination::{Destination, DestinationRefusal};
 use dvp_domain::canonical::hex32;
 use dvp_domain::decision::{Decision, Plan, QuoteLookup, Reason, decide};
 use dvp_domain::ids::{PartnerId, Reference};
-use dvp_domain::intent::{Bounds, IntentRequest};
+use dvp_domain::intent::Bounds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::{Holdings, Market, Snapshot};
 use dvp_domain::money::Minor;
@@ -17,7 +19,6 @@ use dvp_domain::permit::PermitDefect;
 use dvp_domain::settlement::{AssetAmount, Terms, accept};
 use dvp_domain::time::Timestamp;
 use dvp_rails::{PayoutOrder, Unpayable};
-use dvp_store::StoreError;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::intents::{self, IntentRow, Tenant};
 use dvp_store::orders::legacy::{self, HeldTurn};
@@ -25,6 +26,7 @@ use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::quotes::{self, FirmQuote};
 use dvp_store::orders::resting_orders;
 use dvp_store::pauses;
+use dvp_store::{StoreError, beneficiaries};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -44,6 +46,8 @@ pub(super) struct BatchSnapshot {
     /// Partners that are disabled.
     disabled: HashSet<String>,
     pauses: Pauses,
+    /// What the registry has of the recipients that submissions name by reference, by partner and reference.
+    destinations: HashMap<(String, String), Destination>,
     /// The holds of the paying wallets, by owner.
     pending: HashMap<String, PendingPermits>,
     quotes: HashMap<String, FirmQuote>,
@@ -183,6 +187,7 @@ pub(super) async fn load(
         known.snapshot = context.liquidity.snapshot_under(&pauses);
     }
     known.disabled = disabled.into_iter().collect();
+    known.destinations = load_destinations(conn, submissions).await?;
     known.pauses = pauses;
     let turns: Vec<&HeldTurn> = submissions.iter().filter_map(|s| s.turn.as_ref()).collect();
     if !turns.is_empty() {
@@ -208,6 +213,24 @@ pub(super) async fn load(
         known.levels = resting_orders::lock(conn, &Vec::from_iter(resting)).await?;
     }
     Ok(known)
+}
+
+/// What the registry has of the recipients that submissions name by reference.
+async fn load_destinations(
+    conn: &mut PgConnection,
+    submissions: &[&Submission],
+) -> Result<HashMap<(String, String), Destination>, StoreError> {
+    let named: BTreeSet<(&str, &str, &str)> = submissions
+        .iter()
+        .filter_map(|s| {
+            let (beneficiary, destination) = s.request.beneficiary.as_ref()?.reference()?;
+            Some((s.tenant.partner_id.as_str(), beneficiary, destination))
+        })
+        .collect();
+    if named.is_empty() {
+        return Ok(HashMap::new());
+    }
+    beneficiaries::find_destinations(conn, &Vec::from_iter(named)).await
 }
 
 /// The holds of the submissions' paying wallets, from the lowest of their chain nonces on.
@@ -277,7 +300,7 @@ pub(super) fn decide_one<'a>(
     let decision = in_time(context, submission, market_decision(context, known, rows, submission, now), now);
     let decision = known.unless_paused(context, submission, decision);
     if let Decision::Accepted(plan) = &decision
-        && let Err(why) = check_payout(context, request, plan)
+        && let Err(why) = check_payout(context, known, submission, plan)
     {
         return Ok((Outcome::Unpayable(why), None));
     }
@@ -304,12 +327,25 @@ pub(super) fn decide_one<'a>(
     ))
 }
 
-/// Checks with the payout rail, from the order alone; a token is paid out by the chain.
-fn check_payout(context: &Context, request: &IntentRequest, plan: &Plan) -> Result<(), Unpayable> {
+/// Checks with the payout rail, from the order and the registry of beneficiaries; a token is paid out by the chain.
+fn check_payout(
+    context: &Context,
+    known: &BatchSnapshot,
+    submission: &Submission,
+    plan: &Plan,
+) -> Result<(), Unpayable> {
+    let Submission { tenant, request, .. } = submission;
     match context.registry.find(&request.output_asset.symbol) {
         Some(Asset { kind: AssetKind::Fiat { .. }, symbol, exponent, .. }) => {
+            let mut payee = request.beneficiary.as_ref();
+            if let Some(account) = payee.filter(|payee| payee.is_reference()).and_then(Beneficiary::account)
+                && let Some(registered) =
+                    known.destinations.get(&(tenant.partner_id.clone(), account.to_owned()))
+            {
+                payee = Some(registered.payee(symbol).map_err(unpayable)?);
+            }
             (context.check_payout)(&PayoutOrder {
-                beneficiary: request.beneficiary.as_ref(),
+                beneficiary: payee,
                 amount: plan.priced.output,
                 currency: symbol,
                 exponent: *exponent,
@@ -317,6 +353,10 @@ fn check_payout(context: &Context, request: &IntentRequest, plan: &Plan) -> Resu
         }
         Some(Asset { kind: AssetKind::Erc20 { .. }, .. }) | None => Ok(()),
     }
+}
+
+const fn unpayable(why: DestinationRefusal) -> Unpayable {
+    Unpayable { code: why.code(), message: why.message() }
 }
 
 /// An order whose input cannot be locked before its lock-by is not accepted.

@@ -4,6 +4,7 @@
 mod acceptance;
 mod away;
 mod bank_files;
+mod beneficiaries;
 mod commitment;
 mod compared;
 mod desk;

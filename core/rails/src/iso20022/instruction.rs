@@ -103,8 +103,8 @@ impl Instruction {
         let Some(beneficiary) = order.beneficiary else { return details() };
         if beneficiary.is_reference() {
             return refuse(
-                "beneficiary_details_missing",
-                "a pre-provisioned recipient is known to another provider than this bank",
+                "beneficiary_unknown",
+                "the registry of beneficiaries has no such recipient of yours",
             );
         }
         let (Some(name), Some(account), Some(method)) =

@@ -1,0 +1,243 @@
+//! The registry of beneficiaries: recipients that an order names as `bene_…:dest_…`.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::beneficiary::destination::{Destination, DestinationStatus};
+use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod};
+use sqlx::PgConnection;
+use sqlx::types::Json;
+
+use crate::StoreError;
+
+/// A recipient to enter.
+#[derive(Debug, Clone)]
+pub struct NewBeneficiary<'a> {
+    pub id: &'a str,
+    pub partner_id: &'a str,
+    pub name: &'a str,
+    pub country: &'a str,
+    pub address: Option<&'a BeneficiaryAddress>,
+    pub operator: &'a str,
+}
+
+/// An account of a recipient to enter.
+#[derive(Debug, Clone)]
+pub struct NewDestination<'a> {
+    pub id: &'a str,
+    pub beneficiary_id: &'a str,
+    pub account: &'a str,
+    pub currency: &'a str,
+    pub method: PayoutMethod,
+    pub swift_code: Option<&'a str>,
+    pub bank: Option<&'a str>,
+    pub operator: &'a str,
+}
+
+/// A destination as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DestinationRow {
+    pub beneficiary_id: String,
+    pub destination_id: String,
+    pub partner_id: String,
+    pub destination: Destination,
+    pub created_by: String,
+    pub created_at: DateTime<Utc>,
+    pub verified_by: Option<String>,
+    pub evidence: Option<String>,
+    pub verified_at: Option<DateTime<Utc>>,
+    pub disabled_by: Option<String>,
+    pub disabled_reason: Option<String>,
+    pub disabled_at: Option<DateTime<Utc>>,
+}
+
+#[derive(sqlx::FromRow)]
+struct Row {
+    beneficiary_id: String,
+    destination_id: String,
+    partner_id: String,
+    name: String,
+    country: String,
+    address: Option<Json<BeneficiaryAddress>>,
+    account: String,
+    currency: String,
+    payout_method: String,
+    swift_code: Option<String>,
+    bank: Option<String>,
+    created_by: String,
+    created_at: DateTime<Utc>,
+    verified_by: Option<String>,
+    evidence: Option<String>,
+    verified_at: Option<DateTime<Utc>>,
+    disabled_by: Option<String>,
+    disabled_reason: Option<String>,
+    disabled_at: Option<DateTime<Utc>>,
+}
+
+const COLUMNS: &str = "select b.id as beneficiary_id, d.id as destination_id, b.partner_id, b.name, b.country, b.address, \
+            d.account, d.currency, d.payout_method, d.swift_code, d.bank, d.created_by, d.created_at, \
+            d.verified_by, d.evidence, d.verified_at, d.disabled_by, d.disabled_reason, d.disabled_at \
+     from destination d join beneficiary b on b.id = d.beneficiary_id ";
+
+impl TryFrom<Row> for DestinationRow {
+    type Error = StoreError;
+
+    fn try_from(row: Row) -> Result<Self, StoreError> {
+        let method = PayoutMethod::parse(&row.payout_method).ok_or_else(|| {
+            StoreError::corrupt("destination", format_args!("method {}", row.payout_method))
+        })?;
+        let status = match (row.verified_at, row.disabled_at) {
+            (_, Some(_)) => DestinationStatus::Disabled,
+            (Some(_), None) => DestinationStatus::Verified,
+            (None, None) => DestinationStatus::Unverified,
+        };
+        let details = Beneficiary {
+            account: Some(row.account),
+            name: Some(row.name),
+            country: Some(row.country),
+            payout_method: Some(method),
+            swift_code: row.swift_code,
+            bank: row.bank,
+            address: row.address.map(|Json(address)| address),
+            travel_rule_data: None,
+        };
+        Ok(Self {
+            beneficiary_id: row.beneficiary_id,
+            destination_id: row.destination_id,
+            partner_id: row.partner_id,
+            destination: Destination { details, currency: row.currency, status },
+            created_by: row.created_by,
+            created_at: row.created_at,
+            verified_by: row.verified_by,
+            evidence: row.evidence,
+            verified_at: row.verified_at,
+            disabled_by: row.disabled_by,
+            disabled_reason: row.disabled_reason,
+            disabled_at: row.disabled_at,
+        })
+    }
+}
+
+pub async fn insert_beneficiary(conn: &mut PgConnection, new: &NewBeneficiary<'_>) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into beneficiary (id, partner_id, name, country, address, created_by) values ($1, $2, $3, $4, $5, $6)",
+    )
+    .bind(new.id)
+    .bind(new.partner_id)
+    .bind(new.name)
+    .bind(new.country)
+    .bind(new.address.map(Json))
+    .bind(new.operator)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn insert_destination(conn: &mut PgConnection, new: &NewDestination<'_>) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into destination (id, beneficiary_id, account, currency, payout_method, swift_code, bank, created_by) \
+         values ($1, $2, $3, $4, $5, $6, $7, $8)",
+    )
+    .bind(new.id)
+    .bind(new.beneficiary_id)
+    .bind(new.account)
+    .bind(new.currency)
+    .bind(new.method.as_str())
+    .bind(new.swift_code)
+    .bind(new.bank)
+    .bind(new.operator)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+pub async fn has_beneficiary(conn: &mut PgConnection, id: &str) -> Result<bool, StoreError> {
+    let row: (bool,) = sqlx::query_as("select exists (select 1 from beneficiary where id = $1)")
+        .bind(id)
+        .fetch_one(conn)
+        .await?;
+    Ok(row.0)
+}
+
+/// What the partners' orders name, by partner and `bene_…:dest_…`. What is not in the registry is not in the answer.
+pub async fn find_destinations(
+    conn: &mut PgConnection,
+    named: &[(&str, &str, &str)],
+) -> Result<HashMap<(String, String), Destination>, StoreError> {
+    let statement = format!(
+        "{COLUMNS} where (b.partner_id, b.id, d.id) in (select * from unnest($1::text[], $2::text[], $3::text[]))"
+    );
+    let rows: Vec<Row> = sqlx::query_as(sqlx::AssertSqlSafe(statement))
+        .bind(named.iter().map(|(partner, _, _)| *partner).collect::<Vec<_>>())
+        .bind(named.iter().map(|(_, beneficiary, _)| *beneficiary).collect::<Vec<_>>())
+        .bind(named.iter().map(|(_, _, destination)| *destination).collect::<Vec<_>>())
+        .fetch_all(conn)
+        .await?;
+    rows.into_iter()
+        .map(|row| {
+            let row = DestinationRow::try_from(row)?;
+            Ok(((row.partner_id, format!("{}:{}", row.beneficiary_id, row.destination_id)), row.destination))
+        })
+        .collect()
+}
+
+/// A destination by its id, locked until the transaction ends.
+pub async fn lock_destination(
+    conn: &mut PgConnection,
+    destination_id: &str,
+) -> Result<Option<DestinationRow>, StoreError> {
+    let statement = format!("{COLUMNS} where d.id = $1 for update of d");
+    let row: Option<Row> =
+        sqlx::query_as(sqlx::AssertSqlSafe(statement)).bind(destination_id).fetch_optional(conn).await?;
+    row.map(DestinationRow::try_from).transpose()
+}
+
+/// The destinations of one partner, or of all, the oldest first.
+pub async fn list_destinations(
+    conn: &mut PgConnection,
+    partner_id: Option<&str>,
+) -> Result<Vec<DestinationRow>, StoreError> {
+    let statement =
+        format!("{COLUMNS} where $1::text is null or b.partner_id = $1 order by d.created_at, d.id");
+    let rows: Vec<Row> =
+        sqlx::query_as(sqlx::AssertSqlSafe(statement)).bind(partner_id).fetch_all(conn).await?;
+    rows.into_iter().map(DestinationRow::try_from).collect()
+}
+
+/// Notes who verified a destination, and by what. `false`: it is verified or disabled already.
+pub async fn verify_destination(
+    conn: &mut PgConnection,
+    destination_id: &str,
+    operator: &str,
+    evidence: &str,
+) -> Result<bool, StoreError> {
+    let updated = sqlx::query(
+        "update destination set verified_by = $2, evidence = $3, verified_at = clock_timestamp() \
+         where id = $1 and verified_at is null and disabled_at is null",
+    )
+    .bind(destination_id)
+    .bind(operator)
+    .bind(evidence)
+    .execute(conn)
+    .await?;
+    Ok(updated.rows_affected() == 1)
+}
+
+/// Notes who disabled a destination, and why. `false`: it is disabled already.
+pub async fn disable_destination(
+    conn: &mut PgConnection,
+    destination_id: &str,
+    operator: &str,
+    reason: &str,
+) -> Result<bool, StoreError> {
+    let updated = sqlx::query(
+        "update destination set disabled_by = $2, disabled_reason = $3, disabled_at = clock_timestamp() \
+         where id = $1 and disabled_at is null",
+    )
+    .bind(destination_id)
+    .bind(operator)
+    .bind(reason)
+    .execute(conn)
+    .await?;
+    Ok(updated.rows_affected() == 1)
+}

@@ -1,0 +1,175 @@
+//! Orders that name a recipient of the registry: who is paid, and who is not, by the simulated rail and by a bank.
+
+use std::sync::{Arc, Mutex};
+
+use chrono::Utc;
+use dvp_core::writer::Outcome;
+use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
+use dvp_domain::intent::IntentRequest;
+use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_rails::iso20022::instruction::check_payout;
+use dvp_rails::{PayoutOrder, Rail, RailFuture, RailRequest, RailStatus};
+use dvp_sandbox::rails::SimulatedRails;
+use dvp_store::beneficiaries::{
+    NewBeneficiary, NewDestination, disable_destination, insert_beneficiary, insert_destination,
+    verify_destination,
+};
+use dvp_store::orders::executions::RefType;
+
+use crate::house::{House, order};
+
+const BENEFICIARY: &str = "bene_1";
+const DESTINATION: &str = "dest_1";
+
+async fn enter(house: &House, partner_id: &str) {
+    let mut conn = house.pool().acquire().await.unwrap();
+    let new = NewBeneficiary {
+        id: BENEFICIARY,
+        partner_id,
+        name: "Jane Doe",
+        country: "US",
+        address: None,
+        operator: "jo",
+    };
+    insert_beneficiary(&mut conn, &new).await.unwrap();
+    let new = NewDestination {
+        id: DESTINATION,
+        beneficiary_id: BENEFICIARY,
+        account: "000123456789",
+        currency: "USD",
+        method: PayoutMethod::Ach,
+        swift_code: None,
+        bank: Some("USABA021000021"),
+        operator: "jo",
+    };
+    insert_destination(&mut conn, &new).await.unwrap();
+}
+
+async fn verify(house: &House) -> bool {
+    let mut conn = house.pool().acquire().await.unwrap();
+    verify_destination(&mut conn, DESTINATION, "kim", "call of 3 May").await.unwrap()
+}
+
+async fn disable(house: &House) -> bool {
+    let mut conn = house.pool().acquire().await.unwrap();
+    disable_destination(&mut conn, DESTINATION, "kim", "account closed").await.unwrap()
+}
+
+fn named(account: &str) -> IntentRequest {
+    let mut request = order("x");
+    request.beneficiary = Some(Beneficiary { account: Some(account.into()), ..Beneficiary::default() });
+    request
+}
+
+fn registered() -> IntentRequest {
+    named(&format!("{BENEFICIARY}:{DESTINATION}"))
+}
+
+fn code(outcome: &Outcome) -> Option<&'static str> {
+    match outcome {
+        Outcome::Unpayable(why) => Some(why.code),
+        _ => None,
+    }
+}
+
+/// Remembers whom it was asked to pay.
+#[derive(Default)]
+struct Noting(Mutex<Vec<RailRequest>>);
+
+impl Rail for Noting {
+    fn submit<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
+        self.0.lock().unwrap().push(request.clone());
+        let done = LegDone { provider_reference: "p".into(), occurred_at: Utc::now().into() };
+        Box::pin(async move { Ok(RailAnswer::Done(done)) })
+    }
+
+    fn status<'a>(&'a self, _: &'a RailRequest) -> RailFuture<'a, RailStatus> {
+        Box::pin(async { Ok(RailStatus::NeverSeen) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registered_recipient_is_paid_by_its_details_once_verified_and_not_before() {
+    let house = House::new().await;
+    enter(&house, &house.tenant.partner_id).await;
+    assert_eq!(code(&house.submit(registered()).await), Some("beneficiary_not_verified"));
+    assert!(verify(&house).await);
+    let rail = Arc::new(Noting::default());
+    house.work_with(Arc::new(SimulatedRails::new(house.pool().clone())), rail.clone());
+    let reference = house.accept(registered()).await.reference;
+    house.play_chain(&reference).await;
+    house.wait_for_state(&reference, "completed").await;
+    let asked = rail.0.lock().unwrap().clone();
+    assert_eq!(asked.len(), 1, "{asked:?}");
+    let payee = asked[0].beneficiary.as_ref().unwrap();
+    assert_eq!(
+        (asked[0].account.as_str(), payee.account(), payee.name(), payee.bank.as_deref(), payee.rail()),
+        (
+            "000123456789",
+            Some("000123456789"),
+            Some("Jane Doe"),
+            Some("USABA021000021"),
+            Some(PayoutMethod::Ach)
+        )
+    );
+    let accepts = |beneficiary| {
+        check_payout(&PayoutOrder { beneficiary, amount: asked[0].amount, currency: "USD", exponent: 2 })
+    };
+    assert!(accepts(Some(payee)).is_ok(), "a bank could be ordered to pay it");
+    assert_eq!(accepts(registered().beneficiary.as_ref()).unwrap_err().code, "beneficiary_unknown");
+    house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_disabled_between_acceptance_and_payout_is_not_paid() {
+    let house = House::new().await;
+    enter(&house, &house.tenant.partner_id).await;
+    assert!(verify(&house).await);
+    let reference = house.accept(registered()).await.reference;
+    assert!(disable(&house).await && !disable(&house).await, "once");
+    let rail = Arc::new(Noting::default());
+    house.work_with(Arc::new(SimulatedRails::new(house.pool().clone())), rail.clone());
+    house.play_until(&reference, |kind| kind == "fill").await;
+    house.wait_for_state(&reference, "payout_failed").await;
+    let view = house.engine.execution(&house.tenant, RefType::ExecutionId, &reference).await;
+    assert_eq!(view.unwrap().unwrap().failure.unwrap().code, "beneficiary_disabled");
+    assert!(rail.0.lock().unwrap().is_empty(), "the rail was not asked");
+    assert_eq!(code(&house.submit(registered()).await), Some("beneficiary_disabled"));
+    house.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recipient_is_its_partners_own_and_takes_its_currency() {
+    let house = House::new().await;
+    let other = house.other_tenant().await;
+    enter(&house, &other.partner_id).await;
+    assert!(verify(&house).await);
+    // The simulated rail pays any reference; the registry has none of this partner's, so its details are not used.
+    let rail = Arc::new(Noting::default());
+    house.work_with(Arc::new(SimulatedRails::new(house.pool().clone())), rail.clone());
+    let reference = house.accept(registered()).await.reference;
+    house.play_chain(&reference).await;
+    house.wait_for_state(&reference, "completed").await;
+    assert_eq!(rail.0.lock().unwrap()[0].account, format!("{BENEFICIARY}:{DESTINATION}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_verifies_what_he_entered_and_details_never_change() {
+    let house = House::new().await;
+    enter(&house, &house.tenant.partner_id).await;
+    let mut conn = house.pool().acquire().await.unwrap();
+    let same = verify_destination(&mut conn, DESTINATION, "jo", "myself").await.unwrap_err();
+    assert_eq!(same.constraint(), Some("destination_verified_by_another"));
+    assert!(verify(&house).await && !verify(&house).await, "once");
+    for change in [
+        "update destination set account = '999'",
+        "update destination set verified_by = 'lee'",
+        "update destination set verified_at = null, verified_by = null, evidence = null",
+        "delete from destination",
+        "update beneficiary set name = 'John Doe'",
+        "delete from beneficiary",
+    ] {
+        let refused = sqlx::query(change).execute(&mut *conn).await.unwrap_err();
+        assert_eq!(refused.as_database_error().unwrap().code().unwrap(), "23514", "{change}");
+    }
+}
