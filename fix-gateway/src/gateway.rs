@@ -38,6 +38,8 @@ pub struct GatewayConfig {
     pub lockout: Lockout,
     /// What a peer may leave unread.
     pub slow_consumer: SlowConsumer,
+    /// Orders of one session that may wait for a look-up of their wallet; beyond, an order is refused.
+    pub parked_orders_max: usize,
 }
 
 impl Default for GatewayConfig {
@@ -50,6 +52,7 @@ impl Default for GatewayConfig {
             refusal: LogonRefusal::default(),
             lockout: Lockout::default(),
             slow_consumer: SlowConsumer::default(),
+            parked_orders_max: 512,
         }
     }
 }

@@ -103,6 +103,7 @@ impl OrderEntry {
         session: FixSessionRow,
         settings: &FixSessionSettings,
         feed: Subscription,
+        parked_orders_max: usize,
     ) -> Self {
         let tenant = Tenant { partner_id: session.partner_id.clone(), livemode: session.livemode };
         let (version, feed_position) = (Version::of(&session.begin_string), session.feed_position);
@@ -118,7 +119,7 @@ impl OrderEntry {
             is_drop_copy: settings.drop_copy,
             cancel_on_disconnect: CancelOnDisconnect::agreed(settings),
             ages: AgeLimits::agreed(settings),
-            parked: ParkedOrders::default(),
+            parked: ParkedOrders::new(parked_orders_max),
             chain: FixChain::default(),
         }
     }

@@ -213,7 +213,8 @@ impl SessionSupervisor {
         let attach = self.directory.announce_guarded(key.clone(), Arc::new(gate));
         let interest = if settings.drop_copy { Interest::All } else { Interest::AfterAcceptance };
         let feed = self.feed.subscribe(&session.partner_id, session.livemode, interest);
-        let order_entry = OrderEntry::new(self.engine.clone(), session, &settings, feed);
+        let parked_orders_max = self.config.parked_orders_max;
+        let order_entry = OrderEntry::new(self.engine.clone(), session, &settings, feed, parked_orders_max);
         let (control, controlled) = mpsc::channel(CONTROL_QUEUE);
         let driver = Driver::new(order_entry, config, attach)
             .with_slow_consumer(self.config.slow_consumer)

@@ -53,13 +53,22 @@ pub(super) struct Answer {
 }
 
 /// The orders of a session that wait, and their look-ups.
-#[derive(Default)]
 pub(super) struct ParkedOrders {
     waiting: Waiting<Parked, Answer>,
     look_ups: JoinSet<(Ticket, Result<WalletFacts, ChainUnavailable>)>,
 }
 
 impl ParkedOrders {
+    pub(super) fn new(max: usize) -> Self {
+        Self { waiting: Waiting::new(max), look_ups: JoinSet::new() }
+    }
+
+    /// Forgets all of them, and ends their look-ups.
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.look_ups = JoinSet::new();
+    }
+
     pub(super) fn has(&self, cl_ord_id: &str) -> bool {
         self.waiting.find(cl_ord_id).is_some()
     }
@@ -193,7 +202,7 @@ impl OrderEntry {
         let mut conn = self.connection().await?;
         let rows = fix_parked::list(&mut conn, &self.session.session_id).await?;
         drop(conn);
-        self.parked = ParkedOrders::default();
+        self.parked.clear();
         for ParkedOrder { cl_ord_id, message, received_at } in rows {
             let Ok(message) = Message::parse(&message) else {
                 error!(

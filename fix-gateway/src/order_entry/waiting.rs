@@ -11,9 +11,6 @@ use std::collections::{HashSet, VecDeque};
 
 use dvp_core::chain::WalletKey;
 
-/// Orders of one session that wait at most; beyond, an order is refused.
-pub(super) const WAITING_MAX: usize = 512;
-
 /// Names a waiting order for as long as it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
@@ -46,15 +43,20 @@ pub(super) struct Waiter<O, A> {
 pub(super) struct Waiting<O, A> {
     waiters: VecDeque<Waiter<O, A>>,
     next: u64,
-}
-
-impl<O, A> Default for Waiting<O, A> {
-    fn default() -> Self {
-        Self { waiters: VecDeque::new(), next: 0 }
-    }
+    max: usize,
 }
 
 impl<O, A> Waiting<O, A> {
+    /// At most `max` orders wait; beyond, an order is refused.
+    pub(super) const fn new(max: usize) -> Self {
+        Self { waiters: VecDeque::new(), next: 0, max }
+    }
+
+    /// Forgets all of them. No ticket is used again.
+    pub(super) fn clear(&mut self) {
+        self.waiters.clear();
+    }
+
     pub(super) fn len(&self) -> usize {
         self.waiters.len()
     }
@@ -77,7 +79,7 @@ impl<O, A> Waiting<O, A> {
         match wallet {
             None => Arrival::Proceeds,
             Some(_) if is_known && !is_behind() => Arrival::Proceeds,
-            Some(_) if self.waiters.len() >= WAITING_MAX => Arrival::IsTooMany,
+            Some(_) if self.waiters.len() >= self.max => Arrival::IsTooMany,
             Some(_) => Arrival::Waits,
         }
     }
@@ -142,7 +144,7 @@ mod tests {
     }
 
     fn waiting(orders: &[(&str, usize)]) -> (Waiting<(), u8>, Vec<Ticket>) {
-        let mut waiting = Waiting::default();
+        let mut waiting = Waiting::new(3);
         let tickets =
             orders.iter().map(|(id, owner)| waiting.push((*id).to_owned(), wallet(*owner), ())).collect();
         (waiting, tickets)
@@ -170,8 +172,8 @@ mod tests {
 
     #[test]
     fn too_many_waiting_orders_are_refused_and_no_others() {
-        let mut waiting = Waiting::<(), u8>::default();
-        for n in 0..WAITING_MAX {
+        let mut waiting = Waiting::<(), u8>::new(3);
+        for n in 0..3 {
             assert_eq!(waiting.arrival(&n.to_string(), Some(&wallet(n)), false), Arrival::Waits);
             waiting.push(n.to_string(), wallet(n), ());
         }
@@ -226,7 +228,7 @@ mod tests {
         }
         const OWNERS: [usize; 3] = [1, 2, 1];
         fn run(steps: &[Step]) {
-            let mut waiting = Waiting::<usize, usize>::default();
+            let mut waiting = Waiting::<usize, usize>::new(3);
             let (mut tickets, mut answered, mut decided) = ([None; 3], Vec::new(), Vec::new());
             for step in steps {
                 match *step {
