@@ -74,7 +74,8 @@ impl Readiness {
 mod tests {
     use std::time::Duration;
 
-    use dvp_benches::house::House;
+    use dvp_testing::market::pair;
+    use dvp_testing::{Harness, Market};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -102,8 +103,8 @@ mod tests {
     }
     #[tokio::test]
     async fn a_process_whose_writer_has_ended_says_so() {
-        let dir = tempfile::tempdir().unwrap();
-        let House { engine, writing, .. } = &House::start_for_fiat(dir.path()).await.unwrap();
+        let harness = Harness::new(Market::new(vec![pair("USD", "EUR", "0.92")])).await;
+        let Harness { engine, writing, .. } = &harness;
         let readiness = Readiness::default();
         readiness.serving(engine.clone());
         assert_eq!(asked(&readiness).await, (200, Value::Null));

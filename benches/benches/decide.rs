@@ -3,15 +3,15 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use dvp_benches::house::{order, provider, registry};
+use dvp_benches::harness::{self, order};
 use dvp_core::liquidity::Liquidity;
 use dvp_domain::decision::{QuoteLookup, decide};
 use dvp_domain::liquidity::{Market, Unlimited};
 use dvp_domain::time::Timestamp;
 
 fn deciding(criterion: &mut Criterion) {
-    let registry = registry().expect("constant prices parse");
-    let liquidity = Liquidity::configured(&registry, [provider()]);
+    let dvp_testing::Market { registry, providers, .. } = harness::market();
+    let liquidity = Liquidity::configured(&registry, providers);
     let request = order().expect("a fresh wallet signs");
     let now = Timestamp::from_millis(request.deadline.millis() - 60_000);
     let market = Market { registry: &registry, snapshot: &liquidity.snapshot(), holdings: &Unlimited, now };

@@ -9,7 +9,7 @@ use dvp_domain::event::EventType;
 use dvp_store::orders::events::{EventFilter, list_for_tenant};
 
 use crate::figure::Figure;
-use crate::house::House;
+use crate::harness::DurableHarness;
 
 const FEW: i64 = 10_000;
 const ROUNDS: usize = 200;
@@ -27,24 +27,25 @@ pub async fn measure(events: i64, dir: Option<&Path>) -> anyhow::Result<Figure> 
         few_time = few_time.min(page_time(&few, FEW).await?);
         many_time = many_time.min(page_time(&many, events).await?);
     }
-    few.postgres.stop().await?;
-    many.postgres.stop().await?;
+    few.stop().await?;
+    many.stop().await?;
     let pages = |time: Duration| u64::try_from(1_000_000_000 / time.as_nanos().max(1)).unwrap_or(u64::MAX);
     Ok(Figure { name: "feed-pages", value: pages(many_time), unit: "pages/s", floor: pages(few_time) })
 }
 
-/// A house whose feed has so many events.
-async fn filled(dir: &Path, events: i64) -> anyhow::Result<House> {
+/// A harness whose feed has so many events.
+async fn filled(dir: &Path, events: i64) -> anyhow::Result<DurableHarness> {
     std::fs::create_dir_all(dir)?;
-    let house = House::start(dir).await?;
-    let (there,): (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(&house.pool).await?;
+    let harness = DurableHarness::start(dir).await?;
+    let (there,): (i64,) =
+        sqlx::query_as("select position from feed_counter").fetch_one(harness.pool()).await?;
     if there < events {
-        fill(&house, there, events).await?;
+        fill(&harness, there, events).await?;
     }
-    Ok(house)
+    Ok(harness)
 }
 
-async fn fill(house: &House, from: i64, to: i64) -> anyhow::Result<()> {
+async fn fill(harness: &DurableHarness, from: i64, to: i64) -> anyhow::Result<()> {
     const CHUNK: i64 = 200_000;
     let mut at = from;
     while at < to {
@@ -61,21 +62,21 @@ async fn fill(house: &House, from: i64, to: i64) -> anyhow::Result<()> {
         )
         .bind(at)
         .bind(until)
-        .bind(&house.tenant.partner_id)
-        .execute(&house.pool)
+        .bind(&harness.tenant.partner_id)
+        .execute(harness.pool())
         .await?;
-        sqlx::query("update feed_counter set position = $1").bind(until).execute(&house.pool).await?;
+        sqlx::query("update feed_counter set position = $1").bind(until).execute(harness.pool()).await?;
         at = until;
     }
-    sqlx::query("vacuum analyze event").execute(&house.pool).await?;
+    sqlx::query("vacuum analyze event").execute(harness.pool()).await?;
     Ok(())
 }
 
 /// The median of the slowest kind of page.
-async fn page_time(house: &House, events: i64) -> anyhow::Result<Duration> {
+async fn page_time(harness: &DurableHarness, events: i64) -> anyhow::Result<Duration> {
     let rare = Some(EventType::PayoutFailed);
     let mut slowest = Duration::ZERO;
-    let mut conn = house.pool.acquire().await?;
+    let mut conn = harness.pool().acquire().await?;
     for (after, kind) in
         [(0, None), (events / 2, None), (events.saturating_sub(2000), None), (0, rare), (events, None)]
     {
@@ -83,7 +84,7 @@ async fn page_time(house: &House, events: i64) -> anyhow::Result<Duration> {
         let mut times = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {
             let started = Instant::now();
-            let page = list_for_tenant(&mut conn, &house.tenant, &filter).await?;
+            let page = list_for_tenant(&mut conn, &harness.tenant, &filter).await?;
             times.push(started.elapsed());
             ensure!(after == events || !page.is_empty(), "an empty page after {after}");
         }

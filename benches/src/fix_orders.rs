@@ -22,7 +22,7 @@ use self::orders::{Goal, Orders};
 use crate::cpu;
 use crate::figure::{Figure, per_second};
 use crate::fix_client::{self, Client, Driven};
-use crate::house::{House, fiat_order};
+use crate::harness::{DurableHarness, fiat_order};
 use crate::http::{Served, drive, request};
 use crate::submit::{ORDERS_A_SECOND, submissions};
 
@@ -105,14 +105,14 @@ pub async fn measure(seconds: u64) -> anyhow::Result<Vec<Figure>> {
 /// Without the worker: the engine, REST and FIX with the same orders, and one order at a time beside one commit.
 async fn acceptance(seconds: u64) -> anyhow::Result<(Vec<Figure>, [Measured; 2])> {
     let dir = tempfile::tempdir()?;
-    let house = House::start_for_fiat(dir.path()).await?;
-    let served = Served::start(&house).await?;
-    let gateway = Gateway::start(&house).await?;
+    let harness = DurableHarness::start_for_fiat(dir.path()).await?;
+    let served = Served::start(&harness).await?;
+    let gateway = Gateway::start(&harness).await?;
     let mut figures = Vec::new();
     // Before and after the busy parts, each beside commits of the same moment: what was written for tens of thousands
     // of orders keeps the disk busy for a while, and a commit waits for it.
     let one_at_a_time = async |names| {
-        let commits = commits(&house, seconds).await?;
+        let commits = commits(&harness, seconds).await?;
         let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Accepted).await?;
         anyhow::Ok(latency(names, &latencies, &commits))
     };
@@ -122,7 +122,7 @@ async fn acceptance(seconds: u64) -> anyhow::Result<(Vec<Figure>, [Measured; 2])
         let callers = part.sessions * part.window;
         let orders = (0..made_beforehand(seconds)?).map(|_| fiat_order()).collect::<Result<Vec<_>, _>>()?;
         let before = cpu::worked(&[POSTGRES]);
-        let engine = submissions(&house, orders, seconds, callers).await?;
+        let engine = submissions(&harness, orders, seconds, callers).await?;
         let floor = measured_since(&before, engine, seconds, Duration::ZERO);
         figures.push(rest(&served, part, seconds, engine).await?);
         *measured = gateway.drive(part.sessions, part.window, seconds, Goal::Accepted).await?.0;
@@ -132,7 +132,7 @@ async fn acceptance(seconds: u64) -> anyhow::Result<(Vec<Figure>, [Measured; 2])
     figures.extend(one_at_a_time(afterwards).await?);
     gateway.stop().await?;
     served.stop.cancel();
-    house.postgres.stop().await?;
+    harness.stop().await?;
     Ok((figures, all))
 }
 
@@ -157,13 +157,14 @@ async fn rest(served: &Served, part: &Part, seconds: u64, engine: u64) -> anyhow
 /// be settled first.
 async fn settlement(seconds: u64, accepted: [Measured; 2]) -> anyhow::Result<Vec<Figure>> {
     let dir = tempfile::tempdir()?;
-    let house = House::start_for_fiat(dir.path()).await?;
-    let rails = Arc::new(SimulatedRails::new(house.pool.clone()));
+    let harness = DurableHarness::start_for_fiat(dir.path()).await?;
+    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
     let stop = watch::Sender::new(false);
-    let settling = tokio::spawn(workflow::run(house.engine.clone(), rails.clone(), rails, stop.subscribe()));
-    let gateway = Gateway::start(&house).await?;
+    let settling =
+        tokio::spawn(workflow::run(harness.engine.clone(), rails.clone(), rails, stop.subscribe()));
+    let gateway = Gateway::start(&harness).await?;
     let mut figures = Vec::new();
-    let commits = commits(&house, seconds).await?;
+    let commits = commits(&harness, seconds).await?;
     let (_, latencies) = gateway.drive(1, 1, seconds, Goal::Filled).await?;
     figures.extend(latency(
         ["FIX order to Filled, median", "FIX order to Filled, p99"],
@@ -177,11 +178,11 @@ async fn settlement(seconds: u64, accepted: [Measured; 2]) -> anyhow::Result<Vec
     gateway.stop().await?;
     stop.send_replace(true);
     settling.await?;
-    house.postgres.stop().await?;
+    harness.stop().await?;
     Ok(figures)
 }
 
-/// The gateway of a house on loopback, with its sessions.
+/// The gateway of a harness on loopback, with its sessions.
 struct Gateway {
     addr: SocketAddr,
     shutdown: CancellationToken,
@@ -189,17 +190,17 @@ struct Gateway {
 }
 
 impl Gateway {
-    async fn start(house: &House) -> anyhow::Result<Self> {
-        let mut conn = house.pool.acquire().await?;
+    async fn start(harness: &DurableHarness) -> anyhow::Result<Self> {
+        let mut conn = harness.pool().acquire().await?;
         for n in 0..PARTS.iter().map(|part| part.sessions).max().unwrap_or(1) {
             let client = comp_id(n);
             let id = fix::session_id("FIX.4.4", "DVP", &client);
             let session = NewFixSession {
-                partner_id: house.tenant.partner_id.clone(),
-                livemode: house.tenant.livemode,
+                partner_id: harness.tenant.partner_id.clone(),
+                livemode: harness.tenant.livemode,
                 begin_string: "FIX.4.4".into(),
-                password_hash: house.engine.context().vault.fix_password_hash(&id, PASSWORD),
-                password_key: house.engine.context().vault.current_id().to_owned(),
+                password_hash: harness.engine.context().vault.fix_password_hash(&id, PASSWORD),
+                password_key: harness.engine.context().vault.current_id().to_owned(),
                 client_comp_id: client,
                 service_comp_id: "DVP".into(),
                 default_appl_ver_id: None,
@@ -209,7 +210,7 @@ impl Gateway {
         }
         drop(conn);
         let addr = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (engine, pool) = (house.engine.clone(), house.pool.clone());
+        let (engine, pool) = (harness.engine.clone(), harness.pool().clone());
         let (gateway, addr) = FixGateway::bind(addr, engine, pool, GatewayConfig::default()).await?;
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(gateway.run(shutdown.clone()));
@@ -298,8 +299,8 @@ fn beside(names: &Names, ours: Measured, floor: Measured) -> [Figure; 4] {
 }
 
 /// Durable commits of one row, one after the other.
-async fn commits(house: &House, seconds: u64) -> anyhow::Result<Vec<Duration>> {
-    let mut conn = PgConnection::connect_with(&house.postgres.connect_options()).await?;
+async fn commits(harness: &DurableHarness, seconds: u64) -> anyhow::Result<Vec<Duration>> {
+    let mut conn = PgConnection::connect_with(&harness.database.postgres.connect_options()).await?;
     sqlx::query("create table if not exists floor (id uuid primary key, body text not null)")
         .execute(&mut conn)
         .await?;

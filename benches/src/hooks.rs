@@ -1,4 +1,4 @@
-//! Webhook endpoints of the house, and deliveries to receivers on this machine.
+//! Webhook endpoints of the harness, and deliveries to receivers on this machine.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use dvp_store::orders::intents::Tenant;
 use dvp_store::partners::{self, NewKey};
 use tokio_util::sync::CancellationToken;
 
-use crate::house::House;
+use crate::harness::DurableHarness;
 use crate::receiver::Authority;
 
 /// What deliveries of a measurement may reach: this machine, and the public internet.
@@ -25,19 +25,19 @@ pub fn config(authority: &Authority) -> DeliveryConfig {
 }
 
 /// Delivers until the token is cancelled.
-pub fn deliver(house: &House, config: DeliveryConfig) -> anyhow::Result<CancellationToken> {
+pub fn deliver(harness: &DurableHarness, config: DeliveryConfig) -> anyhow::Result<CancellationToken> {
     let stop = CancellationToken::new();
-    tokio::spawn(Delivery::new(house.engine.clone(), config)?.run(stop.clone()));
+    tokio::spawn(Delivery::new(harness.engine.clone(), config)?.run(stop.clone()));
     Ok(stop)
 }
 
 /// A partner of its own with an endpoint; returns whose it is.
-pub async fn endpoint(house: &House, name: &str, url: &str) -> anyhow::Result<Owner> {
-    let mut conn = house.pool.acquire().await?;
+pub async fn endpoint(harness: &DurableHarness, name: &str, url: &str) -> anyhow::Result<Owner> {
+    let mut conn = harness.pool().acquire().await?;
     let id = format!("ptn_{name}");
     let partner_id = partners::ensure_partner(&mut conn, &id, name, "enterprise", 1_000_000).await?;
     let key_id = format!("key_{name}");
-    let vault = &house.engine.context().vault;
+    let vault = &harness.engine.context().vault;
     let key = NewKey {
         key_id: key_id.clone(),
         partner_id: partner_id.clone(),
@@ -51,12 +51,12 @@ pub async fn endpoint(house: &House, name: &str, url: &str) -> anyhow::Result<Ow
     partners::ensure_key(&mut conn, &key).await?;
     let owner = Owner { key_id, tenant: Tenant { partner_id, livemode: false } };
     let subscribed_types = EventType::ALL.iter().map(|kind| kind.as_str().to_owned()).collect();
-    ask(house, &owner, Command::Register { url: url.to_owned(), subscribed_types }).await?;
+    ask(harness, &owner, Command::Register { url: url.to_owned(), subscribed_types }).await?;
     Ok(owner)
 }
 
 /// Asks something of an endpoint. Returns the event's id, where one is queued.
-pub async fn ask(house: &House, owner: &Owner, command: Command) -> anyhow::Result<String> {
+pub async fn ask(harness: &DurableHarness, owner: &Owner, command: Command) -> anyhow::Result<String> {
     fn render(outcome: &CommandOutcome) -> StoredResponse {
         let body = match outcome {
             CommandOutcome::Queued { event_id } => event_id.clone(),
@@ -67,8 +67,8 @@ pub async fn ask(house: &House, owner: &Owner, command: Command) -> anyhow::Resu
         };
         StoredResponse { status: 200, body }
     }
-    let mut conn = house.pool.acquire().await?;
-    let vault = &house.engine.context().vault;
+    let mut conn = harness.pool().acquire().await?;
+    let vault = &harness.engine.context().vault;
     match carry_out(&mut conn, vault, owner, command, None, render).await {
         Ok(answer) => Ok(answer.response.body),
         Err(error) => bail!("{error}"),

@@ -23,18 +23,18 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::figure::{Figure, per_second};
-use crate::house::{House, order};
+use crate::harness::{DurableHarness, order};
 use crate::submit::{ORDERS_A_SECOND, submissions};
 
 /// Measures for `seconds`, with `concurrency` connections each waiting for its answer.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
     let dir = tempfile::tempdir()?;
-    let house = House::start(dir.path()).await?;
-    let served = Served::start(&house).await?;
+    let harness = DurableHarness::start(dir.path()).await?;
+    let served = Served::start(&harness).await?;
     let count = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
     let make = move || (0..count).map(|_| order()).collect::<anyhow::Result<Vec<_>>>();
     let floor_orders = tokio::task::spawn_blocking(make).await??;
-    let floor = submissions(&house, floor_orders, seconds, concurrency).await?;
+    let floor = submissions(&harness, floor_orders, seconds, concurrency).await?;
     let keys = served.keys.clone();
     let requests = tokio::task::spawn_blocking(move || {
         (0..count).map(|_| request(&order()?, &keys)).collect::<anyhow::Result<Vec<_>>>()
@@ -43,7 +43,7 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let next = || requests.lock().ok().and_then(|mut requests| requests.pop());
     let value = drive(served.address, seconds, concurrency, 202, next).await?;
     served.stop.cancel();
-    house.postgres.stop().await?;
+    harness.stop().await?;
     Ok(Figure { name: "http", value, unit: "orders/s", floor })
 }
 
@@ -54,7 +54,7 @@ pub struct Keys {
     pub signing_secret: String,
 }
 
-/// The API of a house on loopback.
+/// The API of a harness on loopback.
 pub struct Served {
     pub address: SocketAddr,
     pub keys: Keys,
@@ -62,19 +62,19 @@ pub struct Served {
 }
 
 impl Served {
-    /// Serves the house's engine and issues a key whose partner has no limit to speak of.
-    pub async fn start(house: &House) -> anyhow::Result<Self> {
-        sqlx::query("update partner set limit_per_minute = 1000000000").execute(&house.pool).await?;
-        let mut conn = house.pool.acquire().await?;
-        let vault = &house.engine.context().vault;
+    /// Serves the harness's engine and issues a key whose partner has no limit to speak of.
+    pub async fn start(harness: &DurableHarness) -> anyhow::Result<Self> {
+        sqlx::query("update partner set limit_per_minute = 1000000000").execute(harness.pool()).await?;
+        let mut conn = harness.pool().acquire().await?;
+        let vault = &harness.engine.context().vault;
         let scopes = SCOPES.map(str::to_owned);
         let Issued { api_key, signing_secret, .. } =
-            issue(&mut conn, vault, &house.tenant.partner_id, Environment::Test, &scopes).await?;
+            issue(&mut conn, vault, &harness.tenant.partner_id, Environment::Test, &scopes).await?;
         drop(conn);
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let stop = CancellationToken::new();
-        tokio::spawn(dvp_api::serve(listener, Api::new(house.engine.clone()), stop.clone()));
+        tokio::spawn(dvp_api::serve(listener, Api::new(harness.engine.clone()), stop.clone()));
         Ok(Self { address, keys: Keys { api_key, signing_secret }, stop })
     }
 }

@@ -1,4 +1,4 @@
-//! Measurements and drills: a house with one partner and one provider, orders with really signed permits, and
+//! Measurements and drills: an engine with one partner and one provider, orders with really signed permits, and
 //! figures beside their floor in the same run.
 
 pub mod backfill;
@@ -10,9 +10,9 @@ pub mod fix;
 mod fix_client;
 pub mod fix_messages;
 pub mod fix_orders;
+pub mod harness;
 pub mod hooks;
 pub mod hostile;
-pub mod house;
 pub mod http;
 pub mod reads;
 pub mod receiver;

@@ -10,7 +10,7 @@ use dvp_store::orders::executions::RefType;
 use tokio::net::TcpListener;
 
 use crate::figure::Figure;
-use crate::house::{House, order};
+use crate::harness::{DurableHarness, order};
 use crate::http::{Served, drive};
 
 /// How many executions there are to be read.
@@ -19,19 +19,19 @@ const EXECUTIONS: usize = 1_000;
 /// Measures for `seconds`, with `concurrency` connections each waiting for its answer.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
     let dir = tempfile::tempdir()?;
-    let house = House::start(dir.path()).await?;
-    let served = Served::start(&house).await?;
+    let harness = DurableHarness::start(dir.path()).await?;
+    let served = Served::start(&harness).await?;
     let mut requests = Vec::with_capacity(EXECUTIONS);
     let mut body = String::new();
     for _ in 0..EXECUTIONS {
         let command =
-            SubmitCommand { tenant: house.tenant.clone(), request: order()?, idempotency: None, fix: None };
-        let Outcome::Accepted(accepted) = house.engine.submit(command).await?.outcome else {
+            SubmitCommand { tenant: harness.tenant.clone(), request: order()?, idempotency: None, fix: None };
+        let Outcome::Accepted(accepted) = harness.engine.submit(command).await?.outcome else {
             anyhow::bail!("an order was not accepted");
         };
         let reference = &accepted.reference;
         requests.push(request(reference, &served.keys.api_key));
-        let view = house.engine.execution(&house.tenant, RefType::ExecutionId, reference).await?;
+        let view = harness.engine.execution(&harness.tenant, RefType::ExecutionId, reference).await?;
         body = serde_json::to_string(&view)?;
     }
     let bare = TcpListener::bind("127.0.0.1:0").await?;
@@ -48,7 +48,7 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
     let floor = drive(address, seconds, concurrency, 200, next).await?;
     let value = drive(served.address, seconds, concurrency, 200, next).await?;
     served.stop.cancel();
-    house.postgres.stop().await?;
+    harness.stop().await?;
     Ok(Figure { name: "reads", value, unit: "requests/s", floor })
 }
 

@@ -11,7 +11,7 @@ use futures_util::future::try_join_all;
 use sqlx::{Connection as _, PgConnection};
 
 use crate::figure::{Figure, per_second};
-use crate::house::{House, order};
+use crate::harness::{DurableHarness, order};
 
 /// Orders made beforehand for each second of measuring: more than a machine of ours can take.
 pub(crate) const ORDERS_A_SECOND: usize = 20_000;
@@ -19,20 +19,20 @@ pub(crate) const ORDERS_A_SECOND: usize = 20_000;
 /// Measures for `seconds`, with `concurrency` callers each waiting for its answer.
 pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure> {
     let dir = tempfile::tempdir()?;
-    let house = House::start(dir.path()).await?;
+    let harness = DurableHarness::start(dir.path()).await?;
     let count = usize::try_from(seconds)?.saturating_mul(ORDERS_A_SECOND);
     let orders =
         tokio::task::spawn_blocking(move || (0..count).map(|_| order()).collect::<Result<Vec<_>, _>>());
     let orders = orders.await??;
-    let floor = inserts(&house, seconds, concurrency).await?;
-    let value = submissions(&house, orders, seconds, concurrency).await?;
-    house.postgres.stop().await?;
+    let floor = inserts(&harness, seconds, concurrency).await?;
+    let value = submissions(&harness, orders, seconds, concurrency).await?;
+    harness.stop().await?;
     Ok(Figure { name: "submit", value, unit: "orders/s", floor })
 }
 
 /// Submissions a second through the engine.
 pub(crate) async fn submissions(
-    house: &House,
+    harness: &DurableHarness,
     orders: Vec<IntentRequest>,
     seconds: u64,
     concurrency: usize,
@@ -41,7 +41,7 @@ pub(crate) async fn submissions(
     let started = Instant::now();
     let until = started + Duration::from_secs(seconds);
     let callers = (0..concurrency).map(|_| {
-        let (orders, engine, tenant) = (Arc::clone(&orders), house.engine.clone(), house.tenant.clone());
+        let (orders, engine, tenant) = (Arc::clone(&orders), harness.engine.clone(), harness.tenant.clone());
         tokio::spawn(async move {
             let mut done = 0_usize;
             while Instant::now() < until {
@@ -63,10 +63,12 @@ pub(crate) async fn submissions(
 }
 
 /// Single-row INSERTs a second, each caller on a connection of its own: a pool would be part of the figure.
-async fn inserts(house: &House, seconds: u64, concurrency: usize) -> anyhow::Result<u64> {
-    sqlx::query("create table floor (id uuid primary key, body text not null)").execute(&house.pool).await?;
+async fn inserts(harness: &DurableHarness, seconds: u64, concurrency: usize) -> anyhow::Result<u64> {
+    sqlx::query("create table floor (id uuid primary key, body text not null)")
+        .execute(harness.pool())
+        .await?;
     let body = "x".repeat(1024);
-    let options = house.postgres.connect_options();
+    let options = harness.database.postgres.connect_options();
     let connections = (0..concurrency).map(|_| PgConnection::connect_with(&options));
     let connections = try_join_all(connections).await?;
     let started = Instant::now();

@@ -10,8 +10,8 @@ use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
 use futures_util::future::try_join_all;
 
 use crate::figure::{Figure, per_second};
+use crate::harness::DurableHarness;
 use crate::hooks;
-use crate::house::House;
 use crate::receiver::{Authority, Manner, Receiver, Reply};
 
 /// Deliveries queued beforehand for each second: more than a machine of ours sends.
@@ -26,11 +26,11 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
         .await
         .map_err(|error| anyhow::anyhow!("{error}"))?;
     let dir = tempfile::tempdir()?;
-    let house = House::start(dir.path()).await?;
-    let owner = hooks::endpoint(&house, "measured", &receiver.url("127.0.0.1")).await?;
+    let harness = DurableHarness::start(dir.path()).await?;
+    let owner = hooks::endpoint(&harness, "measured", &receiver.url("127.0.0.1")).await?;
     let body = body();
     let floor = bare(&authority, &receiver, &body, seconds, concurrency).await?;
-    let endpoint = webhooks::find_by_key(&mut *house.pool.acquire().await?, &owner.key_id).await?;
+    let endpoint = webhooks::find_by_key(&mut *harness.pool().acquire().await?, &owner.key_id).await?;
     let endpoint = endpoint.context("the endpoint")?;
     let count = usize::try_from(seconds)?.saturating_mul(QUEUED_A_SECOND);
     for chunk in (0..count).collect::<Vec<_>>().chunks(CHUNK) {
@@ -45,17 +45,17 @@ pub async fn measure(seconds: u64, concurrency: usize) -> anyhow::Result<Figure>
                 body: body.clone(),
             })
             .collect();
-        deliveries::insert(&mut *house.pool.acquire().await?, &new).await?;
+        deliveries::insert(&mut *harness.pool().acquire().await?, &new).await?;
     }
     let mut config = hooks::config(&authority);
     config.limits.per_endpoint = concurrency;
     let (before, started) = (receiver.count(), Instant::now());
-    let stop = hooks::deliver(&house, config)?;
+    let stop = hooks::deliver(&harness, config)?;
     tokio::time::sleep(Duration::from_secs(seconds)).await;
     let (sent, took) = (receiver.count().saturating_sub(before), started.elapsed());
     ensure!(sent < count, "the deliveries queued beforehand ran out");
     stop.cancel();
-    house.postgres.stop().await?;
+    harness.stop().await?;
     Ok(Figure { name: "webhooks", value: per_second(sent, took), unit: "deliveries/s", floor })
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::house::{Call, House, changed, order};
+use crate::harness::{ApiHarness, Call, changed, order};
 
 fn firm() -> Value {
     json!({"requestId": "r", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
@@ -13,38 +13,38 @@ fn firm() -> Value {
 /// Section 2.4, rule 5.
 #[tokio::test]
 async fn a_firm_quote_that_has_lapsed_or_is_for_something_else_is_rejected_and_never_priced_anew() {
-    let house = House::new().await;
-    let ask = async || house.send(&Call::post(&house.acme, "/v1/quotes/firm", &firm())).await.ok(201);
+    let harness = ApiHarness::new().await;
+    let ask = async || harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &firm())).await.ok(201);
     let quote = ask().await;
     let lapsed = "update firm_quote set valid_until = now(), \
                   terms = jsonb_set(terms, '{valid_until}', to_jsonb((extract(epoch from now()) * 1000)::bigint - 1))";
-    sqlx::query(lapsed).execute(house.pool()).await.unwrap();
+    sqlx::query(lapsed).execute(harness.pool()).await.unwrap();
     let with = |quote: &Value| changed(order(), "/quoteId", Some(quote["quoteId"].clone()));
-    assert_eq!(house.submit(&house.acme, &with(&quote)).await.ok(422)["reason"], "quote_expired");
+    assert_eq!(harness.submit(&harness.acme, &with(&quote)).await.ok(422)["reason"], "quote_expired");
     let quote = ask().await;
     let euros = changed(with(&quote), "/outputAsset", Some(json!({"type": "fiat", "symbol": "EUR"})));
     let bought = changed(with(&quote), "/side", Some(json!("buy")));
     for other in [euros, bought] {
-        assert_eq!(house.submit(&house.acme, &other).await.ok(422)["reason"], "quote_mismatch");
+        assert_eq!(harness.submit(&harness.acme, &other).await.ok(422)["reason"], "quote_mismatch");
     }
-    assert_eq!(house.count("select count(*) from execution").await, 0);
-    house.submit(&house.acme, &with(&quote)).await.ok(202);
+    assert_eq!(harness.count("select count(*) from execution").await, 0);
+    harness.submit(&harness.acme, &with(&quote)).await.ok(202);
 }
 
 /// Section 2.4: "the required input is the target output plus locked deducted fees, rounded up".
 #[tokio::test]
 async fn a_quote_for_a_target_locks_exactly_it_and_an_exact_output_intent_takes_it() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let ask =
         changed(changed(firm(), "/amountType", Some(json!("target"))), "/amountMinor", Some(json!("5003")));
-    let quote = house.send(&Call::post(&house.acme, "/v1/quotes/firm", &ask)).await.ok(201);
+    let quote = harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &ask)).await.ok(201);
     assert_eq!(quote["output"]["amountMinor"], "5003");
     let cap = quote["input"]["amountMinor"].clone();
     let mut body = changed(changed(order(), "/inputAmountMinor", None), "/minOutputAmountMinor", None);
     body["input"] = json!({"limitAmountMinor": cap});
     body["output"] = json!({"targetAmountMinor": "5003", "limitAmountMinor": "5003"});
     body["quoteId"] = quote["quoteId"].clone();
-    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
     assert_eq!(
         (&accepted["inputAmountMinor"], &accepted["path"]["outputAmountMinor"]),
         (&cap, &json!("5003"))
@@ -56,7 +56,7 @@ async fn a_quote_for_a_target_locks_exactly_it_and_an_exact_output_intent_takes_
 /// Section 7, the reasons that other tests of this door do not show.
 #[tokio::test]
 async fn the_other_reasons_of_a_rejection_are_told_by_the_contracts_names() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let stranger = changed(order(), "/outputRecipient", Some(json!("somebody else")));
     let remittance = changed(stranger, "/beneficiary/name", None);
     let wire = changed(order(), "/beneficiary/payoutMethod", Some(json!("wire")));
@@ -80,11 +80,11 @@ async fn the_other_reasons_of_a_rejection_are_told_by_the_contracts_names() {
         (neither, "beneficiary_incomplete_for_jit_payout"),
     ] {
         let body = changed(body, "/intentId", Some(json!(Uuid::new_v4())));
-        assert_eq!(house.submit(&house.acme, &body).await.ok(422)["reason"], reason);
+        assert_eq!(harness.submit(&harness.acme, &body).await.ok(422)["reason"], reason);
     }
     // With a reference to a recipient that is known, nothing more is asked for.
     let known = json!({"account": "bene_1:dest_1", "payoutMethod": "wire"});
-    house.submit(&house.acme, &changed(order(), "/beneficiary", Some(known))).await.ok(202);
+    harness.submit(&harness.acme, &changed(order(), "/beneficiary", Some(known))).await.ok(202);
 }
 
 /// Section 4: every partner-facing POST; webhook management takes its own optional header (rule 6).
@@ -113,24 +113,24 @@ fn every_post_asks_for_an_idempotency_key_but_those_of_webhook_management() {
 /// Section 8, rule 5.
 #[tokio::test]
 async fn an_answer_that_is_never_stored_leaves_its_key_free() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let key = Uuid::new_v4().to_string();
-    let narrow = house.issue("acme", 100_000, "test", &["quotes:write"]).await;
-    let small = house.issue("small", 1, "test", &["quotes:write"]).await;
+    let narrow = harness.issue("acme", 100_000, "test", &["quotes:write"]).await;
+    let small = harness.issue("small", 1, "test", &["quotes:write"]).await;
     let body = order();
-    let call = house.intent(&house.acme, &body).with("X-Idempotency-Key", &key);
+    let call = harness.intent(&harness.acme, &body).with("X-Idempotency-Key", &key);
     let wrong = call.clone().with("X-Signature", &"0".repeat(64));
-    house.send(&wrong).await.refused(401, "INVALID_SIGNATURE");
-    house.send(&call.clone().with("X-API-Key", &narrow.api_key)).await.refused(403, "INSUFFICIENT_SCOPE");
-    house.send(&call.clone().with("X-API-Key", "svc_test_nobody")).await.refused(401, "INVALID_API_KEY");
+    harness.send(&wrong).await.refused(401, "INVALID_SIGNATURE");
+    harness.send(&call.clone().with("X-API-Key", &narrow.api_key)).await.refused(403, "INSUFFICIENT_SCOPE");
+    harness.send(&call.clone().with("X-API-Key", "svc_test_nobody")).await.refused(401, "INVALID_API_KEY");
     for (status, code) in [(200, ""), (429, "RATE_LIMIT_EXCEEDED")] {
         let quote = json!({"requestId": "r", "actorId": "a", "source": "USDC", "target": "USD", "amount": "1",
                            "side": "sell"});
-        let answer = house.send(&Call::post(&small, "/v1/quotes", &quote)).await;
+        let answer = harness.send(&Call::post(&small, "/v1/quotes", &quote)).await;
         if status == 200 { drop(answer.ok(200)) } else { drop(answer.refused(status, code)) }
     }
-    assert_eq!(house.count("select count(*) from idempotency").await, 1, "but for the quote");
-    let done = house.send(&call.signed(&house.acme, house.now.unix_secs())).await;
+    assert_eq!(harness.count("select count(*) from idempotency").await, 1, "but for the quote");
+    let done = harness.send(&call.signed(&harness.acme, harness.now.unix_secs())).await;
     done.ok(202);
     assert_eq!(done.header("x-idempotency-replayed"), None);
 }
@@ -138,11 +138,11 @@ async fn an_answer_that_is_never_stored_leaves_its_key_free() {
 /// Section 8, rule 6: a replay reuses only status and body.
 #[tokio::test]
 async fn a_replay_has_headers_of_its_own() {
-    let house = House::new().await;
-    let keys = house.issue("counted", 10, "test", &["quotes:write"]).await;
+    let harness = ApiHarness::new().await;
+    let keys = harness.issue("counted", 10, "test", &["quotes:write"]).await;
     let call = Call::post(&keys, "/v1/quotes/firm", &firm());
-    let rate_limit = |answer: &crate::house::Answer| answer.header("ratelimit").unwrap().to_owned();
-    let (first, again) = (house.send(&call).await, house.send(&call).await);
+    let rate_limit = |answer: &crate::harness::Answer| answer.header("ratelimit").unwrap().to_owned();
+    let (first, again) = (harness.send(&call).await, harness.send(&call).await);
     assert_eq!((first.ok(201), again.header("x-idempotency-replayed")), (again.ok(201), Some("true")));
     assert!(rate_limit(&first).starts_with("\"minute\";r=9;"), "{}", rate_limit(&first));
     assert!(rate_limit(&again).starts_with("\"minute\";r=8;"), "{}", rate_limit(&again));

@@ -10,7 +10,7 @@ use dvp_api::{document, resolve};
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
-use crate::house::Answer;
+use crate::harness::Answer;
 
 /// The document with every object closed that does not say it is open: what is answered is what is described.
 fn closed() -> &'static Value {

@@ -15,15 +15,17 @@ use dvp_api::delivery::{Delivery, DeliveryConfig, DeliveryLimits};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use crate::house::{Call, House, order};
+use dvp_testing::wait::wait_for;
+
+use crate::harness::{ApiHarness, Call, order};
 use crate::receiver::{Authority, Got, Manner, Receiver, Reply};
 use crate::webhooks::{manage, register};
 
 const PATH: &str = "/v1/webhook_endpoints";
 
-/// A house with a receiver, and deliveries under way until it is dropped.
+/// A harness with a receiver, and deliveries under way until it is dropped.
 pub(crate) struct Scene {
-    house: House,
+    harness: ApiHarness,
     authority: Authority,
     receiver: Receiver,
     pub(crate) secret: String,
@@ -54,65 +56,62 @@ impl Scene {
         let authority = Authority::new().unwrap();
         let receiver = Receiver::start(&authority, manner, answer).await.unwrap();
         let rules = WebhookRules { reach: Reach::Everything, names: Arc::new(SystemNames) };
-        let house = House::with_webhooks(rules).await;
-        let registered = register(&house, &house.acme, &receiver.url("127.0.0.1")).await;
+        let harness = ApiHarness::with_webhooks(rules).await;
+        let registered = register(&harness, &harness.acme, &receiver.url("127.0.0.1")).await;
         let secret = registered["secret"].as_str().unwrap().to_owned();
-        let mut scene = Self { house, authority, receiver, secret, stop: CancellationToken::new() };
+        let mut scene = Self { harness, authority, receiver, secret, stop: CancellationToken::new() };
         scene.start_delivery();
         scene
     }
 
     fn start_delivery(&mut self) {
         self.stop = CancellationToken::new();
-        let delivery = Delivery::new(self.house.engine(), config(&self.authority)).unwrap();
+        let delivery = Delivery::new(self.harness.engine.clone(), config(&self.authority)).unwrap();
         tokio::spawn(delivery.run(self.stop.clone()));
     }
 
     pub(crate) async fn ping(&self) -> String {
-        let call = manage(&self.house.acme, "POST", &format!("{PATH}/test"), &Value::Null);
-        self.house.send(&call).await.ok(202)["eventId"].as_str().unwrap().to_owned()
+        let call = manage(&self.harness.acme, "POST", &format!("{PATH}/test"), &Value::Null);
+        self.harness.send(&call).await.ok(202)["eventId"].as_str().unwrap().to_owned()
     }
 
     async fn accept(&self) -> Value {
         let body = order();
-        self.house.submit(&self.house.acme, &body).await.ok(202);
+        self.harness.submit(&self.harness.acme, &body).await.ok(202);
         body
     }
 
     /// The delivery log, latest first.
     async fn log(&self) -> Vec<Value> {
-        let page = self.house.send(&Call::get(&self.house.acme, &format!("{PATH}/deliveries"))).await.ok(200);
+        let page =
+            self.harness.send(&Call::get(&self.harness.acme, &format!("{PATH}/deliveries"))).await.ok(200);
         page["data"].as_array().unwrap().clone()
     }
 
     /// The latest delivery, when it has had so many attempts.
     async fn attempted(&self, times: usize) -> Value {
-        self.house
-            .wait_for("an attempt", || async {
-                let latest = self.log().await.into_iter().next()?;
-                (latest["attempts"].as_array().unwrap().len() >= times).then_some(latest)
-            })
-            .await
+        wait_for("an attempt", || async {
+            let latest = self.log().await.into_iter().next()?;
+            (latest["attempts"].as_array().unwrap().len() >= times).then_some(latest)
+        })
+        .await
     }
 
     pub(crate) async fn received(&self, count: usize) -> Vec<Got> {
-        self.house
-            .wait_for("a delivery", || async {
-                (self.receiver.count() >= count).then(|| self.receiver.got())
-            })
+        wait_for("a delivery", || async { (self.receiver.count() >= count).then(|| self.receiver.got()) })
             .await
     }
 
     /// Lets the pauses of pending deliveries be over.
     async fn skip_pauses(&self) {
         sqlx::query("update webhook_queue set due_at = clock_timestamp()")
-            .execute(self.house.pool())
+            .execute(self.harness.pool())
             .await
             .unwrap();
     }
 
     async fn is_active(&self) -> bool {
-        let endpoint = self.house.send(&Call::get(&self.house.acme, PATH)).await.ok(200);
+        let endpoint = self.harness.send(&Call::get(&self.harness.acme, PATH)).await.ok(200);
         endpoint["isActive"].as_bool().unwrap()
     }
 }
@@ -138,7 +137,7 @@ async fn an_accepted_intent_is_delivered_signed_as_the_feed_shows_it() {
     verify(&scene.secret, got.header("svc-signature").unwrap(), got.body.as_bytes(), now(), 300).unwrap();
     let event: Value = serde_json::from_str(&got.body).unwrap();
     assert_eq!(event["intentId"], order["intentId"]);
-    let listed = scene.house.send(&Call::get(&scene.house.acme, "/v1/events")).await.ok(200);
+    let listed = scene.harness.send(&Call::get(&scene.harness.acme, "/v1/events")).await.ok(200);
     assert_eq!(listed["data"][0], event);
     let logged = scene.attempted(1).await;
     assert_eq!((&logged["state"], &logged["origin"]), (&json!("delivered"), &json!("feed")));
@@ -152,11 +151,11 @@ async fn an_accepted_intent_is_delivered_signed_as_the_feed_shows_it() {
 #[tokio::test]
 async fn only_subscribed_types_of_the_keys_own_environment_are_sent() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
-    let house = &scene.house;
-    house.submit(&house.acme_live, &order()).await.ok(202);
-    house.submit(&house.globex, &order()).await.ok(202);
+    let harness = &scene.harness;
+    harness.submit(&harness.acme_live, &order()).await.ok(202);
+    harness.submit(&harness.globex, &order()).await.ok(202);
     let narrow = json!({"subscribedTypes": ["payout.failed"]});
-    house.send(&manage(&house.acme, "PATCH", PATH, &narrow)).await.ok(200);
+    harness.send(&manage(&harness.acme, "PATCH", PATH, &narrow)).await.ok(200);
     scene.accept().await;
     let ping = scene.ping().await;
     let got = scene.received(1).await;
@@ -198,8 +197,8 @@ async fn after_the_eighth_attempt_the_event_is_left_in_the_feed_and_can_be_resen
     assert_eq!((&failed["state"], &failed["nextAttemptAt"]), (&json!("failed"), &json!(null)));
     well.store(true, Ordering::Relaxed);
     let event = failed["eventId"].as_str().unwrap();
-    let resend = manage(&scene.house.acme, "POST", &format!("/v1/events/{event}/resend"), &Value::Null);
-    scene.house.send(&resend).await.ok(202);
+    let resend = manage(&scene.harness.acme, "POST", &format!("/v1/events/{event}/resend"), &Value::Null);
+    scene.harness.send(&resend).await.ok(202);
     let got = scene.received(9).await;
     assert!(got.iter().all(|one| one.event_id() == event && one.body == got[0].body));
 }
@@ -256,8 +255,8 @@ async fn gone_switches_the_endpoint_off_tells_the_operator_and_keeps_what_waits(
     let scene =
         Scene::new(move |_, _| Reply::Status(if answer.load(Ordering::Relaxed) { 410 } else { 200 })).await;
     scene.accept().await;
-    scene.house.wait_for("the end", || async { (!scene.is_active().await).then_some(()) }).await;
-    let mut conn = scene.house.pool().acquire().await.unwrap();
+    wait_for("the end", || async { (!scene.is_active().await).then_some(()) }).await;
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
     let notices = dvp_store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
     assert_eq!(notices.iter().map(|notice| notice.kind.as_str()).collect::<Vec<_>>(), ["deactivated_gone"]);
     // Recorded while it is inactive, and not sent.
@@ -265,15 +264,15 @@ async fn gone_switches_the_endpoint_off_tells_the_operator_and_keeps_what_waits(
     scene.skip_pauses().await;
     gone.store(false, Ordering::Relaxed);
     let on = json!({"isActive": true});
-    scene.house.send(&manage(&scene.house.acme, "PATCH", PATH, &on)).await.ok(200);
+    scene.harness.send(&manage(&scene.harness.acme, "PATCH", PATH, &on)).await.ok(200);
     let got = scene.received(2).await;
     assert_eq!(got[0].event_id(), got[1].event_id());
-    let listed = scene.house.send(&Call::get(&scene.house.acme, "/v1/events")).await.ok(200);
+    let listed = scene.harness.send(&Call::get(&scene.harness.acme, "/v1/events")).await.ok(200);
     assert_eq!(listed["data"][1]["intentId"], missed["intentId"]);
     // A replay of the time brings what was missed.
     let span = json!({"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"});
-    let replay = manage(&scene.house.acme, "POST", &format!("{PATH}/replay"), &span);
-    scene.house.send(&replay).await.ok(202);
+    let replay = manage(&scene.harness.acme, "POST", &format!("{PATH}/replay"), &span);
+    scene.harness.send(&replay).await.ok(202);
     let got = scene.received(4).await;
     assert!(got.iter().any(|one| one.event_id() == listed["data"][1]["id"]));
 }
@@ -286,12 +285,12 @@ async fn five_days_of_failures_switch_the_endpoint_off_after_a_notice() {
     let age = "update webhook_endpoint set failing_since = failing_since - interval '5 days', \
                                            noticed_at = noticed_at - interval '1 day'";
     let kinds = async || {
-        let mut conn = scene.house.pool().acquire().await.unwrap();
+        let mut conn = scene.harness.pool().acquire().await.unwrap();
         let notices = dvp_store::webhooks::list_notices(&mut conn, i64::MAX, 10).await.unwrap();
         notices.into_iter().map(|notice| notice.kind).collect::<Vec<_>>()
     };
     for (attempts, told) in [(2, vec!["failing"]), (3, vec!["deactivated_failing", "failing"])] {
-        sqlx::query(age).execute(scene.house.pool()).await.unwrap();
+        sqlx::query(age).execute(scene.harness.pool()).await.unwrap();
         scene.skip_pauses().await;
         scene.attempted(attempts).await;
         assert_eq!(kinds().await, told);
@@ -302,9 +301,9 @@ async fn five_days_of_failures_switch_the_endpoint_off_after_a_notice() {
 #[tokio::test]
 async fn during_a_rotation_both_secrets_verify_and_after_it_the_new_one_alone() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
-    let rotate = manage(&scene.house.acme, "POST", &format!("{PATH}/rotate"), &Value::Null);
-    let dead = scene.house.send(&rotate).await.ok(200)["nextSecret"].as_str().unwrap().to_owned();
-    let next = scene.house.send(&rotate).await.ok(200)["nextSecret"].as_str().unwrap().to_owned();
+    let rotate = manage(&scene.harness.acme, "POST", &format!("{PATH}/rotate"), &Value::Null);
+    let dead = scene.harness.send(&rotate).await.ok(200)["nextSecret"].as_str().unwrap().to_owned();
+    let next = scene.harness.send(&rotate).await.ok(200)["nextSecret"].as_str().unwrap().to_owned();
     scene.ping().await;
     let check = |got: &Got, secret: &str| {
         verify(secret, got.header("svc-signature").unwrap(), got.body.as_bytes(), now(), 300).is_ok()
@@ -315,7 +314,7 @@ async fn during_a_rotation_both_secrets_verify_and_after_it_the_new_one_alone() 
         (true, true, false)
     );
     sqlx::query("update webhook_endpoint set grace_expires_at = now()")
-        .execute(scene.house.pool())
+        .execute(scene.harness.pool())
         .await
         .unwrap();
     scene.ping().await;
@@ -328,14 +327,14 @@ async fn an_endpoint_that_hangs_does_not_delay_another() {
     let scene = Scene::new(|_, _| Reply::Never).await;
     let healthy =
         Receiver::start(&scene.authority, Manner::default(), |_, _| Reply::Status(200)).await.unwrap();
-    register(&scene.house, &scene.house.globex, &healthy.url("127.0.0.1")).await;
+    register(&scene.harness, &scene.harness.globex, &healthy.url("127.0.0.1")).await;
     for _ in 0..40 {
         scene.ping().await;
     }
     for _ in 0..10 {
-        scene.house.submit(&scene.house.globex, &order()).await.ok(202);
+        scene.harness.submit(&scene.harness.globex, &order()).await.ok(202);
     }
-    scene.house.wait_for("the healthy one", || async { (healthy.count() == 10).then_some(()) }).await;
+    wait_for("the healthy one", || async { (healthy.count() == 10).then_some(()) }).await;
     // The other one is asked one at a time after its first time-outs.
     assert!(scene.receiver.count() < 40);
 }
@@ -349,10 +348,10 @@ async fn claims_of_a_worker_that_died_fall_due_again_and_repeat_only_the_same_id
     }
     scene.received(3).await;
     // Dies in the middle: nothing of it is written.
-    sqlx::query("update endpoint_lease set fence = fence + 1").execute(scene.house.pool()).await.unwrap();
+    sqlx::query("update endpoint_lease set fence = fence + 1").execute(scene.harness.pool()).await.unwrap();
     scene.start_delivery();
     let delivered = async || scene.log().await.iter().filter(|one| one["state"] == "delivered").count();
-    scene.house.wait_for("all of them", || async { (delivered().await == 3).then_some(()) }).await;
+    wait_for("all of them", || async { (delivered().await == 3).then_some(()) }).await;
     let mut got: Vec<String> = scene.receiver.got().iter().map(|one| one.event_id().to_owned()).collect();
     got.sort();
     got.dedup();
@@ -365,7 +364,7 @@ async fn claims_of_a_worker_that_died_fall_due_again_and_repeat_only_the_same_id
 async fn a_made_up_event_of_any_type_can_be_asked_for_with_a_test_key_only() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     let ask = |keys, kind: &str| manage(keys, "POST", &format!("{PATH}/test"), &json!({"type": kind}));
-    let event = scene.house.send(&ask(&scene.house.acme, "payout.failed")).await.ok(202);
+    let event = scene.harness.send(&ask(&scene.harness.acme, "payout.failed")).await.ok(202);
     let got = scene.received(1).await.remove(0);
     let body: Value = serde_json::from_str(&got.body).unwrap();
     assert_eq!((&body["id"], &body["type"]), (&event["eventId"], &json!("payout.failed")));
@@ -374,9 +373,13 @@ async fn a_made_up_event_of_any_type_can_be_asked_for_with_a_test_key_only() {
         (&json!(false), &json!("payout.failed"))
     );
     assert_eq!(body["data"]["object"]["failure"]["stage"], "payout");
-    scene.house.send(&ask(&scene.house.acme, "payout.unknown")).await.refused(400, "INVALID_TYPE");
-    register(&scene.house, &scene.house.acme_live, &scene.receiver.url("127.0.0.1")).await;
-    scene.house.send(&ask(&scene.house.acme_live, "payout.failed")).await.refused(400, "INVALID_PARAMETER");
+    scene.harness.send(&ask(&scene.harness.acme, "payout.unknown")).await.refused(400, "INVALID_TYPE");
+    register(&scene.harness, &scene.harness.acme_live, &scene.receiver.url("127.0.0.1")).await;
+    scene
+        .harness
+        .send(&ask(&scene.harness.acme_live, "payout.failed"))
+        .await
+        .refused(400, "INVALID_PARAMETER");
 }
 
 #[tokio::test]
@@ -388,8 +391,8 @@ async fn the_log_is_paged_and_filtered() {
     }
     scene.received(5).await;
     let ask = async |query: String| {
-        let call = Call::get(&scene.house.acme, &format!("{PATH}/deliveries{query}"));
-        scene.house.send(&call).await.ok(200)
+        let call = Call::get(&scene.harness.acme, &format!("{PATH}/deliveries{query}"));
+        scene.harness.send(&call).await.ok(200)
     };
     let (mut seen, mut query) = (Vec::new(), "?limit=2".to_owned());
     loop {
@@ -406,11 +409,11 @@ async fn the_log_is_paged_and_filtered() {
     for (query, code) in
         [("state=lost", "INVALID_PARAMETER"), ("since=1", "INVALID_CURSOR"), ("limit=0", "INVALID_PARAMETER")]
     {
-        let call = Call::get(&scene.house.acme, &format!("{PATH}/deliveries?{query}"));
-        scene.house.send(&call).await.refused(400, code);
+        let call = Call::get(&scene.harness.acme, &format!("{PATH}/deliveries?{query}"));
+        scene.harness.send(&call).await.refused(400, code);
     }
-    let stranger = Call::get(&scene.house.globex, &format!("{PATH}/deliveries"));
-    scene.house.send(&stranger).await.refused(404, "NOT_FOUND");
+    let stranger = Call::get(&scene.harness.globex, &format!("{PATH}/deliveries"));
+    scene.harness.send(&stranger).await.refused(404, "NOT_FOUND");
 }
 
 #[tokio::test]
@@ -419,7 +422,7 @@ async fn an_event_of_64_kib_is_sent_and_a_larger_one_is_not() {
     scene.accept().await;
     scene.received(1).await;
     let (event,): (String,) =
-        sqlx::query_as("select event_id from event").fetch_one(scene.house.pool()).await.unwrap();
+        sqlx::query_as("select event_id from event").fetch_one(scene.harness.pool()).await.unwrap();
     let path = format!("/v1/events/{event}");
     let fill = async |bytes: usize| {
         sqlx::query(
@@ -427,18 +430,18 @@ async fn an_event_of_64_kib_is_sent_and_a_larger_one_is_not() {
              jsonb_set(object::jsonb, '{beneficiary,bank}', to_jsonb(repeat('x', $1)))::json",
         )
         .bind(i32::try_from(bytes).unwrap())
-        .execute(scene.house.pool())
+        .execute(scene.harness.pool())
         .await
         .unwrap();
-        scene.house.send(&Call::get(&scene.house.acme, &path)).await.text.len()
+        scene.harness.send(&Call::get(&scene.harness.acme, &path)).await.text.len()
     };
     let frame = fill(0).await;
-    let resend = manage(&scene.house.acme, "POST", &format!("{path}/resend"), &Value::Null);
+    let resend = manage(&scene.harness.acme, "POST", &format!("{path}/resend"), &Value::Null);
     assert_eq!(fill(64 * 1024 - frame).await, 64 * 1024);
-    scene.house.send(&resend).await.ok(202);
+    scene.harness.send(&resend).await.ok(202);
     assert_eq!(scene.received(2).await[1].body.len(), 64 * 1024);
     fill(64 * 1024 - frame + 1).await;
-    scene.house.send(&resend).await.ok(202);
+    scene.harness.send(&resend).await.ok(202);
     let latest = scene.log().await.remove(0);
     assert_eq!((&latest["state"], &latest["attempts"]), (&json!("failed"), &json!([])), "{latest}");
     // What is queued after it goes out; it does not.
@@ -457,12 +460,12 @@ async fn a_replay_sends_what_was_observed_from_its_beginning_on_and_before_its_e
     let hours = "update event set occurred_at = occurred_at - interval '3 days', \
                                      observed_at = date_trunc('day', now()) - interval '1 day' \
                                                 + make_interval(hours => 9 + position::int4)";
-    sqlx::query(hours).execute(scene.house.pool()).await.unwrap();
-    let listed = scene.house.send(&Call::get(&scene.house.acme, "/v1/events")).await.ok(200);
+    sqlx::query(hours).execute(scene.harness.pool()).await.unwrap();
+    let listed = scene.harness.send(&Call::get(&scene.harness.acme, "/v1/events")).await.ok(200);
     let of = |n: usize, field: &str| listed["data"][n][field].as_str().unwrap().to_owned();
     let replay = async |body: Value| {
-        let call = manage(&scene.house.acme, "POST", &format!("{PATH}/replay"), &body);
-        scene.house.send(&call).await
+        let call = manage(&scene.harness.acme, "POST", &format!("{PATH}/replay"), &body);
+        scene.harness.send(&call).await
     };
     let (from, to) = (of(1, "observedAt"), of(3, "observedAt"));
     let asked = replay(json!({"from": from, "to": to})).await.ok(202);
@@ -478,12 +481,10 @@ async fn a_replay_sends_what_was_observed_from_its_beginning_on_and_before_its_e
     assert_eq!(origins[..2], ["replay", "replay"]);
     // Of these types there were none; the next delivery is a ping.
     replay(json!({"from": from, "to": to, "types": ["payout.completed"]})).await.ok(202);
-    scene
-        .house
-        .wait_for("its end", || async {
-            (scene.house.count("select count(*) from webhook_replay").await == 0).then_some(())
-        })
-        .await;
+    wait_for("its end", || async {
+        (scene.harness.count("select count(*) from webhook_replay").await == 0).then_some(())
+    })
+    .await;
     let ping = scene.ping().await;
     assert_eq!(scene.received(7).await[6].event_id(), ping);
     for (body, code) in [
@@ -504,25 +505,23 @@ async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
     let young = scene.ping().await;
     scene.skip_pauses().await;
     scene.received(3).await;
-    scene
-        .house
-        .wait_for("both logged", || async {
-            let log = scene.log().await;
-            log.iter().all(|one| one["state"] == "delivered").then_some(())
-        })
-        .await;
+    wait_for("both logged", || async {
+        let log = scene.log().await;
+        log.iter().all(|one| one["state"] == "delivered").then_some(())
+    })
+    .await;
     sqlx::query(
         "update webhook_delivery set created_at = created_at - interval '15 days' where origin = 'feed'",
     )
-    .execute(scene.house.pool())
+    .execute(scene.harness.pool())
     .await
     .unwrap();
-    let mut conn = scene.house.pool().acquire().await.unwrap();
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
     assert_eq!(dvp_store::webhooks::deliveries::trim(&mut conn, 100).await.unwrap(), 1);
     let kept = scene.log().await;
     assert_eq!(kept.iter().map(|one| &one["eventId"]).collect::<Vec<_>>(), [&young]);
     assert_eq!(kept[0]["attempts"].as_array().unwrap().len(), 1);
-    assert_eq!(scene.house.count("select count(*) from webhook_attempt").await, 0);
+    assert_eq!(scene.harness.count("select count(*) from webhook_attempt").await, 0);
     // What waits goes too: its event has left the feed.
     scene.accept().await;
     scene.received(4).await;
@@ -530,8 +529,8 @@ async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
     let age = "insert into webhook_queue (endpoint_id, partner_id, event_id, type, origin, body, due_at, created_at) \
                select endpoint_id, partner_id, 'evt_old', type, origin, '{}', now() + interval '1 hour', \
                       now() - interval '15 days' from webhook_delivery limit 1";
-    sqlx::query(age).execute(scene.house.pool()).await.unwrap();
-    sqlx::query("update webhook_queue set id = 0").execute(scene.house.pool()).await.unwrap();
+    sqlx::query(age).execute(scene.harness.pool()).await.unwrap();
+    sqlx::query("update webhook_queue set id = 0").execute(scene.harness.pool()).await.unwrap();
     assert_eq!(dvp_store::webhooks::deliveries::trim(&mut conn, 100).await.unwrap(), 1);
     assert_eq!(scene.log().await.len(), 2);
 }
@@ -539,20 +538,21 @@ async fn deliveries_and_their_attempts_are_kept_as_long_as_events() {
 #[tokio::test]
 async fn two_processes_share_the_endpoints_and_send_everything_once() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
-    let house = &scene.house;
-    for keys in [&house.acme_live, &house.globex] {
-        register(house, keys, &scene.receiver.url("127.0.0.1")).await;
+    let harness = &scene.harness;
+    for keys in [&harness.acme_live, &harness.globex] {
+        register(harness, keys, &scene.receiver.url("127.0.0.1")).await;
     }
     let stop = CancellationToken::new();
-    let other = Delivery::new(house.engine(), config(&scene.authority)).unwrap();
+    let other = Delivery::new(harness.engine.clone(), config(&scene.authority)).unwrap();
     tokio::spawn(other.run(stop.clone()));
     let holders = "select count(distinct holder) from endpoint_lease where leased_until > now()";
     let mut sent = std::collections::BTreeSet::new();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
-    while house.count(holders).await < 2 {
+    while harness.count(holders).await < 2 {
         assert!(tokio::time::Instant::now() < deadline, "one process holds all lanes");
-        for keys in [&house.acme, &house.acme_live, &house.globex] {
-            let ping = house.send(&manage(keys, "POST", &format!("{PATH}/test"), &Value::Null)).await.ok(202);
+        for keys in [&harness.acme, &harness.acme_live, &harness.globex] {
+            let ping =
+                harness.send(&manage(keys, "POST", &format!("{PATH}/test"), &Value::Null)).await.ok(202);
             sent.insert(ping["eventId"].as_str().unwrap().to_owned());
         }
     }
@@ -566,14 +566,14 @@ async fn two_processes_share_the_endpoints_and_send_everything_once() {
 async fn an_outcome_that_cannot_be_written_repeats_the_delivery_and_is_not_in_the_log() {
     let scene = Scene::new(|_, _| Reply::Status(200)).await;
     let refuse = "alter table webhook_delivery add constraint refused check (origin <> 'test')";
-    sqlx::query(refuse).execute(scene.house.pool()).await.unwrap();
+    sqlx::query(refuse).execute(scene.harness.pool()).await.unwrap();
     let ping = scene.ping().await;
     let got = scene.received(2).await;
     assert!(got.iter().all(|one| one.event_id() == ping && one.body == got[0].body));
     let logged = scene.log().await.remove(0);
     assert_eq!((&logged["state"], &logged["attempts"]), (&json!("pending"), &json!([])));
     sqlx::query("alter table webhook_delivery drop constraint refused")
-        .execute(scene.house.pool())
+        .execute(scene.harness.pool())
         .await
         .unwrap();
     let logged = scene.attempted(1).await;
@@ -608,27 +608,25 @@ async fn a_name_that_does_not_resolve_is_the_receivers_failure_while_others_reso
     {
         scene.stop.cancel();
         let url = json!({"url": format!("https://{host}.example/hook")});
-        scene.house.send(&manage(&scene.house.acme, "PATCH", PATH, &url)).await.ok(200);
+        scene.harness.send(&manage(&scene.harness.acme, "PATCH", PATH, &url)).await.ok(200);
         let names = Arc::new(NoNames { works: AtomicBool::new(works) });
         let config =
             DeliveryConfig { names, probe_name: "probe.example".to_owned(), ..config(&scene.authority) };
         scene.stop = CancellationToken::new();
-        tokio::spawn(Delivery::new(scene.house.engine(), config).unwrap().run(scene.stop.clone()));
+        tokio::spawn(Delivery::new(scene.harness.engine.clone(), config).unwrap().run(scene.stop.clone()));
         let event = scene.ping().await;
-        let (attempts, waits) = scene
-            .house
-            .wait_for("the delivery to be put off", || async {
-                let row: Option<(i32, bool)> = sqlx::query_as(
-                    "select attempts, due_at > clock_timestamp() + interval '10 seconds' from webhook_queue \
+        let (attempts, waits) = wait_for("the delivery to be put off", || async {
+            let row: Option<(i32, bool)> = sqlx::query_as(
+                "select attempts, due_at > clock_timestamp() + interval '10 seconds' from webhook_queue \
                      where event_id = $1",
-                )
-                .bind(&event)
-                .fetch_optional(scene.house.pool())
-                .await
-                .unwrap();
-                row.filter(|(_, waits)| *waits)
-            })
-            .await;
+            )
+            .bind(&event)
+            .fetch_optional(scene.harness.pool())
+            .await
+            .unwrap();
+            row.filter(|(_, waits)| *waits)
+        })
+        .await;
         assert!(waits);
         let logged = scene.log().await.into_iter().find(|one| one["eventId"] == event.as_str()).unwrap();
         let errors: Vec<&str> =

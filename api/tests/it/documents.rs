@@ -11,7 +11,7 @@ use dvp_domain::sample;
 use dvp_domain::time::Timestamp;
 use serde_json::json;
 
-use crate::house::{Call, House};
+use crate::harness::{ApiHarness, Call};
 
 #[test]
 fn every_code_has_a_page_with_its_status_and_every_page_a_code() {
@@ -101,10 +101,10 @@ fn every_event_that_is_sent_is_described_among_the_documents_webhooks() {
 
 #[tokio::test]
 async fn the_document_and_its_page_are_served_without_a_key_and_without_anything_from_elsewhere() {
-    let house = House::new().await;
-    let served = house.send(&Call::new("GET", "/v1/openapi.json")).await.ok(200);
+    let harness = ApiHarness::new().await;
+    let served = harness.send(&Call::new("GET", "/v1/openapi.json")).await.ok(200);
     assert_eq!(served, document());
-    let page = house.send(&Call::new("GET", "/docs")).await;
+    let page = harness.send(&Call::new("GET", "/docs")).await;
     assert_eq!(page.status, 200);
     assert_eq!(page.header("content-type"), Some("text/html; charset=utf-8"));
     assert!(page.header("content-security-policy").unwrap().starts_with("default-src 'none'"));

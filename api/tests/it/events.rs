@@ -4,15 +4,15 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Call, House, Keys, order};
+use crate::harness::{ApiHarness, Call, Keys, order};
 
-async fn page(house: &House, keys: &Keys, query: &str) -> Value {
-    house.send(&Call::get(keys, &format!("/v1/events{query}"))).await.ok(200)
+async fn page(harness: &ApiHarness, keys: &Keys, query: &str) -> Value {
+    harness.send(&Call::get(keys, &format!("/v1/events{query}"))).await.ok(200)
 }
 
-async fn accept(house: &House, keys: &Keys) -> Value {
+async fn accept(harness: &ApiHarness, keys: &Keys) -> Value {
     let body = order();
-    house.submit(keys, &body).await.ok(202);
+    harness.submit(keys, &body).await.ok(202);
     body
 }
 
@@ -22,9 +22,9 @@ fn intents(page: &Value) -> Vec<&str> {
 
 #[tokio::test]
 async fn an_event_has_the_contracts_envelope() {
-    let house = House::new().await;
-    let order = accept(&house, &house.acme).await;
-    let page = page(&house, &house.acme, "").await;
+    let harness = ApiHarness::new().await;
+    let order = accept(&harness, &harness.acme).await;
+    let page = page(&harness, &harness.acme, "").await;
     let event = &page["data"][0];
     assert_eq!(event["object"], "event");
     assert!(event["id"].as_str().unwrap().starts_with("evt_"));
@@ -39,7 +39,7 @@ async fn an_event_has_the_contracts_envelope() {
     assert_eq!(object["beneficiary"]["accountLast4"], "6789");
     assert!(!event.to_string().contains("000123456789"), "the account is masked");
     let path = format!("/v1/executions/{}", order["clientReference"].as_str().unwrap());
-    let view = house.send(&Call::get(&house.acme, &path)).await.ok(200);
+    let view = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
     for field in ["occurredAt", "observedAt"] {
         assert_eq!(view["events"][0][field], event[field], "{field}");
     }
@@ -47,111 +47,111 @@ async fn an_event_has_the_contracts_envelope() {
 
 #[tokio::test]
 async fn pages_follow_each_other_without_a_gap_and_the_last_cursor_waits_for_more() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let mut sent = Vec::new();
     for _ in 0..5 {
-        sent.push(accept(&house, &house.acme).await["intentId"].as_str().unwrap().to_owned());
-        accept(&house, &house.globex).await;
+        sent.push(accept(&harness, &harness.acme).await["intentId"].as_str().unwrap().to_owned());
+        accept(&harness, &harness.globex).await;
     }
     let mut seen = Vec::new();
     let mut query = "?limit=2".to_owned();
     let mut more = Vec::new();
     for _ in 0..4 {
-        let page = page(&house, &house.acme, &query).await;
+        let page = page(&harness, &harness.acme, &query).await;
         seen.extend(intents(&page).into_iter().map(str::to_owned));
         more.push(page["hasMore"].as_bool().unwrap());
         query = format!("?limit=2&since={}", page["nextCursor"].as_str().unwrap());
     }
     assert_eq!((seen, more), (sent, vec![true, true, false, false]));
     // An empty page gives its own cursor back, and what comes later follows it.
-    let empty = page(&house, &house.acme, &query).await;
+    let empty = page(&harness, &harness.acme, &query).await;
     assert!(query.ends_with(empty["nextCursor"].as_str().unwrap()));
-    let late = accept(&house, &house.acme).await;
-    assert_eq!(intents(&page(&house, &house.acme, &query).await), [late["intentId"].as_str().unwrap()]);
+    let late = accept(&harness, &harness.acme).await;
+    assert_eq!(intents(&page(&harness, &harness.acme, &query).await), [late["intentId"].as_str().unwrap()]);
 }
 
 #[tokio::test]
 async fn an_empty_feed_has_a_cursor_too() {
-    let house = House::new().await;
-    let empty = page(&house, &house.acme, "").await;
+    let harness = ApiHarness::new().await;
+    let empty = page(&harness, &harness.acme, "").await;
     assert_eq!((&empty["data"], &empty["hasMore"]), (&json!([]), &json!(false)));
-    let order = accept(&house, &house.acme).await;
+    let order = accept(&harness, &harness.acme).await;
     let query = format!("?since={}", empty["nextCursor"].as_str().unwrap());
-    assert_eq!(intents(&page(&house, &house.acme, &query).await), [order["intentId"].as_str().unwrap()]);
+    assert_eq!(intents(&page(&harness, &harness.acme, &query).await), [order["intentId"].as_str().unwrap()]);
 }
 
 #[tokio::test]
 async fn a_page_is_twenty_events_unless_said_otherwise() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for _ in 0..21 {
-        accept(&house, &house.acme).await;
+        accept(&harness, &harness.acme).await;
     }
-    let first = page(&house, &house.acme, "").await;
+    let first = page(&harness, &harness.acme, "").await;
     assert_eq!((intents(&first).len(), &first["hasMore"]), (20, &json!(true)));
-    let all = page(&house, &house.acme, "?limit=100").await;
+    let all = page(&harness, &harness.acme, "?limit=100").await;
     assert_eq!((intents(&all).len(), &all["hasMore"]), (21, &json!(false)));
     for wrong in ["0", "101", "-1", "+5", "", "ten", "1.0", "99999999999999999999"] {
-        let call = Call::get(&house.acme, &format!("/v1/events?limit={}", wrong.replace('+', "%2B")));
-        let message = house.send(&call).await.refused(400, "INVALID_PARAMETER");
+        let call = Call::get(&harness.acme, &format!("/v1/events?limit={}", wrong.replace('+', "%2B")));
+        let message = harness.send(&call).await.refused(400, "INVALID_PARAMETER");
         assert!(message.starts_with("limit: "), "{wrong} gave {message}");
     }
 }
 
 #[tokio::test]
 async fn filters_choose_and_unknown_types_are_refused() {
-    let house = House::new().await;
-    let one = accept(&house, &house.acme).await;
-    accept(&house, &house.acme).await;
+    let harness = ApiHarness::new().await;
+    let one = accept(&harness, &harness.acme).await;
+    accept(&harness, &harness.acme).await;
     let id = one["intentId"].as_str().unwrap();
-    assert_eq!(intents(&page(&house, &house.acme, &format!("?intentId={id}")).await), [id]);
-    assert_eq!(intents(&page(&house, &house.acme, "?type=intent.accepted").await).len(), 2);
-    let none = page(&house, &house.acme, "?type=payout.completed").await;
+    assert_eq!(intents(&page(&harness, &harness.acme, &format!("?intentId={id}")).await), [id]);
+    assert_eq!(intents(&page(&harness, &harness.acme, "?type=intent.accepted").await).len(), 2);
+    let none = page(&harness, &harness.acme, "?type=payout.completed").await;
     assert_eq!((&none["data"], &none["hasMore"]), (&json!([]), &json!(false)));
     assert!(none["nextCursor"].is_string());
     for wrong in ["", "payout", "PAYOUT.COMPLETED", "intent.accepted%00"] {
-        let call = Call::get(&house.acme, &format!("/v1/events?type={wrong}"));
-        house.send(&call).await.refused(400, "INVALID_TYPE");
+        let call = Call::get(&harness.acme, &format!("/v1/events?type={wrong}"));
+        harness.send(&call).await.refused(400, "INVALID_TYPE");
     }
-    let call = Call::get(&house.acme, "/v1/events?intentId=%00");
-    assert!(house.send(&call).await.refused(400, "INVALID_PARAMETER").starts_with("intentId: "));
+    let call = Call::get(&harness.acme, "/v1/events?intentId=%00");
+    assert!(harness.send(&call).await.refused(400, "INVALID_PARAMETER").starts_with("intentId: "));
 }
 
 #[tokio::test]
 async fn a_test_ping_is_a_type_that_no_intent_has() {
-    let house = House::new().await;
-    accept(&house, &house.acme).await;
-    let page = page(&house, &house.acme, "?type=test.ping").await;
+    let harness = ApiHarness::new().await;
+    accept(&harness, &harness.acme).await;
+    let page = page(&harness, &harness.acme, "?type=test.ping").await;
     assert_eq!((&page["data"], &page["hasMore"]), (&json!([]), &json!(false)));
     assert!(page["nextCursor"].is_string());
 }
 
 #[tokio::test]
 async fn test_and_live_and_other_partners_never_meet() {
-    let house = House::new().await;
-    let test = accept(&house, &house.acme).await;
-    let live = accept(&house, &house.acme_live).await;
-    let of_live = page(&house, &house.acme_live, "").await;
+    let harness = ApiHarness::new().await;
+    let test = accept(&harness, &harness.acme).await;
+    let live = accept(&harness, &harness.acme_live).await;
+    let of_live = page(&harness, &harness.acme_live, "").await;
     assert_eq!(of_live["data"][0]["livemode"], true);
     assert_eq!(intents(&of_live), [live["intentId"].as_str().unwrap()]);
-    let of_test = page(&house, &house.acme, "").await;
+    let of_test = page(&harness, &harness.acme, "").await;
     assert_eq!(intents(&of_test), [test["intentId"].as_str().unwrap()]);
-    assert_eq!(page(&house, &house.globex, "").await["data"], json!([]));
+    assert_eq!(page(&harness, &harness.globex, "").await["data"], json!([]));
 }
 
 #[tokio::test]
 async fn a_cursor_of_somebody_else_or_of_before_a_restore_is_refused() {
-    let house = House::new().await;
-    let mine = page(&house, &house.acme, "").await["nextCursor"].as_str().unwrap().to_owned();
-    for keys in [&house.globex, &house.acme_live] {
+    let harness = ApiHarness::new().await;
+    let mine = page(&harness, &harness.acme, "").await["nextCursor"].as_str().unwrap().to_owned();
+    for keys in [&harness.globex, &harness.acme_live] {
         let call = Call::get(keys, &format!("/v1/events?since={mine}"));
-        house.send(&call).await.refused(400, "INVALID_CURSOR");
+        harness.send(&call).await.refused(400, "INVALID_CURSOR");
     }
     for wrong in ["", "0", "1700000000", "%00", "é", &mine[2..], &format!("{mine}00")] {
-        let call = Call::get(&house.acme, &format!("/v1/events?since={}", wrong.replace('é', "%C3%A9")));
-        house.send(&call).await.refused(400, "INVALID_CURSOR");
+        let call = Call::get(&harness.acme, &format!("/v1/events?since={}", wrong.replace('é', "%C3%A9")));
+        harness.send(&call).await.refused(400, "INVALID_CURSOR");
     }
-    page(&house, &house.acme, &format!("?since={mine}")).await;
-    sqlx::query("update feed_counter set epoch = gen_random_uuid()").execute(house.pool()).await.unwrap();
-    let call = Call::get(&house.acme, &format!("/v1/events?since={mine}"));
-    house.send(&call).await.refused(400, "INVALID_CURSOR");
+    page(&harness, &harness.acme, &format!("?since={mine}")).await;
+    sqlx::query("update feed_counter set epoch = gen_random_uuid()").execute(harness.pool()).await.unwrap();
+    let call = Call::get(&harness.acme, &format!("/v1/events?since={mine}"));
+    harness.send(&call).await.refused(400, "INVALID_CURSOR");
 }

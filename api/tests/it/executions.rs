@@ -2,17 +2,19 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Call, House, order};
+use dvp_testing::wait::wait_for;
+
+use crate::harness::{ApiHarness, Call, order};
 
 #[tokio::test]
 async fn an_execution_is_found_by_the_name_that_was_asked_for_and_no_other() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = order();
-    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
     let client = body["clientReference"].as_str().unwrap();
     let reference = accepted["reference"].as_str().unwrap();
     let ask = async |name: &str, query: &str| {
-        house.send(&Call::get(&house.acme, &format!("/v1/executions/{name}{query}"))).await
+        harness.send(&Call::get(&harness.acme, &format!("/v1/executions/{name}{query}"))).await
     };
     let view = ask(client, "").await.ok(200);
     assert_eq!(view["clientReference"], client);
@@ -33,22 +35,22 @@ async fn an_execution_is_found_by_the_name_that_was_asked_for_and_no_other() {
 
 #[tokio::test]
 async fn an_unknown_ref_type_is_refused_whether_or_not_the_reference_exists() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for path in ["/v1/executions/x", "/v1/executions/x/receipt"] {
         for named in ["orderId", "", "clientreference", "executionId%00"] {
-            let call = Call::get(&house.acme, &format!("{path}?refType={named}"));
-            house.send(&call).await.refused(400, "INVALID_REF_TYPE");
+            let call = Call::get(&harness.acme, &format!("{path}?refType={named}"));
+            harness.send(&call).await.refused(400, "INVALID_REF_TYPE");
         }
-        let twice = Call::get(&house.acme, &format!("{path}?refType=executionId&refType=executionId"));
-        assert!(house.send(&twice).await.refused(400, "INVALID_PARAMETER").starts_with("refType: "));
+        let twice = Call::get(&harness.acme, &format!("{path}?refType=executionId&refType=executionId"));
+        assert!(harness.send(&twice).await.refused(400, "INVALID_PARAMETER").starts_with("refType: "));
     }
 }
 
 #[tokio::test]
 async fn somebody_elses_reference_is_answered_as_one_that_never_existed() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = order();
-    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
     let client = body["clientReference"].as_str().unwrap();
     let reference = accepted["reference"].as_str().unwrap();
     let absent_client = format!("ref-{}", uuid::Uuid::new_v4());
@@ -58,13 +60,13 @@ async fn somebody_elses_reference_is_answered_as_one_that_never_existed() {
             [(client, &absent_client, ""), (reference, &absent_reference, "?refType=executionId")]
         {
             // Another partner, and the same partner's other environment.
-            for keys in [&house.globex, &house.acme_live] {
+            for keys in [&harness.globex, &harness.acme_live] {
                 let path = |name: &str| format!("/v1/executions/{name}{tail}{query}");
                 let ask = |name: &str| Call::get(keys, &path(name)).with("X-Request-Id", "same");
-                let (found, none) = (house.send(&ask(theirs)).await, house.send(&ask(absent)).await);
+                let (found, none) = (harness.send(&ask(theirs)).await, harness.send(&ask(absent)).await);
                 found.refused(404, code);
                 assert_eq!(found.text.as_bytes(), none.text.as_bytes());
-                let names = |answer: &crate::house::Answer| -> Vec<String> {
+                let names = |answer: &crate::harness::Answer| -> Vec<String> {
                     answer.headers.keys().map(ToString::to_string).collect()
                 };
                 assert_eq!((found.status, names(&found)), (none.status, names(&none)));
@@ -75,52 +77,51 @@ async fn somebody_elses_reference_is_answered_as_one_that_never_existed() {
 
 #[tokio::test]
 async fn a_reference_that_cannot_be_one_is_not_found() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for odd in ["%00", "%FF%FE", "a%0Ab", &"x".repeat(129), "..%2f..", "'%20or%201=1"] {
-        let call = Call::get(&house.acme, &format!("/v1/executions/{odd}"));
-        house.send(&call).await.refused(404, "EXECUTION_NOT_FOUND");
-        let call = Call::get(&house.acme, &format!("/v1/executions/{odd}/receipt"));
-        house.send(&call).await.refused(404, "receipt_not_found");
+        let call = Call::get(&harness.acme, &format!("/v1/executions/{odd}"));
+        harness.send(&call).await.refused(404, "EXECUTION_NOT_FOUND");
+        let call = Call::get(&harness.acme, &format!("/v1/executions/{odd}/receipt"));
+        harness.send(&call).await.refused(404, "receipt_not_found");
     }
 }
 
 #[tokio::test]
 async fn a_client_reference_with_a_slash_is_found_when_it_is_encoded() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let mut body = order();
     body["clientReference"] = json!("desk/7 ü");
-    house.submit(&house.acme, &body).await.ok(202);
-    let view = house.send(&Call::get(&house.acme, "/v1/executions/desk%2F7%20%C3%BC")).await.ok(200);
+    harness.submit(&harness.acme, &body).await.ok(202);
+    let view = harness.send(&Call::get(&harness.acme, "/v1/executions/desk%2F7%20%C3%BC")).await.ok(200);
     assert_eq!(view["clientReference"], "desk/7 ü");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipt_is_issued_on_completion_and_verifies_against_its_hash() {
-    let house = House::new().await;
-    house.work();
+    let harness = ApiHarness::new().await;
+    harness.start_workers();
     let body = order();
-    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
     let reference = accepted["reference"].as_str().unwrap();
     let path = format!("/v1/executions/{reference}/receipt?refType=executionId");
-    let ask = async || house.send(&Call::get(&house.acme, &path)).await;
+    let ask = async || harness.send(&Call::get(&harness.acme, &path)).await;
     ask().await.refused(409, "receipt_not_issued");
-    house.play_chain(reference).await;
-    let receipt = house
-        .wait_for("the receipt's finality", || async {
-            let answer = ask().await;
-            (answer.status == 200).then(|| answer.json()).filter(|receipt| receipt.get("txHash").is_some())
-        })
-        .await;
+    harness.play_chain(reference).await;
+    let receipt = wait_for("the receipt's finality", || async {
+        let answer = ask().await;
+        (answer.status == 200).then(|| answer.json()).filter(|receipt| receipt.get("txHash").is_some())
+    })
+    .await;
     assert_eq!(receipt["_schemaVersion"], "svc-receipt-1");
     assert_eq!(receipt["clientReference"], body["clientReference"]);
     assert_eq!(receipt["payout"]["amountMinor"], "9935");
     assert_eq!(receipt["finality"]["txHash"], receipt["txHash"]);
     let (hash,): (Vec<u8>,) =
-        sqlx::query_as("select content_hash from receipt").fetch_one(house.pool()).await.unwrap();
+        sqlx::query_as("select content_hash from receipt").fetch_one(harness.pool()).await.unwrap();
     assert_eq!(dvp_domain::receipt::hash(&receipt), format!("0x{}", hex::encode(hash)));
-    let view = house.send(&Call::get(&house.acme, &path.replace("/receipt", ""))).await.ok(200);
+    let view = harness.send(&Call::get(&harness.acme, &path.replace("/receipt", ""))).await.ok(200);
     assert_eq!((&view["status"], &view["finality"]), (&json!("completed"), &receipt["finality"]));
     let broken = "update receipt set body = '[1]'";
-    sqlx::query(broken).execute(house.pool()).await.unwrap();
+    sqlx::query(broken).execute(harness.pool()).await.unwrap();
     ask().await.refused(500, "receipt_corrupt");
 }

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::house::{Answer, Call, House, changed, order};
+use crate::harness::{Answer, ApiHarness, Call, changed, order};
 
 fn quote() -> Value {
     json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100",
@@ -17,8 +17,8 @@ fn firm() -> Value {
 }
 
 /// Signs again, for routes that look at it.
-fn again(house: &House, call: &Call) -> Call {
-    call.clone().signed(&house.acme, house.now.unix_secs())
+fn again(harness: &ApiHarness, call: &Call) -> Call {
+    call.clone().signed(&harness.acme, harness.now.unix_secs())
 }
 
 fn assert_replay(first: &Answer, replay: &Answer) {
@@ -29,148 +29,148 @@ fn assert_replay(first: &Answer, replay: &Answer) {
 
 #[tokio::test]
 async fn the_same_request_is_answered_byte_for_byte_and_done_once() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let rejected = changed(order(), "/beneficiary", None);
     let bad_permit = changed(order(), "/permit/nonce", Some(json!("5")));
     let calls = [
-        Call::post(&house.acme, "/v1/quotes", &quote()),
-        Call::post(&house.acme, "/v1/quotes/firm", &firm()),
-        house.intent(&house.acme, &order()),
-        house.intent(&house.acme, &rejected),
-        house.intent(&house.acme, &bad_permit),
+        Call::post(&harness.acme, "/v1/quotes", &quote()),
+        Call::post(&harness.acme, "/v1/quotes/firm", &firm()),
+        harness.intent(&harness.acme, &order()),
+        harness.intent(&harness.acme, &rejected),
+        harness.intent(&harness.acme, &bad_permit),
     ];
     for call in calls {
-        let first = house.send(&call).await;
+        let first = harness.send(&call).await;
         assert_eq!(first.header("x-idempotency-replayed"), None);
-        assert_replay(&first, &house.send(&again(&house, &call)).await);
+        assert_replay(&first, &harness.send(&again(&harness, &call)).await);
         // Which has not seen the key.
-        let elsewhere = house.another_process();
-        assert_replay(&first, &house.send_to(elsewhere, &again(&house, &call)).await);
+        let elsewhere = harness.another_process();
+        assert_replay(&first, &harness.send_to(elsewhere, &again(&harness, &call)).await);
         let upper = call.header("X-Idempotency-Key").to_uppercase();
-        assert_replay(&first, &house.send(&again(&house, &call).with("X-Idempotency-Key", &upper)).await);
+        assert_replay(&first, &harness.send(&again(&harness, &call).with("X-Idempotency-Key", &upper)).await);
     }
-    assert_eq!(house.count("select count(*) from firm_quote").await, 1);
-    assert_eq!(house.count("select count(*) from execution").await, 1);
-    assert_eq!(house.count("select count(*) from intent").await, 2);
+    assert_eq!(harness.count("select count(*) from firm_quote").await, 1);
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
+    assert_eq!(harness.count("select count(*) from intent").await, 2);
 }
 
 #[tokio::test]
 async fn another_request_under_the_key_is_a_conflict_however_small_the_difference() {
-    let house = House::new().await;
-    let call = Call::post(&house.acme, "/v1/quotes", &quote());
-    house.send(&call).await.ok(200);
+    let harness = ApiHarness::new().await;
+    let call = Call::post(&harness.acme, "/v1/quotes", &quote());
+    harness.send(&call).await.ok(200);
     let spaced = call.clone().body(format!("{} ", quote()));
     let written_otherwise = call.clone().body(quote().to_string().replace("\"100\"", "\"100.0\""));
     let invalid = call.clone().body("{}");
     for other in [spaced, written_otherwise, invalid] {
-        house.send(&other).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
+        harness.send(&other).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
     }
     let key = call.header("X-Idempotency-Key").to_owned();
-    let queried = Call::post(&house.acme, "/v1/quotes?a=1", &quote()).with("X-Idempotency-Key", &key);
-    house.send(&queried).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
+    let queried = Call::post(&harness.acme, "/v1/quotes?a=1", &quote()).with("X-Idempotency-Key", &key);
+    harness.send(&queried).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
 }
 
 #[tokio::test]
 async fn a_key_belongs_to_one_partner_one_environment_and_one_path() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let key = Uuid::new_v4().to_string();
-    for keys in [&house.acme, &house.globex, &house.acme_live] {
+    for keys in [&harness.acme, &harness.globex, &harness.acme_live] {
         for (path, body) in [("/v1/quotes", quote()), ("/v1/quotes/firm", firm())] {
             let call = Call::post(keys, path, &body).with("X-Idempotency-Key", &key);
-            let answer = house.send(&call).await;
+            let answer = harness.send(&call).await;
             assert!(answer.status.is_success());
             assert_eq!(answer.header("x-idempotency-replayed"), None);
         }
     }
     // A rotated key is the same partner.
-    let rotated = house.issue("acme", 100_000, "test", &["quotes:write"]).await;
+    let rotated = harness.issue("acme", 100_000, "test", &["quotes:write"]).await;
     let call = Call::post(&rotated, "/v1/quotes", &quote()).with("X-Idempotency-Key", &key);
-    assert_eq!(house.send(&call).await.header("x-idempotency-replayed"), Some("true"));
+    assert_eq!(harness.send(&call).await.header("x-idempotency-replayed"), Some("true"));
 }
 
 #[tokio::test]
 async fn a_post_without_a_key_or_with_another_form_of_one_is_refused() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for (path, body) in [("/v1/quotes", quote()), ("/v1/quotes/firm", firm()), ("/v1/intents", order())] {
-        let call = Call::post(&house.acme, path, &body).signed(&house.acme, house.now.unix_secs());
-        let missing = again(&house, &call).without("X-Idempotency-Key");
-        house.send(&missing).await.refused(400, "IDEMPOTENCY_KEY_REQUIRED");
+        let call = Call::post(&harness.acme, path, &body).signed(&harness.acme, harness.now.unix_secs());
+        let missing = again(&harness, &call).without("X-Idempotency-Key");
+        harness.send(&missing).await.refused(400, "IDEMPOTENCY_KEY_REQUIRED");
         let key = Uuid::new_v4();
-        let two = again(&house, &call).and("X-Idempotency-Key", &key.to_string());
-        house.send(&two).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+        let two = again(&harness, &call).and("X-Idempotency-Key", &key.to_string());
+        harness.send(&two).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
         for form in [key.simple().to_string(), key.urn().to_string(), key.braced().to_string(), String::new()]
         {
-            let call = again(&house, &call).with("X-Idempotency-Key", &form);
-            house.send(&call).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+            let call = again(&harness, &call).with("X-Idempotency-Key", &form);
+            harness.send(&call).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
         }
     }
-    let read = Call::get(&house.acme, "/v1/events").with("X-Idempotency-Key", "ignored");
-    house.send(&read).await.ok(200);
+    let read = Call::get(&harness.acme, "/v1/events").with("X-Idempotency-Key", "ignored");
+    harness.send(&read).await.ok(200);
 }
 
 #[tokio::test]
 async fn what_cannot_be_fingerprinted_is_refused_and_leaves_the_key_free() {
-    let house = House::new().await;
-    let call = Call::post(&house.acme, "/v1/quotes", &quote());
+    let harness = ApiHarness::new().await;
+    let call = Call::post(&harness.acme, "/v1/quotes", &quote());
     for body in ["", " ", "{", "not json", "{} {}", "\u{feff}{}"] {
-        house.send(&call.clone().body(body)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+        harness.send(&call.clone().body(body)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
     }
-    house.send(&call.clone().body(vec![b'"', 0xff, b'"'])).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    harness.send(&call.clone().body(vec![b'"', 0xff, b'"'])).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
     let deep = call.clone().body("[".repeat(60_000));
-    house.send(&deep).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
-    house.send(&call.clone().without("Content-Type")).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    harness.send(&deep).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    harness.send(&call.clone().without("Content-Type")).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
     for media in ["text/plain", "application/x-www-form-urlencoded", "application/jsonx", "json"] {
-        house.send(&call.clone().with("Content-Type", media)).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
+        harness.send(&call.clone().with("Content-Type", media)).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
     }
-    house.send(&call.clone().body("{}")).await.refused(400, "INVALID_PARAMETER");
-    house.send(&call.with("Content-Type", "Application/JSON; charset=utf-8")).await.ok(200);
+    harness.send(&call.clone().body("{}")).await.refused(400, "INVALID_PARAMETER");
+    harness.send(&call.with("Content-Type", "Application/JSON; charset=utf-8")).await.ok(200);
 }
 
 #[tokio::test]
 async fn a_replay_after_the_deadline_is_the_original_answer() {
-    let house = House::new().await;
-    let call = house.intent(&house.acme, &order());
-    let first = house.send(&call).await;
+    let harness = ApiHarness::new().await;
+    let call = harness.intent(&harness.acme, &order());
+    let first = harness.send(&call).await;
     first.ok(202);
     // What would refuse a new submission does not touch a replay: the permit's nonce is used, the deadline passed.
-    house.set_next_nonce(9);
-    let elsewhere = house.another_process();
-    assert_replay(&first, &house.send_to(elsewhere, &again(&house, &call)).await);
-    let later = house.pass(2 * 3600);
-    assert_replay(&first, &house.send(&call.clone().signed(&house.acme, later)).await);
-    let elsewhere = house.another_process();
-    assert_replay(&first, &house.send_to(elsewhere, &call.clone().signed(&house.acme, later)).await);
+    harness.node.set_next_nonce(9);
+    let elsewhere = harness.another_process();
+    assert_replay(&first, &harness.send_to(elsewhere, &again(&harness, &call)).await);
+    let later = harness.pass(2 * 3600);
+    assert_replay(&first, &harness.send(&call.clone().signed(&harness.acme, later)).await);
+    let elsewhere = harness.another_process();
+    assert_replay(&first, &harness.send_to(elsewhere, &call.clone().signed(&harness.acme, later)).await);
     let expired = "update idempotency set accepted_at = now() - interval '25 hours'";
-    sqlx::query(expired).execute(house.pool()).await.unwrap();
+    sqlx::query(expired).execute(harness.pool()).await.unwrap();
     // After the retention it is a new request.
     let message =
-        house.send(&call.clone().signed(&house.acme, later)).await.refused(400, "INVALID_PARAMETER");
+        harness.send(&call.clone().signed(&harness.acme, later)).await.refused(400, "INVALID_PARAMETER");
     assert_eq!(message, "deadline: has passed");
 }
 
 #[tokio::test]
 async fn a_conflict_comes_before_whatever_else_is_wrong_with_an_intent() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let key = "6f1e2d3c-aaaa-4000-8000-00000000000b";
-    house.send(&house.intent(&house.acme, &order()).with("X-Idempotency-Key", key)).await.ok(202);
+    harness.send(&harness.intent(&harness.acme, &order()).with("X-Idempotency-Key", key)).await.ok(202);
     let used_nonce = changed(order(), "/permit/nonce", Some(json!("5")));
     for other in
         [json!({}), json!({"pair": "USDC/USD"}), changed(order(), "/user", None), used_nonce, order()]
     {
-        let call = house.intent(&house.acme, &other).with("X-Idempotency-Key", key);
-        for door in [house.router(), house.another_process()] {
-            let call = again(&house, &call);
-            house.send_to(door, &call).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
+        let call = harness.intent(&harness.acme, &other).with("X-Idempotency-Key", key);
+        for door in [harness.router(), harness.another_process()] {
+            let call = again(&harness, &call);
+            harness.send_to(door, &call).await.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_many_at_once_one_is_done_and_the_others_replay_it_or_are_told_to_wait() {
-    let house = House::new().await;
-    let call = house.intent(&house.acme, &order());
-    let calls: Vec<Call> = (0..32).map(|_| again(&house, &call)).collect();
-    let answers = futures_util::future::join_all(calls.iter().map(|call| house.send(call))).await;
+    let harness = ApiHarness::new().await;
+    let call = harness.intent(&harness.acme, &order());
+    let calls: Vec<Call> = (0..32).map(|_| again(&harness, &call)).collect();
+    let answers = futures_util::future::join_all(calls.iter().map(|call| harness.send(call))).await;
     let done: Vec<&Answer> = answers.iter().filter(|a| a.status == StatusCode::ACCEPTED).collect();
     assert!(!done.is_empty());
     assert!(done.iter().all(|answer| answer.text == done[0].text));
@@ -179,21 +179,21 @@ async fn of_many_at_once_one_is_done_and_the_others_replay_it_or_are_told_to_wai
         waiting.refused(409, "IDEMPOTENCY_KEY_PROCESSING");
         assert!(waiting.header("retry-after").is_some());
     }
-    assert_eq!(house.count("select count(*) from execution").await, 1);
-    house.send(&again(&house, &call)).await.ok(202);
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
+    harness.send(&again(&harness, &call)).await.ok(202);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_requests_under_one_key_at_once_are_never_both_done() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for _ in 0..8 {
-        let one = house.intent(&house.acme, &order());
+        let one = harness.intent(&harness.acme, &order());
         let key = one.header("X-Idempotency-Key").to_owned();
-        let other = house.intent(&house.acme, &order()).with("X-Idempotency-Key", &key);
-        let (one, other) = tokio::join!(house.send(&one), house.send(&other));
+        let other = harness.intent(&harness.acme, &order()).with("X-Idempotency-Key", &key);
+        let (one, other) = tokio::join!(harness.send(&one), harness.send(&other));
         let (done, refused) = if one.status == 202 { (one, other) } else { (other, one) };
         done.ok(202);
         refused.refused(409, "IDEMPOTENCY_KEY_CONFLICT");
     }
-    assert_eq!(house.count("select count(*) from execution").await, 8);
+    assert_eq!(harness.count("select count(*) from execution").await, 8);
 }

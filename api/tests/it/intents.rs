@@ -3,7 +3,7 @@
 use alloy::signers::local::PrivateKeySigner;
 use serde_json::{Value, json};
 
-use crate::house::{Call, House, changed, order, permit};
+use crate::harness::{ApiHarness, Call, changed, order, permit};
 
 /// The body in the form with a target and a limit on each side.
 fn ranged(input: Value, output: Value) -> Value {
@@ -13,9 +13,9 @@ fn ranged(input: Value, output: Value) -> Value {
 
 #[tokio::test]
 async fn an_accepted_intent_has_the_contracts_answer() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = order();
-    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
     let id = body["intentId"].as_str().unwrap();
     assert_eq!(accepted["intentId"], id);
     assert_eq!(accepted["status"], "accepted");
@@ -38,41 +38,41 @@ async fn an_accepted_intent_has_the_contracts_answer() {
 
 #[tokio::test]
 async fn both_ways_of_giving_amounts_lead_to_the_same_decision() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let fixed = |units: &str| json!({"targetAmountMinor": units, "limitAmountMinor": units});
     let bound = |units: &str| json!({ "limitAmountMinor": units });
     let exact_input = ranged(fixed("100000000"), bound("9900"));
-    let accepted = house.submit(&house.acme, &exact_input).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &exact_input).await.ok(202);
     assert_eq!(accepted["path"]["surplusAmountMinor"], "35");
     assert!(accepted.get("inputAmountMinor").is_none());
     let exact_output = ranged(bound("100000000"), fixed("9900"));
-    let accepted = house.submit(&house.acme, &exact_output).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &exact_output).await.ok(202);
     let input: u64 = accepted["inputAmountMinor"].as_str().unwrap().parse().unwrap();
     let surplus: u64 = accepted["path"]["surplusAmountMinor"].as_str().unwrap().parse().unwrap();
     assert_eq!(accepted["path"]["outputAmountMinor"], "9900");
     assert_eq!(input + surplus, 100_000_000);
-    let rejected = house.submit(&house.acme, &ranged(bound("99000000"), fixed("9900"))).await.ok(422);
+    let rejected = harness.submit(&harness.acme, &ranged(bound("99000000"), fixed("9900"))).await.ok(422);
     assert_eq!(rejected["reason"], "above_maximum_input");
 }
 
 #[tokio::test]
 async fn a_range_is_filled_at_what_its_output_has_fallen_to_and_never_above_its_cap() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let bound = |units: &str| json!({ "limitAmountMinor": units });
     let falling = json!({"targetAmountMinor": "9900", "limitAmountMinor": "9800"});
-    let accepted = house.submit(&house.acme, &ranged(bound("100000000"), falling.clone())).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &ranged(bound("100000000"), falling.clone())).await.ok(202);
     let number = |value: &Value| value.as_str().unwrap().parse::<u64>().unwrap();
     let output = number(&accepted["path"]["outputAmountMinor"]);
     assert!((9_800..=9_900).contains(&output), "{output}");
     let input = number(&accepted["inputAmountMinor"]);
     assert_eq!(input + number(&accepted["path"]["surplusAmountMinor"]), 100_000_000);
-    let rejected = house.submit(&house.acme, &ranged(bound("1000000"), falling)).await.ok(422);
+    let rejected = harness.submit(&harness.acme, &ranged(bound("1000000"), falling)).await.ok(422);
     assert_eq!(rejected["reason"], "above_maximum_input");
 }
 
 #[tokio::test]
 async fn amounts_that_fix_neither_or_both_sides_or_rise_are_refused_by_name() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let fixed = |units: &str| json!({"targetAmountMinor": units, "limitAmountMinor": units});
     let bound = |units: &str| json!({ "limitAmountMinor": units });
     let decaying =
@@ -94,14 +94,14 @@ async fn amounts_that_fix_neither_or_both_sides_or_rise_are_refused_by_name() {
         (ranged(json!("1"), bound("1")), "input: "),
     ];
     for (body, begins) in cases {
-        let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+        let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
         assert!(message.starts_with(begins), "expected {begins}, got {message}");
     }
 }
 
 #[tokio::test]
 async fn each_field_of_an_intent_is_checked_and_named() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let mut cases: Vec<(&str, Option<Value>)> = Vec::new();
     for field in ["intentId", "user", "inputAsset", "outputAsset", "deadline", "settlementType"] {
         cases.push((field, None));
@@ -119,10 +119,11 @@ async fn each_field_of_an_intent_is_checked_and_named() {
         cases.push(("permit.amountMinor", Some(json!(amount))));
     }
     cases.push(("inputAmountMinor", Some(json!(100_000_000))));
-    for deadline in [json!("1800000000000"), json!(1.5), json!(-1), json!(house.now.millis()), json!(1e300)] {
+    for deadline in [json!("1800000000000"), json!(1.5), json!(-1), json!(harness.now.millis()), json!(1e300)]
+    {
         cases.push(("deadline", Some(deadline)));
     }
-    cases.push(("deadline", Some(json!(house.now.unix_secs() + 3600))));
+    cases.push(("deadline", Some(json!(harness.now.unix_secs() + 3600))));
     cases.push(("user", Some(json!("acme"))));
     for field in ["settlementType", "actorType", "side", "inputAsset.type", "beneficiary.payoutMethod"] {
         cases.push((field, Some(json!("other"))));
@@ -144,35 +145,35 @@ async fn each_field_of_an_intent_is_checked_and_named() {
     cases.push(("metadata", Some(json!({"deep": [{"a\u{0}": 1}]}))));
     for (path, value) in cases {
         let body = changed(order(), &format!("/{}", path.replace('.', "/")), value.clone());
-        let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+        let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
         assert!(message.starts_with(&format!("{path}: ")), "{path} {value:?} gave {message}");
     }
     let metadata = json!({"senderKycHash": 1});
     let body = changed(order(), "/metadata", Some(metadata));
-    let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+    let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
     assert!(message.starts_with("metadata.senderKycHash: "), "{message}");
-    assert_eq!(house.count("select count(*) from idempotency").await, 0);
+    assert_eq!(harness.count("select count(*) from idempotency").await, 0);
 }
 
 #[tokio::test]
 async fn what_is_no_object_is_refused() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for body in [json!([]), json!("text"), json!(1), json!(null)] {
-        let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PARAMETER");
+        let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PARAMETER");
         assert!(message.starts_with("body: "), "{message}");
     }
 }
 
 #[tokio::test]
 async fn fields_the_service_does_not_know_are_ignored() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let mut body = order();
     for pointer in ["/later", "/inputAsset/decimals", "/beneficiary/later", "/permit/later"] {
         body = changed(body, pointer, Some(json!(6)));
     }
     body = changed(body, "/metadata", Some(json!({"senderKycHash": "k", "mine": [1, {"a": null}]})));
     body = changed(body, "/quoteId", Some(Value::Null));
-    house.submit(&house.acme, &body).await.ok(202);
+    harness.submit(&harness.acme, &body).await.ok(202);
 }
 
 /// One minor unit more than the pair takes.
@@ -186,7 +187,7 @@ fn larger_than_the_largest() -> Value {
 
 #[tokio::test]
 async fn a_rejected_intent_is_told_its_reason_and_nothing_else() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let usdc = json!({"type": "erc20", "symbol": "XYZ"});
     let cases = [
         (changed(order(), "/permit", None), "permit_required"),
@@ -199,19 +200,19 @@ async fn a_rejected_intent_is_told_its_reason_and_nothing_else() {
         (changed(order(), "/quoteId", Some(json!("qte_none"))), "quote_not_found"),
     ];
     for (body, reason) in cases {
-        let answer = house.submit(&house.acme, &body).await;
+        let answer = harness.submit(&harness.acme, &body).await;
         let expected = json!({"intentId": body["intentId"], "status": "rejected", "reason": reason});
         assert_eq!(answer.ok(422), expected);
         let path = format!("/v1/executions/{}", body["clientReference"].as_str().unwrap());
-        house.send(&Call::get(&house.acme, &path)).await.refused(404, "EXECUTION_NOT_FOUND");
+        harness.send(&Call::get(&harness.acme, &path)).await.refused(404, "EXECUTION_NOT_FOUND");
     }
-    assert_eq!(house.count("select count(*) from event").await, 0);
+    assert_eq!(harness.count("select count(*) from event").await, 0);
 }
 
 #[tokio::test]
 async fn a_malformed_permit_is_refused_in_each_way() {
-    let house = House::new().await;
-    let now = house.now.unix_secs();
+    let harness = ApiHarness::new().await;
+    let now = harness.now.unix_secs();
     let other_token = format!("0x{}", "bb".repeat(20));
     let cases = [
         (json!({"token": other_token}), "permit.token"),
@@ -224,7 +225,7 @@ async fn a_malformed_permit_is_refused_in_each_way() {
         let mut body = order();
         body["user"] = json!(format!("{:#x}", wallet.address()));
         body["permit"] = permit(&wallet, change);
-        let message = house.submit(&house.acme, &body).await.refused(400, "INVALID_PERMIT");
+        let message = harness.submit(&harness.acme, &body).await.refused(400, "INVALID_PERMIT");
         assert!(message.starts_with(begins), "{message}");
     }
     let stranger = permit(&PrivateKeySigner::random(), json!({}));
@@ -234,20 +235,20 @@ async fn a_malformed_permit_is_refused_in_each_way() {
         ("/permit/signature", json!(format!("0x{}", "zz".repeat(65)))),
         ("/permit/nonce", json!("5")),
     ] {
-        let message = house
-            .submit(&house.acme, &changed(order(), pointer, Some(value)))
+        let message = harness
+            .submit(&harness.acme, &changed(order(), pointer, Some(value)))
             .await
             .refused(400, "INVALID_PERMIT");
         assert!(message.starts_with("permit.signature"), "{message}");
     }
-    house.set_next_nonce(1);
-    let message = house.submit(&house.acme, &order()).await.refused(400, "INVALID_PERMIT");
+    harness.node.set_next_nonce(1);
+    let message = harness.submit(&harness.acme, &order()).await.refused(400, "INVALID_PERMIT");
     assert_eq!(message, "permit.nonce was used before: the wallet's next is 1");
 }
 
 #[tokio::test]
 async fn a_permits_nonce_continues_what_its_wallet_has_pending() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let wallet = PrivateKeySigner::random();
     let with_nonce = |nonce: u32| {
         let mut body = order();
@@ -256,51 +257,51 @@ async fn a_permits_nonce_continues_what_its_wallet_has_pending() {
         body
     };
     let gap = "permit.nonce leaves a gap: the wallet's next is";
-    let refused = house.submit(&house.acme, &with_nonce(1)).await.refused(400, "INVALID_PERMIT");
+    let refused = harness.submit(&harness.acme, &with_nonce(1)).await.refused(400, "INVALID_PERMIT");
     assert_eq!(refused, format!("{gap} 0"));
-    assert_eq!(house.count("select count(*) from intent").await, 0);
-    house.submit(&house.acme, &with_nonce(0)).await.ok(202);
+    assert_eq!(harness.count("select count(*) from intent").await, 0);
+    harness.submit(&harness.acme, &with_nonce(0)).await.ok(202);
     // Whoever's order it is: the wallet has one sequence of nonces.
-    let refused = house.submit(&house.globex, &with_nonce(2)).await.refused(400, "INVALID_PERMIT");
+    let refused = harness.submit(&harness.globex, &with_nonce(2)).await.refused(400, "INVALID_PERMIT");
     assert_eq!(refused, format!("{gap} 1"));
-    house.submit(&house.globex, &with_nonce(1)).await.ok(202);
-    let held = house.submit(&house.acme, &with_nonce(0)).await.refused(400, "INVALID_PERMIT");
+    harness.submit(&harness.globex, &with_nonce(1)).await.ok(202);
+    let held = harness.submit(&harness.acme, &with_nonce(0)).await.refused(400, "INVALID_PERMIT");
     assert_eq!(held, "permit.nonce is held by another live intent: the wallet's next is 2");
 }
 
 #[tokio::test]
 async fn an_intent_id_and_a_client_reference_are_used_once_within_a_tenant() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let first = order();
-    house.submit(&house.acme, &first).await.ok(202);
+    harness.submit(&harness.acme, &first).await.ok(202);
     let same_id = changed(order(), "/intentId", Some(first["intentId"].clone()));
-    let answer = house.submit(&house.acme, &same_id).await;
+    let answer = harness.submit(&harness.acme, &same_id).await;
     assert!(answer.refused(409, "ALREADY_EXISTS").starts_with("intentId: "));
     let same_reference = changed(order(), "/clientReference", Some(first["clientReference"].clone()));
-    let answer = house.submit(&house.acme, &same_reference).await;
+    let answer = harness.submit(&harness.acme, &same_reference).await;
     assert!(answer.refused(409, "ALREADY_EXISTS").starts_with("clientReference: "));
-    for keys in [&house.globex, &house.acme_live] {
+    for keys in [&harness.globex, &harness.acme_live] {
         let mut theirs = order();
         theirs["intentId"] = first["intentId"].clone();
         theirs["clientReference"] = first["clientReference"].clone();
-        house.submit(keys, &theirs).await.ok(202);
+        harness.submit(keys, &theirs).await.ok(202);
     }
 }
 
 #[tokio::test]
 async fn a_firm_quote_is_filled_as_locked_once_and_by_its_partner_only() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let ask = json!({"requestId": "r", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
                      "inputAsset": {"type": "erc20", "symbol": "USDC"},
                      "outputAsset": {"type": "fiat", "symbol": "USD"}});
-    let quote = house.send(&Call::post(&house.acme, "/v1/quotes/firm", &ask)).await.ok(201);
+    let quote = harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &ask)).await.ok(201);
     let order = || changed(order(), "/quoteId", Some(quote["quoteId"].clone()));
-    let stranger = house.submit(&house.globex, &order()).await.ok(422);
+    let stranger = harness.submit(&harness.globex, &order()).await.ok(422);
     assert_eq!(stranger["reason"], "quote_not_found");
     let other_amount = changed(order(), "/inputAmountMinor", Some(json!("90000000")));
-    assert_eq!(house.submit(&house.acme, &other_amount).await.ok(422)["reason"], "quote_mismatch");
-    let accepted = house.submit(&house.acme, &order()).await.ok(202);
+    assert_eq!(harness.submit(&harness.acme, &other_amount).await.ok(422)["reason"], "quote_mismatch");
+    let accepted = harness.submit(&harness.acme, &order()).await.ok(202);
     assert_eq!(accepted["fees"], quote["fees"]);
     assert_eq!(accepted["path"]["outputAmountMinor"], quote["output"]["amountMinor"]);
-    assert_eq!(house.submit(&house.acme, &order()).await.ok(422)["reason"], "quote_already_used");
+    assert_eq!(harness.submit(&harness.acme, &order()).await.ok(422)["reason"], "quote_already_used");
 }

@@ -11,7 +11,7 @@ use proptest::test_runner::{Config, TestRunner};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::house::{Answer, Call, House, changed, order};
+use crate::harness::{Answer, ApiHarness, Call, changed, order};
 
 const QUOTES: usize = 3;
 const KEYS: usize = 6;
@@ -55,7 +55,7 @@ fn fiat() -> Value {
 
 /// What a set of requests is made of.
 struct Scene {
-    house: House,
+    harness: ApiHarness,
     quotes: Vec<Value>,
     /// An order and its key, for each number.
     orders: Vec<(Value, String)>,
@@ -63,17 +63,17 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let house = House::new().await;
-        house.prefund().await;
+        let harness = ApiHarness::new().await;
+        harness.prefund().await;
         let ask = json!({"requestId": "r", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
                          "inputAsset": {"type": "erc20", "symbol": "USDC"},
                          "outputAsset": {"type": "fiat", "symbol": "USD"}});
         let mut quotes = Vec::new();
         for _ in 0..QUOTES {
-            quotes.push(house.send(&Call::post(&house.acme, "/v1/quotes/firm", &ask)).await.ok(201));
+            quotes.push(harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &ask)).await.ok(201));
         }
         let orders = (0..KEYS).map(|_| (fiat(), Uuid::new_v4().to_string())).collect();
-        Self { house, quotes, orders }
+        Self { harness, quotes, orders }
     }
 
     fn call(&self, sent: &Sent) -> Call {
@@ -87,16 +87,16 @@ impl Scene {
                 (changed(order(), "/quoteId", Some(self.quotes[*n]["quoteId"].clone())), fresh)
             }
         };
-        let call = Call::post(&self.house.acme, "/v1/intents", &body).with("X-Idempotency-Key", &key);
-        call.signed(&self.house.acme, self.house.now.unix_secs())
+        let call = Call::post(&self.harness.acme, "/v1/intents", &body).with("X-Idempotency-Key", &key);
+        call.signed(&self.harness.acme, self.harness.now.unix_secs())
     }
 
     async fn send_all(&self, sent: &[Sent]) -> Vec<Answer> {
-        let other = self.house.another_process();
+        let other = self.harness.another_process();
         let calls: Vec<Call> = sent.iter().map(|one| self.call(one)).collect();
         let sending = calls.iter().enumerate().map(|(n, call)| {
-            let door = if n % 2 == 0 { self.house.router() } else { other.clone() };
-            self.house.send_to(door, call)
+            let door = if n % 2 == 0 { self.harness.router() } else { other.clone() };
+            self.harness.send_to(door, call)
         });
         futures_util::future::join_all(sending).await
     }
@@ -136,12 +136,15 @@ async fn check(scene: &Scene, sent: &[Sent], answers: &[Answer]) {
     assert!(by_order.values().all(|made| *made <= 1), "an intentId made two intents");
     assert!(by_quote.values().all(|made| *made == 1), "each quote that was tried is used once: {by_quote:?}");
     let spent = fiat * FIAT_INPUT;
-    let mut conn = scene.house.pool().acquire().await.unwrap();
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
     let owner = Owner::Partner { id: "ptn_acme".into(), livemode: false };
     let held = balances::find(&mut conn, &owner, "USD").await.unwrap();
     assert_eq!((held.available.get(), held.reserved.get()), (PREFUNDED - spent, spent));
     let executions = answers.iter().filter(|answer| made(answer)).count();
-    assert_eq!(scene.house.count("select count(*) from execution").await, i64::try_from(executions).unwrap());
+    assert_eq!(
+        scene.harness.count("select count(*) from execution").await,
+        i64::try_from(executions).unwrap()
+    );
 }
 
 #[test]

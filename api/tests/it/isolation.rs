@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::house::{Answer, Call, House, order};
+use crate::harness::{Answer, ApiHarness, Call, order};
 use crate::webhooks::{manage, register};
 
 /// How a read names a thing: `{}` is where the name goes.
@@ -87,14 +87,14 @@ fn every_documented_read_is_held_against_a_stranger() {
 
 #[tokio::test]
 async fn every_read_tells_a_foreign_name_and_an_unknown_one_apart_by_nothing() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = order();
-    let accepted = house.submit(&house.acme, &body).await.ok(202);
-    house.prefund().await;
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
+    harness.prefund().await;
     let older = json!({"pair": {"source": "USD", "target": "EUR"}, "side": "sell", "amount": "1.00",
                        "strategy": "scheduled"});
-    let older = house.submit(&house.acme, &older).await.ok(201);
-    let events = house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200);
+    let older = harness.submit(&harness.acme, &older).await.ok(201);
+    let events = harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     for (read, thing) in READS {
         let name = match thing {
@@ -106,9 +106,9 @@ async fn every_read_tells_a_foreign_name_and_an_unknown_one_apart_by_nothing() {
         };
         let unknown = absent(&name);
         assert_eq!(unknown.len(), name.len());
-        let mine = house.send(&Call::get(&house.acme, &read.replace("{}", &name))).await;
-        for keys in [&house.globex, &house.acme_live] {
-            let ask = async |name: &str| house.send(&Call::get(keys, &read.replace("{}", name))).await;
+        let mine = harness.send(&Call::get(&harness.acme, &read.replace("{}", &name))).await;
+        for keys in [&harness.globex, &harness.acme_live] {
+            let ask = async |name: &str| harness.send(&Call::get(keys, &read.replace("{}", name))).await;
             let (foreign, none) = (ask(&name).await, ask(&unknown).await);
             assert_eq!(face(&foreign, &name), face(&none, &unknown), "{read}");
             assert_ne!(foreign.text.replace(&name, ""), mine.text.replace(&name, ""), "{read} shows nothing");
@@ -118,37 +118,37 @@ async fn every_read_tells_a_foreign_name_and_an_unknown_one_apart_by_nothing() {
 
 #[tokio::test]
 async fn lists_of_a_partner_hold_nothing_of_another() {
-    let house = House::new().await;
-    house.submit(&house.acme, &order()).await.ok(202);
-    register(&house, &house.acme, "https://8.8.8.8/hooks").await;
-    let test = manage(&house.acme, "POST", "/v1/webhook_endpoints/test", &Value::Null);
-    house.send(&test).await.ok(202);
+    let harness = ApiHarness::new().await;
+    harness.submit(&harness.acme, &order()).await.ok(202);
+    register(&harness, &harness.acme, "https://8.8.8.8/hooks").await;
+    let test = manage(&harness.acme, "POST", "/v1/webhook_endpoints/test", &Value::Null);
+    harness.send(&test).await.ok(202);
     let deliveries = "/v1/webhook_endpoints/deliveries";
     for path in ["/v1/events", deliveries] {
-        let mine = house.send(&Call::get(&house.acme, path)).await.ok(200);
+        let mine = harness.send(&Call::get(&harness.acme, path)).await.ok(200);
         assert_eq!(mine["data"].as_array().unwrap().len(), 1, "{path}");
     }
-    for keys in [&house.globex, &house.acme_live] {
-        assert_eq!(house.send(&Call::get(keys, "/v1/events")).await.ok(200)["data"], json!([]));
-        house.send(&Call::get(keys, deliveries)).await.refused(404, "NOT_FOUND");
-        house.send(&Call::get(keys, "/v1/webhook_endpoints")).await.refused(404, "NOT_FOUND");
-        register(&house, keys, "https://8.8.8.8/theirs").await;
-        assert_eq!(house.send(&Call::get(keys, deliveries)).await.ok(200)["data"], json!([]));
+    for keys in [&harness.globex, &harness.acme_live] {
+        assert_eq!(harness.send(&Call::get(keys, "/v1/events")).await.ok(200)["data"], json!([]));
+        harness.send(&Call::get(keys, deliveries)).await.refused(404, "NOT_FOUND");
+        harness.send(&Call::get(keys, "/v1/webhook_endpoints")).await.refused(404, "NOT_FOUND");
+        register(&harness, keys, "https://8.8.8.8/theirs").await;
+        assert_eq!(harness.send(&Call::get(keys, deliveries)).await.ok(200)["data"], json!([]));
     }
 }
 
 #[tokio::test]
 async fn reports_of_a_partner_hold_nothing_of_another() {
-    let house = House::new().await;
-    house.submit(&house.acme, &order()).await.ok(202);
-    let day = &house.now.iso8601()[..10];
+    let harness = ApiHarness::new().await;
+    harness.submit(&harness.acme, &order()).await.ok(202);
+    let day = &harness.now.iso8601()[..10];
     let range = format!("/v1/reconciliation?from={day}&to={day}");
     let daily = format!("/v1/reports/reconciliation/daily?date={day}");
     for path in [&range, &daily] {
-        let mine = house.send(&Call::get(&house.acme, path)).await.ok(200);
+        let mine = harness.send(&Call::get(&harness.acme, path)).await.ok(200);
         assert_eq!(mine["rows"].as_array().unwrap().len(), 1);
-        for keys in [&house.globex, &house.acme_live] {
-            let theirs = house.send(&Call::get(keys, path)).await.ok(200);
+        for keys in [&harness.globex, &harness.acme_live] {
+            let theirs = harness.send(&Call::get(keys, path)).await.ok(200);
             assert_eq!(
                 (theirs["rows"].to_string(), theirs["totals"].to_string()),
                 ("[]".into(), "[]".into())

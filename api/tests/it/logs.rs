@@ -5,7 +5,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use crate::house::{Call, House};
+use crate::harness::{ApiHarness, Call};
 
 /// Keeps what is logged on this thread.
 #[derive(Clone, Default)]
@@ -32,22 +32,25 @@ impl Log {
 
 #[tokio::test]
 async fn a_requests_line_names_partner_key_route_status_and_why_it_was_refused() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
     let _guard = tracing_subscriber::util::SubscriberInitExt::set_default(subscriber);
     let ask = async || {
-        house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200);
-        house.send(&Call::get(&house.globex, "/v1/events?limit=0")).await.refused(400, "INVALID_PARAMETER");
+        harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200);
+        harness
+            .send(&Call::get(&harness.globex, "/v1/events?limit=0"))
+            .await
+            .refused(400, "INVALID_PARAMETER");
     };
     // Other tests log nothing, and lines that one of them reached first count as disabled until they are rebuilt.
     ask().await;
     tracing::callsite::rebuild_interest_cache();
     ask().await;
     for (piece, keys, partner, more) in [
-        ("request answered", &house.acme, "ptn_acme", "status=200"),
-        ("request refused", &house.globex, "ptn_globex", "code=\"INVALID_PARAMETER\""),
+        ("request answered", &harness.acme, "ptn_acme", "status=200"),
+        ("request refused", &harness.globex, "ptn_globex", "code=\"INVALID_PARAMETER\""),
     ] {
         let line = log.line(piece);
         let partner = format!("partner=\"{partner}\"");

@@ -7,7 +7,7 @@ mod delivery;
 mod documents;
 mod events;
 mod executions;
-mod house;
+mod harness;
 mod idempotency;
 mod intents;
 mod interleavings;

@@ -5,7 +5,8 @@ use dvp_api::document;
 use serde_json::{Value, json};
 
 use crate::contract::takes;
-use crate::house::{Answer, House, changed, order};
+
+use crate::harness::{Answer, ApiHarness, changed, order};
 use crate::webhooks::{manage, register};
 
 /// The fields of a component that may be absent, by their pointers; objects within it included.
@@ -55,13 +56,15 @@ async fn same<F: Future<Output = Answer>>(
 
 #[tokio::test]
 async fn a_field_that_may_be_absent_may_be_null_in_quotes() {
-    let house = &House::new().await;
+    let harness = &ApiHarness::new().await;
     let quote = || {
         json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100",
                "side": "sell"})
     };
     let send = |path: &'static str| {
-        move |body: Value| async move { house.send(&crate::house::Call::post(&house.acme, path, &body)).await }
+        move |body: Value| async move {
+            harness.send(&crate::harness::Call::post(&harness.acme, path, &body)).await
+        }
     };
     same("QuoteRequest", quote, send("/v1/quotes")).await;
     let firm = || {
@@ -74,8 +77,8 @@ async fn a_field_that_may_be_absent_may_be_null_in_quotes() {
 
 #[tokio::test]
 async fn a_field_that_may_be_absent_may_be_null_in_intents() {
-    let house = &House::new().await;
-    let send = |body: Value| async move { house.submit(&house.acme, &body).await };
+    let harness = &ApiHarness::new().await;
+    let send = |body: Value| async move { harness.submit(&harness.acme, &body).await };
     same("CurrentIntentRequest", order, send).await;
     let older = || {
         json!({"pair": {"source": "USD", "target": "EUR"}, "side": "sell", "amount": "100.00",
@@ -86,10 +89,10 @@ async fn a_field_that_may_be_absent_may_be_null_in_intents() {
 
 #[tokio::test]
 async fn a_field_that_may_be_absent_may_be_null_in_webhook_management() {
-    let house = &House::new().await;
-    register(house, &house.acme, "https://8.8.8.8/hooks").await;
+    let harness = &ApiHarness::new().await;
+    register(harness, &harness.acme, "https://8.8.8.8/hooks").await;
     let send = |method: &'static str, path: &'static str| {
-        move |body: Value| async move { house.send(&manage(&house.acme, method, path, &body)).await }
+        move |body: Value| async move { harness.send(&manage(&harness.acme, method, path, &body)).await }
     };
     same("WebhookUpdate", || json!({}), send("PATCH", "/v1/webhook_endpoints")).await;
     same("WebhookTest", || json!({}), send("POST", "/v1/webhook_endpoints/test")).await;

@@ -7,54 +7,54 @@ use dvp_api::{Api, Limits, router};
 use futures_util::future::join_all;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use crate::house::{Call, House, Keys, order};
+use dvp_testing::wait::wait_for;
 
-fn door(house: &House, limits: Limits) -> Router {
-    router(Api::new(house.engine()).with_limits(limits))
+use crate::harness::{ApiHarness, Call, Keys, order};
+
+fn door(harness: &ApiHarness, limits: Limits) -> Router {
+    router(Api::new(harness.engine.clone()).with_limits(limits))
 }
 
-async fn newest(house: &House, keys: &Keys) -> String {
-    let page = house.send(&Call::get(keys, "/v1/events?limit=100")).await.ok(200);
+async fn newest(harness: &ApiHarness, keys: &Keys) -> String {
+    let page = harness.send(&Call::get(keys, "/v1/events?limit=100")).await.ok(200);
     page["nextCursor"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
 async fn idle_long_polls_hold_no_place_and_wake_for_their_own_partners_events() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let waiting = 40;
     let limits =
         Limits { in_flight: 2, in_flight_per_partner: 2, waiting_per_partner: waiting, ..Limits::default() };
-    let door = door(&house, limits);
-    let since = newest(&house, &house.acme).await;
+    let door = door(&harness, limits);
+    let since = newest(&harness, &harness.acme).await;
     let path = |wait: u32| format!("/v1/events?wait={wait}&since={since}");
-    let (poll, probe) = (Call::get(&house.acme, &path(8)), Call::get(&house.acme, &path(1)));
+    let (poll, probe) = (Call::get(&harness.acme, &path(8)), Call::get(&harness.acme, &path(1)));
     // Whoever finds no place, or waited in vain, asks again until there is an event.
     let polls = join_all((0..waiting).map(|_| {
-        house.wait_for("an event", || async {
-            let answer = house.send_to(door.clone(), &poll).await;
+        wait_for("an event", || async {
+            let answer = harness.send_to(door.clone(), &poll).await;
             let events = (answer.status == 200).then(|| answer.json()["data"].as_array().unwrap().len());
             events.filter(|events| *events > 0)
         })
     }));
     let others = async {
         // One too many is refused: all the others wait at the same time, with two places between them.
-        let refused = house
-            .wait_for("all to wait", || async {
-                let answer = house.send_to(door.clone(), &probe).await;
-                (answer.status == 429).then_some(answer)
+        let refused = wait_for("all to wait", || async {
+            let answer = harness.send_to(door.clone(), &probe).await;
+            (answer.status == 429).then_some(answer)
+        })
+        .await;
+        assert!(refused.header("retry-after").is_some());
+        for keys in [&harness.globex, &harness.acme] {
+            wait_for("a place", || async {
+                let answer = harness.send_to(door.clone(), &Call::get(keys, "/v1/pairs")).await;
+                (answer.status == 200).then_some(())
             })
             .await;
-        assert!(refused.header("retry-after").is_some());
-        for keys in [&house.globex, &house.acme] {
-            house
-                .wait_for("a place", || async {
-                    let answer = house.send_to(door.clone(), &Call::get(keys, "/v1/pairs")).await;
-                    (answer.status == 200).then_some(())
-                })
-                .await;
         }
-        house.submit(&house.globex, &order()).await.ok(202);
-        house.submit(&house.acme, &order()).await.ok(202);
+        harness.submit(&harness.globex, &order()).await.ok(202);
+        harness.submit(&harness.acme, &order()).await.ok(202);
     };
     let (told, ()) = tokio::join!(polls, others);
     assert_eq!(told, vec![1; waiting]);
@@ -71,11 +71,11 @@ async fn an_event_is_read_once_for_all_long_polls_of_its_partner_and_each_gets_w
     let recorder = PrometheusBuilder::new().build_recorder();
     let metrics = recorder.handle();
     let _guard = metrics::set_default_local_recorder(&recorder);
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let waiting = 40;
-    let door = door(&house, Limits { waiting_per_partner: waiting, ..Limits::default() });
-    let keys = house.issue("many", 100_000, "test", &["events:read", "intents:write"]).await;
-    let since = newest(&house, &keys).await;
+    let door = door(&harness, Limits { waiting_per_partner: waiting, ..Limits::default() });
+    let keys = harness.issue("many", 100_000, "test", &["events:read", "intents:write"]).await;
+    let since = newest(&harness, &keys).await;
     let body = order();
     let asked = [
         String::new(),
@@ -90,22 +90,21 @@ async fn an_event_is_read_once_for_all_long_polls_of_its_partner_and_each_gets_w
     let (calls, probe): (Vec<Call>, _) =
         (calls.collect(), Call::get(&keys, &format!("/v1/events?wait=1&since={since}")));
     let polls = join_all(calls.iter().map(|call| {
-        house.wait_for("an event", || async {
+        wait_for("an event", || async {
             // The probe below may have the last place for a while.
-            let answer = house.send_to(door.clone(), call).await;
+            let answer = harness.send_to(door.clone(), call).await;
             let page = (answer.status == 200).then(|| answer.json());
             page.filter(|page| !page["data"].as_array().unwrap().is_empty())
         })
     }));
     let order = async {
         // One too many is refused: all the others wait.
-        house
-            .wait_for("all to wait", || async {
-                (house.send_to(door.clone(), &probe).await.status == 429).then_some(())
-            })
-            .await;
+        wait_for("all to wait", || async {
+            (harness.send_to(door.clone(), &probe).await.status == 429).then_some(())
+        })
+        .await;
         let before = reads_by(&metrics, "request");
-        house.submit(&keys, &body).await.ok(202);
+        harness.submit(&keys, &body).await.ok(202);
         before
     };
     let (pages, before) = tokio::join!(polls, order);

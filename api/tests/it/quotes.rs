@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Call, House, TOKEN, changed};
+use dvp_testing::market::TOKEN;
+
+use crate::harness::{ApiHarness, Call, changed};
 
 fn indicative() -> Value {
     json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100.00",
@@ -16,11 +18,11 @@ fn firm(amount: &str, amount_type: &str) -> Value {
 
 #[tokio::test]
 async fn an_indicative_quote_has_the_contracts_candidate() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = changed(indicative(), "/maxSlippageBps", Some(json!(50)));
-    let quote = house.send(&Call::post(&house.acme, "/v1/quotes", &body)).await.ok(200);
+    let quote = harness.send(&Call::post(&harness.acme, "/v1/quotes", &body)).await.ok(200);
     assert_eq!(quote["requestId"], "r-1");
-    assert_eq!(quote["timestamp"], house.now.millis());
+    assert_eq!(quote["timestamp"], harness.now.millis());
     let candidates = quote["candidates"].as_array().unwrap();
     assert_eq!(candidates.len(), 1);
     let candidate = &candidates[0];
@@ -40,15 +42,17 @@ async fn an_indicative_quote_has_the_contracts_candidate() {
         assert!(metadata[number].is_number(), "{number}: {metadata}");
     }
     assert_eq!(metadata["constraintViolations"], json!([]));
-    let kept: (Value, Value) =
-        sqlx::query_as("select request, response from quote_request").fetch_one(house.pool()).await.unwrap();
+    let kept: (Value, Value) = sqlx::query_as("select request, response from quote_request")
+        .fetch_one(harness.pool())
+        .await
+        .unwrap();
     assert_eq!(kept.0["quoteType"], "B_institution");
     assert_eq!(kept.1, quote);
 }
 
 #[tokio::test]
 async fn no_liquidity_is_an_empty_list_and_no_fault() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for (field, value) in [
         ("/source", "DOGE"),
         ("/target", "JPY"),
@@ -57,17 +61,17 @@ async fn no_liquidity_is_an_empty_list_and_no_fault() {
         ("/amount", "340282366920938463463374607431768.211455"),
     ] {
         let body = changed(indicative(), field, Some(json!(value)));
-        let quote = house.send(&Call::post(&house.acme, "/v1/quotes", &body)).await.ok(200);
+        let quote = harness.send(&Call::post(&harness.acme, "/v1/quotes", &body)).await.ok(200);
         assert_eq!(quote["candidates"], json!([]), "{field} {value}");
     }
     let body = changed(indicative(), "/source", Some(json!("DOGE")));
     let fine = changed(body, "/amount", Some(json!(format!("0.{}1", "0".repeat(30)))));
-    house.send(&Call::post(&house.acme, "/v1/quotes", &fine)).await.ok(200);
+    harness.send(&Call::post(&harness.acme, "/v1/quotes", &fine)).await.ok(200);
 }
 
 #[tokio::test]
 async fn each_field_of_an_indicative_quote_is_checked_and_named() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let mut cases: Vec<(&str, Option<Value>)> =
         ["requestId", "actorId", "source", "target", "amount", "side"]
             .into_iter()
@@ -89,17 +93,19 @@ async fn each_field_of_an_indicative_quote_is_checked_and_named() {
     }
     for (field, value) in cases {
         let body = changed(indicative(), &format!("/{field}"), value.clone());
-        let message =
-            house.send(&Call::post(&house.acme, "/v1/quotes", &body)).await.refused(400, "INVALID_PARAMETER");
+        let message = harness
+            .send(&Call::post(&harness.acme, "/v1/quotes", &body))
+            .await
+            .refused(400, "INVALID_PARAMETER");
         assert!(message.starts_with(&format!("{field}: ")), "{field} {value:?} gave {message}");
     }
 }
 
 #[tokio::test]
 async fn a_firm_quote_locks_rate_and_fees() {
-    let house = House::new().await;
-    let call = Call::post(&house.acme, "/v1/quotes/firm", &firm("100000000", "source"));
-    let quote = house.send(&call).await.ok(201);
+    let harness = ApiHarness::new().await;
+    let call = Call::post(&harness.acme, "/v1/quotes/firm", &firm("100000000", "source"));
+    let quote = harness.send(&call).await.ok(201);
     assert_eq!(quote["requestId"], "r-2");
     assert!(quote["quoteId"].as_str().unwrap().starts_with("qte_"));
     assert_eq!(quote["pair"], "USDC/USD");
@@ -111,8 +117,8 @@ async fn a_firm_quote_locks_rate_and_fees() {
     assert_eq!(types, ["protocol_fee", "payout_fee", "network_fee"]);
     let until = quote["validUntil"].as_str().unwrap();
     assert!(until.ends_with('Z') && until.len() == 24, "{until}");
-    let target = Call::post(&house.acme, "/v1/quotes/firm", &firm("9935", "target"));
-    let target = house.send(&target).await.ok(201);
+    let target = Call::post(&harness.acme, "/v1/quotes/firm", &firm("9935", "target"));
+    let target = harness.send(&target).await.ok(201);
     assert_eq!(target["output"]["amountMinor"], "9935");
     let input: u128 = target["input"]["amountMinor"].as_str().unwrap().parse().unwrap();
     assert!(input <= 100_000_000, "the smallest input that delivers the target: {input}");
@@ -120,21 +126,21 @@ async fn a_firm_quote_locks_rate_and_fees() {
 
 #[tokio::test]
 async fn a_firm_quote_nobody_can_lock_is_refused_and_the_refusal_is_replayed() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let unknown = changed(firm("100", "target"), "/outputAsset/symbol", Some(json!("JPY")));
     for body in [firm("100000001", "target"), firm("1", "source"), unknown] {
-        let call = Call::post(&house.acme, "/v1/quotes/firm", &body);
-        let first = house.send(&call).await;
+        let call = Call::post(&harness.acme, "/v1/quotes/firm", &body);
+        let first = harness.send(&call).await;
         first.refused(422, "INSUFFICIENT_LIQUIDITY");
-        let again = house.send(&call).await;
+        let again = harness.send(&call).await;
         assert_eq!((again.text, again.headers.contains_key("x-idempotency-replayed")), (first.text, true));
     }
-    assert_eq!(house.count("select count(*) from firm_quote").await, 0);
+    assert_eq!(harness.count("select count(*) from firm_quote").await, 0);
 }
 
 #[tokio::test]
 async fn each_field_of_a_firm_quote_is_checked_and_named() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let mut cases: Vec<(&str, Option<Value>)> = vec![
         ("/amountMinor", Some(json!("0"))),
         ("/amountMinor", Some(json!("1.0"))),
@@ -156,12 +162,12 @@ async fn each_field_of_a_firm_quote_is_checked_and_named() {
     }
     for (pointer, value) in cases {
         let body = changed(firm("100000000", "source"), pointer, value.clone());
-        let call = Call::post(&house.acme, "/v1/quotes/firm", &body);
-        let message = house.send(&call).await.refused(400, "INVALID_PARAMETER");
+        let call = Call::post(&harness.acme, "/v1/quotes/firm", &body);
+        let message = harness.send(&call).await.refused(400, "INVALID_PARAMETER");
         let path = pointer.trim_start_matches('/').replace('/', ".");
         assert!(message.starts_with(&format!("{path}: ")), "{pointer} {value:?} gave {message}");
     }
     let ahead = changed(firm("100000000", "source"), "/inputAsset/decimals", Some(json!(6)));
     let ahead = changed(ahead, "/inputAsset/address", Some(json!(TOKEN)));
-    house.send(&Call::post(&house.acme, "/v1/quotes/firm", &ahead)).await.ok(201);
+    harness.send(&Call::post(&harness.acme, "/v1/quotes/firm", &ahead)).await.ok(201);
 }

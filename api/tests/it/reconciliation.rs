@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use dvp_domain::reconcile::BreakKind;
 use serde_json::{Value, json};
 
-use crate::house::{Call, House, order};
+use dvp_testing::wait::wait_for;
 
-fn today(house: &House) -> String {
-    house.now.iso8601()[..10].to_owned()
+use crate::harness::{ApiHarness, Call, order};
+
+fn today(harness: &ApiHarness) -> String {
+    harness.now.iso8601()[..10].to_owned()
 }
 
 type Sums = BTreeMap<(String, String), (u128, u128, u128, u128)>;
@@ -48,34 +50,34 @@ fn totals(report: &Value) -> Sums {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rows_of_all_pages_add_up_to_the_totals_of_each_while_new_orders_arrive() {
-    let house = House::new().await;
-    house.work();
+    let harness = ApiHarness::new().await;
+    harness.start_workers();
     let mut references = Vec::new();
     for n in 0..7_u32 {
         let mut body = order();
         body["beneficiary"]["account"] = json!(if n == 3 { "000123450008" } else { "000123456789" });
-        references.push(house.submit(&house.acme, &body).await.ok(202)["reference"].clone());
+        references.push(harness.submit(&harness.acme, &body).await.ok(202)["reference"].clone());
     }
     for reference in &references[..3] {
-        house.play_chain(reference.as_str().unwrap()).await;
+        harness.play_chain(reference.as_str().unwrap()).await;
     }
-    let day = today(&house);
+    let day = today(&harness);
     let first_path = format!("/v1/reconciliation?from={day}&to={day}&limit=3");
     let settled = async || {
-        let page = house.send(&Call::get(&house.acme, &first_path)).await.ok(200);
+        let page = harness.send(&Call::get(&harness.acme, &first_path)).await.ok(200);
         let all = page["rows"].as_array().unwrap().iter().all(|row| !row["anchorTxHash"].is_null());
         all.then_some(page)
     };
-    let first = house.wait_for("the first three to be anchored", settled).await;
+    let first = wait_for("the first three to be anchored", settled).await;
     let (mut rows, mut page) = (first["rows"].as_array().unwrap().clone(), first.clone());
     while page["hasMore"] == true {
         // Orders that arrive between the pages, and steps of those already told.
-        house.submit(&house.acme, &order()).await.ok(202);
+        harness.submit(&harness.acme, &order()).await.ok(202);
         if rows.len() == 3 {
-            house.play_chain(references[4].as_str().unwrap()).await;
+            harness.play_chain(references[4].as_str().unwrap()).await;
         }
         let path = format!("{first_path}&cursor={}", page["nextCursor"].as_str().unwrap());
-        page = house.send(&Call::get(&house.acme, &path)).await.ok(200);
+        page = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
         assert_eq!(page["totals"], first["totals"]);
         rows.extend(page["rows"].as_array().unwrap().clone());
     }
@@ -90,23 +92,23 @@ async fn the_rows_of_all_pages_add_up_to_the_totals_of_each_while_new_orders_arr
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_row_tells_the_whole_execution_and_csv_tells_the_same() {
-    let house = House::new().await;
-    house.work();
+    let harness = ApiHarness::new().await;
+    harness.start_workers();
     let mut body = order();
     body["clientReference"] = json!("desk \"7\", ü");
-    let accepted = house.submit(&house.acme, &body).await.ok(202);
+    let accepted = harness.submit(&harness.acme, &body).await.ok(202);
     let reference = accepted["reference"].as_str().unwrap();
-    house.play_chain(reference).await;
-    let day = today(&house);
+    harness.play_chain(reference).await;
+    let day = today(&harness);
     let path = format!("/v1/reconciliation?from={day}&to={day}");
     let anchored = async || {
-        let page = house.send(&Call::get(&house.acme, &path)).await.ok(200);
+        let page = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
         (!page["rows"][0]["anchorTxHash"].is_null()).then_some(page)
     };
-    let report = house.wait_for("the anchor", anchored).await;
+    let report = wait_for("the anchor", anchored).await;
     let row = &report["rows"][0];
-    let receipt = house
-        .send(&Call::get(&house.acme, &format!("/v1/executions/{reference}/receipt?refType=executionId")))
+    let receipt = harness
+        .send(&Call::get(&harness.acme, &format!("/v1/executions/{reference}/receipt?refType=executionId")))
         .await
         .ok(200);
     assert_eq!(row["clientReference"], body["clientReference"]);
@@ -119,12 +121,12 @@ async fn a_row_tells_the_whole_execution_and_csv_tells_the_same() {
     for field in ["lockTxHash", "settleTxHash", "acceptedAt", "terminalAt"] {
         assert!(row[field].is_string(), "{field}");
     }
-    // This house's chain is told, not read.
+    // This harness's chain is told, not read.
     assert_eq!(row["chainState"], Value::Null);
     assert_eq!((&row["breaks"], &report["reconciledAt"]), (&json!([]), &Value::Null));
-    house.found(reference, &[BreakKind::ExecutionWithoutLock]).await;
-    house.found(reference, &[BreakKind::PaidNotSettled, BreakKind::AmountMismatch]).await;
-    let report = house.send(&Call::get(&house.acme, &path)).await.ok(200);
+    harness.found(reference, &[BreakKind::ExecutionWithoutLock]).await;
+    harness.found(reference, &[BreakKind::PaidNotSettled, BreakKind::AmountMismatch]).await;
+    let report = harness.send(&Call::get(&harness.acme, &path)).await.ok(200);
     assert_eq!(
         report["rows"][0]["breaks"],
         json!(["amount_mismatch", "paid_not_settled"]),
@@ -132,8 +134,8 @@ async fn a_row_tells_the_whole_execution_and_csv_tells_the_same() {
     );
     assert!(report["reconciledAt"].is_string());
 
-    let call = Call::get(&house.acme, &path).with("Accept", "text/csv");
-    let csv = house.send(&call).await;
+    let call = Call::get(&harness.acme, &path).with("Accept", "text/csv");
+    let csv = harness.send(&call).await;
     assert_eq!(csv.status, 200);
     assert!(csv.header("content-type").unwrap().starts_with("text/csv"));
     let lines: Vec<&str> = csv.text.split_terminator("\r\n").collect();
@@ -150,34 +152,34 @@ async fn a_row_tells_the_whole_execution_and_csv_tells_the_same() {
 
 #[tokio::test]
 async fn csv_pages_carry_the_cursor_in_a_header() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for _ in 0..3 {
-        house.submit(&house.acme, &order()).await.ok(202);
+        harness.submit(&harness.acme, &order()).await.ok(202);
     }
-    let day = today(&house);
+    let day = today(&harness);
     let path = format!("/v1/reconciliation?from={day}&to={day}&limit=2");
-    let first = house.send(&Call::get(&house.acme, &path).with("Accept", "text/csv;q=0.9, */*")).await;
+    let first = harness.send(&Call::get(&harness.acme, &path).with("Accept", "text/csv;q=0.9, */*")).await;
     let cursor = first.header("x-next-cursor").unwrap().to_owned();
     let next = format!("{path}&cursor={cursor}");
-    let second = house.send(&Call::get(&house.acme, &next).with("Accept", "text/csv")).await;
+    let second = harness.send(&Call::get(&harness.acme, &next).with("Accept", "text/csv")).await;
     assert_eq!((first.text.lines().count(), second.text.lines().count()), (3, 2));
     assert_eq!(second.header("x-next-cursor"), None);
 }
 
 #[tokio::test]
 async fn a_days_report_is_final_a_minute_after_its_cutoff_and_later_days_are_empty() {
-    let house = House::new().await;
-    house.submit(&house.acme, &order()).await.ok(202);
+    let harness = ApiHarness::new().await;
+    harness.submit(&harness.acme, &order()).await.ok(202);
     let ask = async |date: &str| {
         let path = format!("/v1/reports/reconciliation/daily?date={date}");
-        house.send(&Call::get(&house.acme, &path)).await.ok(200)
+        harness.send(&Call::get(&harness.acme, &path)).await.ok(200)
     };
-    let day = today(&house);
+    let day = today(&harness);
     let report = ask(&day).await;
     assert_eq!((&report["date"], &report["final"]), (&json!(day), &json!(false)));
     assert!(report["cutoff"].as_str().unwrap().ends_with("T00:00:00.000Z"));
     assert_eq!(report["rows"].as_array().unwrap().len(), 1);
-    house.pass(86_400 + 61);
+    harness.pass(86_400 + 61);
     let settled = ask(&day).await;
     assert_eq!(settled["final"], true);
     assert_eq!((&settled["rows"], &settled["totals"]), (&report["rows"], &report["totals"]));
@@ -190,12 +192,13 @@ async fn a_days_report_is_final_a_minute_after_its_cutoff_and_later_days_are_emp
 
 #[tokio::test]
 async fn bad_dates_ranges_and_cursors_are_refused() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for _ in 0..2 {
-        house.submit(&house.acme, &order()).await.ok(202);
+        harness.submit(&harness.acme, &order()).await.ok(202);
     }
-    let ask =
-        async |query: &str| house.send(&Call::get(&house.acme, &format!("/v1/reconciliation?{query}"))).await;
+    let ask = async |query: &str| {
+        harness.send(&Call::get(&harness.acme, &format!("/v1/reconciliation?{query}"))).await
+    };
     for (query, field) in [
         ("", "from"),
         ("from=2026-01-01", "to"),
@@ -210,14 +213,14 @@ async fn bad_dates_ranges_and_cursors_are_refused() {
         let message = ask(query).await.refused(400, "INVALID_PARAMETER");
         assert!(message.starts_with(&format!("{field}: ")), "{query}: {message}");
     }
-    let day = today(&house);
+    let day = today(&harness);
     let range = format!("from={day}&to={day}&limit=1");
     let cursor = ask(&range).await.ok(200)["nextCursor"].as_str().unwrap().to_owned();
     ask(&format!("from=2026-01-01&to={day}&limit=1")).await.refused(400, "INVALID_PARAMETER");
     ask(&format!("{range}&cursor=00")).await.refused(400, "INVALID_CURSOR");
     let other = format!("/v1/reports/reconciliation/daily?date={day}&cursor={cursor}");
-    house.send(&Call::get(&house.acme, &other)).await.refused(400, "INVALID_CURSOR");
+    harness.send(&Call::get(&harness.acme, &other)).await.refused(400, "INVALID_CURSOR");
     let foreign = format!("/v1/reconciliation?{range}&cursor={cursor}");
-    house.send(&Call::get(&house.globex, &foreign)).await.refused(400, "INVALID_CURSOR");
+    harness.send(&Call::get(&harness.globex, &foreign)).await.refused(400, "INVALID_CURSOR");
     ask(&format!("{range}&cursor={cursor}")).await.ok(200);
 }

@@ -2,71 +2,71 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Call, House, order};
+use crate::harness::{ApiHarness, Call, order};
 
 /// A body that gets as far as its fields when the signature is right.
 fn unread() -> Value {
     json!({"unread": true})
 }
 
-fn call(house: &House) -> Call {
-    Call::post(&house.acme, "/v1/intents", &unread())
+fn call(harness: &ApiHarness) -> Call {
+    Call::post(&harness.acme, "/v1/intents", &unread())
 }
 
 #[tokio::test]
 async fn a_right_signature_is_accepted_at_both_ends_of_the_window_and_not_beyond() {
-    let house = House::new().await;
-    let now = house.now.unix_secs();
+    let harness = ApiHarness::new().await;
+    let now = harness.now.unix_secs();
     for at in [now - 300, now, now + 300] {
-        let signed = call(&house).signed(&house.acme, at);
-        house.send(&signed).await.refused(400, "INVALID_PARAMETER");
+        let signed = call(&harness).signed(&harness.acme, at);
+        harness.send(&signed).await.refused(400, "INVALID_PARAMETER");
     }
     for at in [now - 301, now + 301] {
         let message =
-            house.send(&call(&house).signed(&house.acme, at)).await.refused(401, "INVALID_SIGNATURE");
+            harness.send(&call(&harness).signed(&harness.acme, at)).await.refused(401, "INVALID_SIGNATURE");
         assert!(message.contains("X-Timestamp"), "{message}");
     }
     // In milliseconds, which is the usual mistake.
-    let answer = house.send(&call(&house).signed(&house.acme, now * 1000)).await;
+    let answer = harness.send(&call(&harness).signed(&harness.acme, now * 1000)).await;
     answer.refused(401, "INVALID_SIGNATURE");
 }
 
 #[tokio::test]
 async fn each_header_is_needed_once_and_in_its_form() {
-    let house = House::new().await;
-    let at = house.now.unix_secs().to_string();
+    let harness = ApiHarness::new().await;
+    let at = harness.now.unix_secs().to_string();
     let nonce = "n".repeat(16);
-    let signed = call(&house).signed_with(&house.acme, &at, &nonce);
+    let signed = call(&harness).signed_with(&harness.acme, &at, &nonce);
     for name in ["X-Signature", "X-Timestamp", "X-Nonce"] {
-        let missing = house.send(&signed.clone().without(name)).await.refused(401, "INVALID_SIGNATURE");
+        let missing = harness.send(&signed.clone().without(name)).await.refused(401, "INVALID_SIGNATURE");
         assert!(missing.starts_with(name), "{missing}");
-        let twice = house.send(&signed.clone().and(name, "x")).await.refused(401, "INVALID_SIGNATURE");
+        let twice = harness.send(&signed.clone().and(name, "x")).await.refused(401, "INVALID_SIGNATURE");
         assert!(twice.starts_with(name), "{twice}");
     }
     for signature in ["", "00", &"A".repeat(64), &"0".repeat(63), &"0".repeat(66), &"g".repeat(64)] {
-        let answer = house.send(&signed.clone().with("X-Signature", signature)).await;
+        let answer = harness.send(&signed.clone().with("X-Signature", signature)).await;
         assert!(answer.refused(401, "INVALID_SIGNATURE").contains("64 lowercase hex"), "{signature}");
     }
     for at in ["", "now", "+1800000000", "-1", "1.5", &format!("0{at}"), "99999999999999999999"] {
-        let answer = house.send(&call(&house).signed_with(&house.acme, at, &nonce)).await;
+        let answer = harness.send(&call(&harness).signed_with(&harness.acme, at, &nonce)).await;
         assert!(answer.refused(401, "INVALID_SIGNATURE").contains("Unix seconds"), "{at}");
     }
     for nonce in ["n".repeat(15), "n".repeat(65), format!("{}  {}", "n".repeat(8), "n".repeat(8))] {
-        let answer = house.send(&call(&house).signed_with(&house.acme, &at, &nonce)).await;
+        let answer = harness.send(&call(&harness).signed_with(&harness.acme, &at, &nonce)).await;
         assert!(answer.refused(401, "INVALID_SIGNATURE").starts_with("X-Nonce"), "{nonce}");
     }
     for nonce in ["n".repeat(16), "n".repeat(64)] {
-        let answer = house.send(&call(&house).signed_with(&house.acme, &at, &nonce)).await;
+        let answer = harness.send(&call(&harness).signed_with(&harness.acme, &at, &nonce)).await;
         answer.refused(400, "INVALID_PARAMETER");
     }
 }
 
 #[tokio::test]
 async fn a_change_of_any_signed_part_or_another_secret_breaks_the_signature() {
-    let house = House::new().await;
-    let now = house.now.unix_secs();
-    let signed = call(&house).signed(&house.acme, now);
-    let mut moved = Call::post(&house.acme, "/v1/intents?a=1", &unread());
+    let harness = ApiHarness::new().await;
+    let now = harness.now.unix_secs();
+    let signed = call(&harness).signed(&harness.acme, now);
+    let mut moved = Call::post(&harness.acme, "/v1/intents?a=1", &unread());
     for name in ["X-Signature", "X-Timestamp", "X-Nonce"] {
         moved = moved.with(name, signed.header(name));
     }
@@ -76,15 +76,15 @@ async fn a_change_of_any_signed_part_or_another_secret_breaks_the_signature() {
         signed.clone().with("X-Timestamp", &(now - 1).to_string()),
         signed.clone().with("X-Nonce", &"m".repeat(32)),
         moved,
-        call(&house).signed(&house.globex, now),
-        call(&house).signed(&house.acme_live, now),
+        call(&harness).signed(&harness.globex, now),
+        call(&harness).signed(&harness.acme_live, now),
     ];
     for changed in changes {
-        let message = house.send(&changed).await.refused(401, "INVALID_SIGNATURE");
+        let message = harness.send(&changed).await.refused(401, "INVALID_SIGNATURE");
         assert_eq!(message, "X-Signature does not match the request");
     }
     // None of them used up the nonce.
-    house.send(&signed).await.refused(400, "INVALID_PARAMETER");
+    harness.send(&signed).await.refused(400, "INVALID_PARAMETER");
 }
 
 #[test]
@@ -106,31 +106,32 @@ fn the_guides_worked_example_is_what_the_service_computes() {
 
 #[tokio::test]
 async fn the_query_is_signed_as_it_was_sent() {
-    let house = House::new().await;
-    let call = Call::post(&house.acme, "/v1/intents?b=%20&a=1", &unread());
-    let answer = house.send(&call.signed(&house.acme, house.now.unix_secs())).await;
+    let harness = ApiHarness::new().await;
+    let call = Call::post(&harness.acme, "/v1/intents?b=%20&a=1", &unread());
+    let answer = harness.send(&call.signed(&harness.acme, harness.now.unix_secs())).await;
     answer.refused(400, "INVALID_PARAMETER");
 }
 
 #[tokio::test]
 async fn a_nonce_is_taken_once_per_key_and_a_retry_needs_a_fresh_one() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = order();
-    let first = house.intent(&house.acme, &body);
-    house.send(&first).await.ok(202);
-    let message = house.send(&first).await.refused(401, "INVALID_SIGNATURE");
+    let first = harness.intent(&harness.acme, &body);
+    harness.send(&first).await.ok(202);
+    let message = harness.send(&first).await.refused(401, "INVALID_SIGNATURE");
     assert!(message.contains("used before"), "{message}");
-    let retry = first.clone().signed(&house.acme, house.now.unix_secs());
-    assert_eq!(house.send(&retry).await.header("x-idempotency-replayed"), Some("true"));
+    let retry = first.clone().signed(&harness.acme, harness.now.unix_secs());
+    assert_eq!(harness.send(&retry).await.header("x-idempotency-replayed"), Some("true"));
     // Another key may use the same nonce.
     let (at, nonce) = (first.header("X-Timestamp").to_owned(), first.header("X-Nonce").to_owned());
-    let other = Call::post(&house.globex, "/v1/intents", &order()).signed_with(&house.globex, &at, &nonce);
-    house.send(&other).await.ok(202);
+    let other =
+        Call::post(&harness.globex, "/v1/intents", &order()).signed_with(&harness.globex, &at, &nonce);
+    harness.send(&other).await.ok(202);
 }
 
 #[tokio::test]
 async fn a_signature_where_none_is_needed_is_not_looked_at() {
-    let house = House::new().await;
-    let call = Call::get(&house.acme, "/v1/events").with("X-Signature", "nonsense");
-    house.send(&call).await.ok(200);
+    let harness = ApiHarness::new().await;
+    let call = Call::get(&harness.acme, "/v1/events").with("X-Signature", "nonsense");
+    harness.send(&call).await.ok(200);
 }

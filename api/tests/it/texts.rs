@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Answer, Call, House, order};
+use crate::harness::{Answer, ApiHarness, Call, order};
 use crate::webhooks::{manage, register};
 
 /// What no line of text may be.
@@ -58,9 +58,9 @@ async fn refused<F: Future<Output = Answer>>(body: impl Fn() -> Value, send: imp
 
 #[tokio::test]
 async fn every_text_of_a_quote_request_is_checked() {
-    let house = &House::new().await;
+    let harness = &ApiHarness::new().await;
     let send = |path: &'static str| {
-        move |body: Value| async move { house.send(&Call::post(&house.acme, path, &body)).await }
+        move |body: Value| async move { harness.send(&Call::post(&harness.acme, path, &body)).await }
     };
     let quote = || {
         json!({"requestId": "r-1", "actorId": "desk", "source": "USDC", "target": "USD", "amount": "100",
@@ -70,7 +70,7 @@ async fn every_text_of_a_quote_request_is_checked() {
     let firm = || {
         json!({"requestId": "r-2", "actorId": "desk", "amountMinor": "100000000", "amountType": "source",
                "side": "sell", "actorType": "retail",
-               "inputAsset": {"type": "erc20", "symbol": "USDC", "address": crate::house::TOKEN, "chain": "anvil"},
+               "inputAsset": {"type": "erc20", "symbol": "USDC", "address": dvp_testing::market::TOKEN, "chain": "anvil"},
                "outputAsset": {"type": "fiat", "symbol": "USD", "currency": "USD"}})
     };
     refused(firm, send("/v1/quotes/firm")).await;
@@ -78,8 +78,8 @@ async fn every_text_of_a_quote_request_is_checked() {
 
 #[tokio::test]
 async fn every_text_of_an_intent_is_checked() {
-    let house = &House::new().await;
-    let send = |body: Value| async move { house.submit(&house.acme, &body).await };
+    let harness = &ApiHarness::new().await;
+    let send = |body: Value| async move { harness.submit(&harness.acme, &body).await };
     let whole = || {
         let mut body = order();
         let more = json!({
@@ -110,19 +110,19 @@ async fn every_text_of_an_intent_is_checked() {
                "strategy": "instant", "clientRef": "c", "constraints": {"settlementPref": "auto"}})
     };
     refused(older, send).await;
-    assert_eq!(house.count("select count(*) from intent").await, 0);
+    assert_eq!(harness.count("select count(*) from intent").await, 0);
 }
 
 #[tokio::test]
 async fn every_text_of_webhook_management_is_checked() {
-    let house = &House::new().await;
+    let harness = &ApiHarness::new().await;
     let send = |method: &'static str, path: &'static str| {
-        move |body: Value| async move { house.send(&manage(&house.acme, method, path, &body)).await }
+        move |body: Value| async move { harness.send(&manage(&harness.acme, method, path, &body)).await }
     };
     let path = "/v1/webhook_endpoints";
     let whole = || json!({"url": "https://8.8.8.8/hooks", "subscribedTypes": ["intent.accepted"]});
     refused(whole, send("POST", path)).await;
-    register(house, &house.acme, "https://8.8.8.8/hooks").await;
+    register(harness, &harness.acme, "https://8.8.8.8/hooks").await;
     refused(whole, send("PATCH", path)).await;
     refused(|| json!({"type": "intent.accepted"}), send("POST", "/v1/webhook_endpoints/test")).await;
     let range = || json!({"from": "2026-11-01T00:00:00Z", "to": "2026-11-02T00:00:00Z", "types": ["intent.accepted"]});
@@ -131,7 +131,7 @@ async fn every_text_of_webhook_management_is_checked() {
 
 #[tokio::test]
 async fn a_body_that_is_no_text_is_refused() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = |inner: &[u8]| [b"{\"requestId\":\"".as_slice(), inner, b"\"}"].concat();
     for bytes in [
         body(b"\xff\xfe"),
@@ -144,19 +144,19 @@ async fn a_body_that_is_no_text_is_refused() {
         b"{\"requestId\":\"r\"\0}".to_vec(),
     ] {
         for path in ["/v1/quotes", "/v1/quotes/firm", "/v1/intents"] {
-            let call = Call::post(&house.acme, path, &json!({})).body(bytes.clone());
-            let answer = house.send(&call.signed(&house.acme, house.now.unix_secs())).await;
+            let call = Call::post(&harness.acme, path, &json!({})).body(bytes.clone());
+            let answer = harness.send(&call.signed(&harness.acme, harness.now.unix_secs())).await;
             assert_eq!(answer.status.as_u16(), 400, "{path} {bytes:?}: {}", answer.text);
         }
-        let call = manage(&house.acme, "POST", "/v1/webhook_endpoints", &json!({})).body(bytes.clone());
-        assert_eq!(house.send(&call).await.status.as_u16(), 400, "{bytes:?}");
+        let call = manage(&harness.acme, "POST", "/v1/webhook_endpoints", &json!({})).body(bytes.clone());
+        assert_eq!(harness.send(&call).await.status.as_u16(), 400, "{bytes:?}");
     }
 }
 
 #[tokio::test]
 async fn no_path_query_or_header_fails_the_service() {
-    let house = House::new().await;
-    register(&house, &house.acme, "https://8.8.8.8/hooks").await;
+    let harness = ApiHarness::new().await;
+    register(&harness, &harness.acme, "https://8.8.8.8/hooks").await;
     let long = "x".repeat(6_000);
     for text in ["%00", "a%00b", "%C2%85", "%7F", "%E2%80%A8", &long] {
         let calls = [
@@ -186,19 +186,19 @@ async fn no_path_query_or_header_fails_the_service() {
         ];
         for (method, path) in calls {
             let call = Call::new(method, &path)
-                .with("X-API-Key", &house.acme.api_key)
+                .with("X-API-Key", &harness.acme.api_key)
                 .with("Idempotency-Key", "one")
                 .with("X-Request-Id", &long);
-            let answer = house.send(&call).await;
+            let answer = harness.send(&call).await;
             // A list of what was not found is an answer, too.
             assert!(answer.status.as_u16() < 500, "{method} {path:.60}: {}", answer.text);
         }
     }
     for (name, value) in [("X-Idempotency-Key", long.as_str()), ("X-API-Key", long.as_str())] {
-        let call = Call::post(&house.acme, "/v1/quotes", &json!({})).with(name, value);
-        let status = house.send(&call).await.status.as_u16();
+        let call = Call::post(&harness.acme, "/v1/quotes", &json!({})).with(name, value);
+        let status = harness.send(&call).await.status.as_u16();
         assert!((400..500).contains(&status), "{name}: {status}");
     }
-    let call = manage(&house.acme, "POST", "/v1/webhook_endpoints/rotate", &Value::Null);
-    house.send(&call.with("Idempotency-Key", &long)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+    let call = manage(&harness.acme, "POST", "/v1/webhook_endpoints/rotate", &Value::Null);
+    harness.send(&call.with("Idempotency-Key", &long)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
 }

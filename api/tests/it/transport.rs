@@ -11,17 +11,19 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::house::{Call, House, order};
+use dvp_testing::wait::wait_for;
+
+use crate::harness::{ApiHarness, Call, order};
 
 #[tokio::test]
 async fn an_unknown_path_and_a_wrong_method_get_the_envelope() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for path in ["/", "/v1", "/v1/rates/USDC", "/v1/intents/", "/v1/executions/", "/v1/executions/a/b"] {
-        house.send(&Call::get(&house.acme, path)).await.refused(404, "NOT_FOUND");
+        harness.send(&Call::get(&harness.acme, path)).await.refused(404, "NOT_FOUND");
     }
     let cases = [("DELETE", "/v1/pairs"), ("GET", "/v1/quotes"), ("POST", "/v1/events"), ("PUT", "/healthz")];
     for (method, path) in cases {
-        let answer = house.send(&Call::new(method, path)).await;
+        let answer = harness.send(&Call::new(method, path)).await;
         answer.refused(405, "METHOD_NOT_ALLOWED");
         assert!(answer.header("allow").is_some_and(|allow| !allow.is_empty()), "{method} {path}");
     }
@@ -29,7 +31,7 @@ async fn an_unknown_path_and_a_wrong_method_get_the_envelope() {
 
 #[tokio::test]
 async fn a_path_that_is_no_text_gets_the_envelope() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let code = |path: &str| match path.split('/').nth(2) {
         Some("executions") if path.ends_with("receipt") => "receipt_not_found",
         Some("executions") => "EXECUTION_NOT_FOUND",
@@ -47,27 +49,27 @@ async fn a_path_that_is_no_text_gets_the_envelope() {
         ("GET", "/v1/intents/%FF/status"),
         ("DELETE", "/v1/intents/%FF"),
     ] {
-        let answer = house.send(&Call::new(method, path).with("X-API-Key", &house.acme.api_key)).await;
+        let answer = harness.send(&Call::new(method, path).with("X-API-Key", &harness.acme.api_key)).await;
         answer.refused(404, code(path));
         assert!(answer.header("x-request-id").is_some(), "{method} {path}");
     }
-    let rate = house.send(&Call::get(&house.acme, "/v1/rates/%FF/USD")).await;
+    let rate = harness.send(&Call::get(&harness.acme, "/v1/rates/%FF/USD")).await;
     rate.refused(400, "INVALID_PAIR");
 }
 
 #[tokio::test]
 async fn every_answer_has_a_request_id_and_a_sane_one_is_echoed() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let longest = "a".repeat(128);
     for sane in ["a", "Trace_1.2-3", &longest] {
         for path in ["/healthz", "/v1/nothing", "/v1/events"] {
-            let answer = house.send(&Call::new("GET", path).with("X-Request-Id", sane)).await;
+            let answer = harness.send(&Call::new("GET", path).with("X-Request-Id", sane)).await;
             assert_eq!(answer.header("x-request-id"), Some(sane));
         }
     }
     let too_long = "a".repeat(129);
     for odd in ["", "a b", "a\"b", &too_long] {
-        let answer = house.send(&Call::new("GET", "/healthz").with("X-Request-Id", odd)).await;
+        let answer = harness.send(&Call::new("GET", "/healthz").with("X-Request-Id", odd)).await;
         let id = answer.header("x-request-id").unwrap();
         assert!(uuid::Uuid::parse_str(id).is_ok(), "{odd} gave {id}");
     }
@@ -75,7 +77,7 @@ async fn every_answer_has_a_request_id_and_a_sane_one_is_echoed() {
 
 #[tokio::test]
 async fn a_body_over_64_kib_is_refused_and_one_at_the_limit_is_read() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let sized = |bytes: usize| {
         let body = json!({"pad": ""}).to_string();
         let body = body.replace("\"\"", &format!("\"{}\"", "x".repeat(bytes - body.len())));
@@ -83,39 +85,38 @@ async fn a_body_over_64_kib_is_refused_and_one_at_the_limit_is_read() {
         body
     };
     for path in ["/v1/quotes", "/v1/quotes/firm", "/v1/intents"] {
-        let call = Call::post(&house.acme, path, &json!({}));
-        let at = house.now.unix_secs();
-        let over = call.clone().body(sized(65_537)).signed(&house.acme, at);
-        house.send(&over).await.refused(413, "PAYLOAD_TOO_LARGE");
-        let full = call.body(sized(65_536)).signed(&house.acme, at);
-        house.send(&full).await.refused(400, "INVALID_PARAMETER");
+        let call = Call::post(&harness.acme, path, &json!({}));
+        let at = harness.now.unix_secs();
+        let over = call.clone().body(sized(65_537)).signed(&harness.acme, at);
+        harness.send(&over).await.refused(413, "PAYLOAD_TOO_LARGE");
+        let full = call.body(sized(65_536)).signed(&harness.acme, at);
+        harness.send(&full).await.refused(400, "INVALID_PARAMETER");
     }
 }
 
 #[tokio::test]
 async fn health_needs_no_key_and_tells_when_the_database_is_away() {
-    let house = House::new().await;
-    assert_eq!(house.send(&Call::new("GET", "/healthz")).await.ok(200), json!({"status": "ok"}));
-    house.pool().close().await;
-    let answer = house
-        .wait_for("the health check to fail", || async {
-            let answer = house.send(&Call::new("GET", "/healthz")).await;
-            (answer.status != 200).then_some(answer)
-        })
-        .await;
+    let harness = ApiHarness::new().await;
+    assert_eq!(harness.send(&Call::new("GET", "/healthz")).await.ok(200), json!({"status": "ok"}));
+    harness.pool().close().await;
+    let answer = wait_for("the health check to fail", || async {
+        let answer = harness.send(&Call::new("GET", "/healthz")).await;
+        (answer.status != 200).then_some(answer)
+    })
+    .await;
     let message = answer.refused(503, "SERVICE_UNAVAILABLE");
     assert!(!message.contains("pool"), "{message}");
     assert!(answer.header("retry-after").is_some());
-    house.submit(&house.acme, &order()).await.refused(503, "SERVICE_UNAVAILABLE");
+    harness.submit(&harness.acme, &order()).await.refused(503, "SERVICE_UNAVAILABLE");
 }
 
 #[tokio::test]
 async fn the_server_answers_on_its_socket_and_stops_when_told() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let serving = tokio::spawn(serve(listener, Api::new(house.engine()), stop.clone()));
+    let serving = tokio::spawn(serve(listener, Api::new(harness.engine.clone()), stop.clone()));
     let mut socket = TcpStream::connect(address).await.unwrap();
     socket.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut text = String::new();
@@ -127,11 +128,11 @@ async fn the_server_answers_on_its_socket_and_stops_when_told() {
 }
 
 /// A served API with small bounds, and its address.
-pub(crate) async fn bounded(house: &House, limits: Limits) -> (SocketAddr, CancellationToken) {
+pub(crate) async fn bounded(harness: &ApiHarness, limits: Limits) -> (SocketAddr, CancellationToken) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    tokio::spawn(serve(listener, Api::new(house.engine()).with_limits(limits), stop.clone()));
+    tokio::spawn(serve(listener, Api::new(harness.engine.clone()).with_limits(limits), stop.clone()));
     (address, stop)
 }
 
@@ -150,15 +151,16 @@ pub(crate) async fn hear(mut socket: TcpStream) -> String {
 
 #[tokio::test]
 async fn a_head_that_does_not_arrive_ends_its_connection_and_a_body_that_does_not_is_told() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let short = Duration::from_millis(300);
-    let (address, stop) = bounded(&house, Limits { head: short, request: short, ..Limits::default() }).await;
+    let (address, stop) =
+        bounded(&harness, Limits { head: short, request: short, ..Limits::default() }).await;
     let slow_head = say(address, "GET /healthz HTTP/1.1\r\nhost: x\r\n").await;
     let silent = say(address, "").await;
     let head = format!(
         "POST /v1/quotes HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-api-key: {}\r\n\
          x-idempotency-key: {}\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
-        house.acme.api_key,
+        harness.acme.api_key,
         uuid::Uuid::new_v4(),
     );
     let slow_body = say(address, &head).await;
@@ -172,33 +174,31 @@ async fn a_head_that_does_not_arrive_ends_its_connection_and_a_body_that_does_no
 
 #[tokio::test]
 async fn beyond_the_bound_requests_are_shed_before_they_queue_and_health_still_answers() {
-    let house = House::new().await;
-    let (address, stop) = bounded(&house, Limits { in_flight: 1, ..Limits::default() }).await;
+    let harness = ApiHarness::new().await;
+    let (address, stop) = bounded(&harness, Limits { in_flight: 1, ..Limits::default() }).await;
     let head = format!(
         "POST /v1/quotes HTTP/1.1\r\nhost: x\r\nx-api-key: {}\r\nx-idempotency-key: {}\r\n\
          content-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
-        house.acme.api_key,
+        harness.acme.api_key,
         uuid::Uuid::new_v4(),
     );
-    let key = &house.globex.api_key;
+    let key = &harness.globex.api_key;
     let ask = async |path: &str| {
         let head = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-api-key: {key}\r\n\r\n");
         hear(say(address, &head).await).await
     };
     // One request holds the only place while its body is on its way. It may find the place taken by the one that asks.
-    let (held, shed) = house
-        .wait_for("a request to be shed", || async {
-            let held = say(address, &head).await;
-            Some((held, ask("/v1/events").await)).filter(|(_, text)| text.starts_with("HTTP/1.1 503 "))
-        })
-        .await;
+    let (held, shed) = wait_for("a request to be shed", || async {
+        let held = say(address, &head).await;
+        Some((held, ask("/v1/events").await)).filter(|(_, text)| text.starts_with("HTTP/1.1 503 "))
+    })
+    .await;
     assert!(shed.contains("SERVICE_UNAVAILABLE") && shed.contains("retry-after: 1"), "{shed}");
     assert!(ask("/healthz").await.starts_with("HTTP/1.1 200 "));
     drop(held);
-    house
-        .wait_for("the place to be free again", || async {
-            Some(ask("/v1/events").await).filter(|text| text.starts_with("HTTP/1.1 200 "))
-        })
-        .await;
+    wait_for("the place to be free again", || async {
+        Some(ask("/v1/events").await).filter(|text| text.starts_with("HTTP/1.1 200 "))
+    })
+    .await;
     stop.cancel();
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 use dvp_api::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::house::House;
+use dvp_testing::wait::wait_for;
+
+use crate::harness::ApiHarness;
 use crate::transport::{bounded, hear, say};
 
 fn limits() -> Limits {
@@ -21,8 +23,8 @@ fn status(answer: &str) -> &str {
 
 #[tokio::test]
 async fn unknown_keys_of_a_source_are_limited_and_its_valid_keys_are_not() {
-    let house = House::new().await;
-    let (address, stop) = bounded(&house, limits()).await;
+    let harness = ApiHarness::new().await;
+    let (address, stop) = bounded(&harness, limits()).await;
     let ask = async |key: &str| hear(say(address, &request(key, "")).await).await;
     for n in 0..5 {
         let answer = ask(&format!("svc_test_{n}")).await;
@@ -32,62 +34,57 @@ async fn unknown_keys_of_a_source_are_limited_and_its_valid_keys_are_not() {
     assert_eq!(status(&refused), "429", "{refused}");
     assert!(refused.contains("RATE_LIMIT_EXCEEDED") && refused.contains("retry-after: "), "{refused}");
     // Both keys are new to this process.
-    for keys in [&house.acme, &house.globex] {
-        let answer = house
-            .wait_for("the key to be let in", || async {
-                Some(ask(&keys.api_key).await).filter(|answer| status(answer) != "429")
-            })
-            .await;
-        assert_eq!(status(&answer), "200", "{answer}");
-    }
-    let issued = house.issue("late", 100, "test", &["events:read"]).await;
-    house
-        .wait_for("a key that was issued afterwards", || async {
-            (status(&ask(&issued.api_key).await) == "200").then_some(())
+    for keys in [&harness.acme, &harness.globex] {
+        let answer = wait_for("the key to be let in", || async {
+            Some(ask(&keys.api_key).await).filter(|answer| status(answer) != "429")
         })
         .await;
+        assert_eq!(status(&answer), "200", "{answer}");
+    }
+    let issued = harness.issue("late", 100, "test", &["events:read"]).await;
+    wait_for("a key that was issued afterwards", || async {
+        (status(&ask(&issued.api_key).await) == "200").then_some(())
+    })
+    .await;
     assert_eq!(status(&ask("svc_test_another").await), "429");
     stop.cancel();
 }
 
 #[tokio::test]
 async fn an_unknown_key_is_looked_up_once_and_works_within_seconds_of_being_issued() {
-    let house = House::new().await;
-    let (address, stop) = bounded(&house, Limits { unknown_keys_per_source: 100_000, ..limits() }).await;
+    let harness = ApiHarness::new().await;
+    let (address, stop) = bounded(&harness, Limits { unknown_keys_per_source: 100_000, ..limits() }).await;
     let ask = async |key: &str| hear(say(address, &request(key, "")).await).await;
-    assert_eq!(status(&ask(&house.acme.api_key).await), "200");
+    assert_eq!(status(&ask(&harness.acme.api_key).await), "200");
     assert_eq!(status(&ask("svc_test_unknown").await), "401");
     // Nobody can read keys now: the answer is from memory.
-    let mut locked = house.pool().begin().await.unwrap();
+    let mut locked = harness.pool().begin().await.unwrap();
     sqlx::query("lock table api_key in access exclusive mode").execute(&mut *locked).await.unwrap();
     let answer = tokio::time::timeout(Duration::from_secs(5), ask("svc_test_unknown")).await;
     drop(locked);
     // On a slow machine it may be forgotten already; it is never let in.
     assert!(answer.is_err() || status(&answer.unwrap()) == "401");
-    let vault = house.engine();
+    let vault = harness.engine.clone();
     let hash = vault.context().vault.api_key_hash("svc_test_unknown");
     sqlx::query(
         "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes, hash_key) \
          select 'key_later', partner_id, env, $1, 'svc', sealed_secret, scopes, hash_key from api_key where id = $2",
     )
     .bind(hash.as_slice())
-    .bind(&house.acme.id)
-    .execute(house.pool())
+    .bind(&harness.acme.id)
+    .execute(harness.pool())
     .await
     .unwrap();
-    house
-        .wait_for("the key to work", || async {
-            (status(&ask("svc_test_unknown").await) == "200").then_some(())
-        })
+    wait_for("the key to work", || async { (status(&ask("svc_test_unknown").await) == "200").then_some(()) })
         .await;
     stop.cancel();
 }
 
 #[tokio::test]
 async fn behind_a_proxy_each_client_has_its_own_limit() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let proxies = vec!["127.0.0.0/8".parse().unwrap()];
-    let (address, stop) = bounded(&house, Limits { proxies, ..limits() }).await;
+    let (address, stop) = bounded(&harness, Limits { proxies, ..limits() }).await;
     let ask = async |n: usize, client: &str| {
         let forwarded = format!("x-forwarded-for: 203.0.113.9, {client}\r\n");
         hear(say(address, &request(&format!("svc_test_{n}"), &forwarded)).await).await
@@ -102,8 +99,8 @@ async fn behind_a_proxy_each_client_has_its_own_limit() {
 
 #[tokio::test]
 async fn a_source_has_so_many_connections_and_no_more_until_one_ends() {
-    let house = House::new().await;
-    let (address, stop) = bounded(&house, Limits { connections_per_source: 2, ..limits() }).await;
+    let harness = ApiHarness::new().await;
+    let (address, stop) = bounded(&harness, Limits { connections_per_source: 2, ..limits() }).await;
     let ask = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut held = Vec::new();
     for _ in 0..2 {
@@ -119,20 +116,19 @@ async fn a_source_has_so_many_connections_and_no_more_until_one_ends() {
     let _ = refused.read_to_end(&mut text).await;
     assert!(text.is_empty());
     drop(held);
-    house
-        .wait_for("the source to be let in again", || async {
-            let mut socket = say(address, ask).await;
-            let mut first = [0; 12];
-            socket.read_exact(&mut first).await.ok().map(drop)
-        })
-        .await;
+    wait_for("the source to be let in again", || async {
+        let mut socket = say(address, ask).await;
+        let mut first = [0; 12];
+        socket.read_exact(&mut first).await.ok().map(drop)
+    })
+    .await;
     stop.cancel();
 }
 
 #[tokio::test]
 async fn a_client_that_does_not_take_its_answers_is_cut_off() {
-    let house = House::new().await;
-    let (address, stop) = bounded(&house, Limits { answer: Duration::from_millis(200), ..limits() }).await;
+    let harness = ApiHarness::new().await;
+    let (address, stop) = bounded(&harness, Limits { answer: Duration::from_millis(200), ..limits() }).await;
     let ask = "GET /v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n";
     let mut socket = say(address, ask).await;
     // Nothing is read: the server's side fills up, and a write fails once the connection is ended.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::house::{Answer, Call, House, Keys, order};
+use crate::harness::{Answer, ApiHarness, Call, Keys, order};
 
 const PATH: &str = "/v1/webhook_endpoints";
 /// An address, so that no name is looked up.
@@ -14,46 +14,46 @@ pub(crate) fn manage(keys: &Keys, method: &'static str, path: &str, body: &Value
     if body.is_null() { call } else { call.with("Content-Type", "application/json").body(body.to_string()) }
 }
 
-pub(crate) async fn register(house: &House, keys: &Keys, url: &str) -> Value {
+pub(crate) async fn register(harness: &ApiHarness, keys: &Keys, url: &str) -> Value {
     let body = json!({"url": url, "subscribedTypes": ["intent.accepted", "payout.completed"]});
-    house.send(&manage(keys, "POST", PATH, &body)).await.ok(201)
+    harness.send(&manage(keys, "POST", PATH, &body)).await.ok(201)
 }
 
-async fn shown(house: &House, keys: &Keys) -> Answer {
-    house.send(&Call::get(keys, PATH)).await
+async fn shown(harness: &ApiHarness, keys: &Keys) -> Answer {
+    harness.send(&Call::get(keys, PATH)).await
 }
 
 #[tokio::test]
 async fn an_endpoint_is_registered_once_and_its_secret_is_shown_then_only() {
-    let house = House::new().await;
-    shown(&house, &house.acme).await.refused(404, "NOT_FOUND");
-    let registered = register(&house, &house.acme, URL).await;
+    let harness = ApiHarness::new().await;
+    shown(&harness, &harness.acme).await.refused(404, "NOT_FOUND");
+    let registered = register(&harness, &harness.acme, URL).await;
     let secret = registered["secret"].as_str().unwrap();
     assert!(secret.starts_with("whsec_") && secret.len() == 46, "{secret}");
     let id = registered["endpointId"].as_str().unwrap();
     assert!(id.starts_with("ep_"));
     assert_eq!(
-        shown(&house, &house.acme).await.ok(200),
+        shown(&harness, &harness.acme).await.ok(200),
         json!({
             "endpointId": id, "url": URL, "subscribedTypes": ["intent.accepted", "payout.completed"],
             "isActive": true, "rotatedAt": null, "apiVersion": "2026-11-01",
         })
     );
     let again = json!({"url": URL, "subscribedTypes": ["intent.accepted"]});
-    let second = house.send(&manage(&house.acme, "POST", PATH, &again)).await;
+    let second = harness.send(&manage(&harness.acme, "POST", PATH, &again)).await;
     second.refused(409, "ALREADY_EXISTS");
     // Other keys have endpoints of their own, the live key of the same partner too.
-    shown(&house, &house.acme_live).await.refused(404, "NOT_FOUND");
-    register(&house, &house.acme_live, URL).await;
-    register(&house, &house.globex, URL).await;
+    shown(&harness, &harness.acme_live).await.refused(404, "NOT_FOUND");
+    register(&harness, &harness.acme_live, URL).await;
+    register(&harness, &harness.globex, URL).await;
     let stored: Vec<(Vec<u8>,)> =
-        sqlx::query_as("select sealed_secret from webhook_endpoint").fetch_all(house.pool()).await.unwrap();
+        sqlx::query_as("select sealed_secret from webhook_endpoint").fetch_all(harness.pool()).await.unwrap();
     assert!(stored.iter().all(|row| !row.0.windows(6).any(|part| part == b"whsec_")));
 }
 
 #[tokio::test]
 async fn what_is_no_public_https_url_or_no_known_type_is_refused() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     for url in [
         "http://example.com/",
         "https://127.0.0.1/",
@@ -67,7 +67,7 @@ async fn what_is_no_public_https_url_or_no_known_type_is_refused() {
         "",
     ] {
         let body = json!({"url": url, "subscribedTypes": ["intent.accepted"]});
-        house.send(&manage(&house.acme, "POST", PATH, &body)).await.refused(400, "INVALID_URL");
+        harness.send(&manage(&harness.acme, "POST", PATH, &body)).await.refused(400, "INVALID_URL");
     }
     for (types, code) in [
         (json!(["intent.accepted", "intent.unknown"]), "INVALID_TYPE"),
@@ -78,178 +78,178 @@ async fn what_is_no_public_https_url_or_no_known_type_is_refused() {
         (Value::Null, "INVALID_PARAMETER"),
     ] {
         let body = json!({"url": URL, "subscribedTypes": types});
-        house.send(&manage(&house.acme, "POST", PATH, &body)).await.refused(400, code);
+        harness.send(&manage(&harness.acme, "POST", PATH, &body)).await.refused(400, code);
     }
     for body in [json!({"subscribedTypes": ["intent.accepted"]}), json!([]), json!({"url": 1}), Value::Null] {
-        house.send(&manage(&house.acme, "POST", PATH, &body)).await.refused(400, "INVALID_PARAMETER");
+        harness.send(&manage(&harness.acme, "POST", PATH, &body)).await.refused(400, "INVALID_PARAMETER");
     }
-    let text = Call::new("POST", PATH).with("X-API-Key", &house.acme.api_key).body("{}");
-    house.send(&text).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
-    assert_eq!(house.count("select count(*) from webhook_endpoint").await, 0);
+    let text = Call::new("POST", PATH).with("X-API-Key", &harness.acme.api_key).body("{}");
+    harness.send(&text).await.refused(415, "UNSUPPORTED_MEDIA_TYPE");
+    assert_eq!(harness.count("select count(*) from webhook_endpoint").await, 0);
 }
 
 #[tokio::test]
 async fn a_name_that_leads_to_a_private_address_is_refused_at_registration() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = json!({"url": "https://private.example/", "subscribedTypes": ["intent.accepted"]});
-    house.send(&manage(&house.acme, "POST", PATH, &body)).await.refused(400, "INVALID_URL");
+    harness.send(&manage(&harness.acme, "POST", PATH, &body)).await.refused(400, "INVALID_URL");
     let body = json!({"url": "https://public.example/", "subscribedTypes": ["intent.accepted"]});
-    house.send(&manage(&house.acme, "POST", PATH, &body)).await.ok(201);
+    harness.send(&manage(&harness.acme, "POST", PATH, &body)).await.ok(201);
 }
 
 #[tokio::test]
 async fn an_update_changes_what_it_names_and_a_deleted_endpoint_comes_back_by_update() {
-    let house = House::new().await;
-    let none = house.send(&manage(&house.acme, "PATCH", PATH, &json!({"isActive": false}))).await;
+    let harness = ApiHarness::new().await;
+    let none = harness.send(&manage(&harness.acme, "PATCH", PATH, &json!({"isActive": false}))).await;
     none.refused(404, "NOT_FOUND");
-    let id = register(&house, &house.acme, URL).await["endpointId"].as_str().unwrap().to_owned();
+    let id = register(&harness, &harness.acme, URL).await["endpointId"].as_str().unwrap().to_owned();
     let change = json!({"subscribedTypes": ["payout.failed", "payout.failed"]});
-    let changed = house.send(&manage(&house.acme, "PATCH", PATH, &change)).await.ok(200);
+    let changed = harness.send(&manage(&harness.acme, "PATCH", PATH, &change)).await.ok(200);
     assert_eq!((&changed["subscribedTypes"], &changed["url"]), (&json!(["payout.failed"]), &json!(URL)));
     let bad = json!({"url": "https://10.0.0.1/"});
-    house.send(&manage(&house.acme, "PATCH", PATH, &bad)).await.refused(400, "INVALID_URL");
+    harness.send(&manage(&harness.acme, "PATCH", PATH, &bad)).await.refused(400, "INVALID_URL");
     let bad = json!({"isActive": "yes"});
-    house.send(&manage(&house.acme, "PATCH", PATH, &bad)).await.refused(400, "INVALID_PARAMETER");
+    harness.send(&manage(&harness.acme, "PATCH", PATH, &bad)).await.refused(400, "INVALID_PARAMETER");
 
-    let delete = |id: &str| manage(&house.globex, "DELETE", &format!("{PATH}/{id}"), &Value::Null);
-    house.send(&delete(&id)).await.refused(404, "NOT_FOUND");
-    let own = manage(&house.acme, "DELETE", &format!("{PATH}/{id}"), &Value::Null);
-    assert_eq!(house.send(&own).await.ok(200)["isActive"], false);
-    assert_eq!(shown(&house, &house.acme).await.ok(200)["isActive"], false);
-    house
-        .send(&manage(&house.acme, "POST", &format!("{PATH}/test"), &Value::Null))
+    let delete = |id: &str| manage(&harness.globex, "DELETE", &format!("{PATH}/{id}"), &Value::Null);
+    harness.send(&delete(&id)).await.refused(404, "NOT_FOUND");
+    let own = manage(&harness.acme, "DELETE", &format!("{PATH}/{id}"), &Value::Null);
+    assert_eq!(harness.send(&own).await.ok(200)["isActive"], false);
+    assert_eq!(shown(&harness, &harness.acme).await.ok(200)["isActive"], false);
+    harness
+        .send(&manage(&harness.acme, "POST", &format!("{PATH}/test"), &Value::Null))
         .await
         .refused(404, "NOT_FOUND");
-    let back = house.send(&manage(&house.acme, "PATCH", PATH, &json!({"isActive": true}))).await.ok(200);
+    let back = harness.send(&manage(&harness.acme, "PATCH", PATH, &json!({"isActive": true}))).await.ok(200);
     assert_eq!((&back["isActive"], &back["endpointId"]), (&json!(true), &json!(id)));
 }
 
 #[tokio::test]
 async fn a_rotation_shows_the_next_secret_once_and_tells_when_the_grace_ends() {
-    let house = House::new().await;
-    let rotate = manage(&house.acme, "POST", &format!("{PATH}/rotate"), &Value::Null);
-    house.send(&rotate).await.refused(404, "NOT_FOUND");
-    let secret = register(&house, &house.acme, URL).await["secret"].clone();
-    let first = house.send(&rotate).await.ok(200);
-    let second = house.send(&rotate).await.ok(200);
+    let harness = ApiHarness::new().await;
+    let rotate = manage(&harness.acme, "POST", &format!("{PATH}/rotate"), &Value::Null);
+    harness.send(&rotate).await.refused(404, "NOT_FOUND");
+    let secret = register(&harness, &harness.acme, URL).await["secret"].clone();
+    let first = harness.send(&rotate).await.ok(200);
+    let second = harness.send(&rotate).await.ok(200);
     assert!(first["nextSecret"] != secret && second["nextSecret"] != first["nextSecret"]);
     let expires = chrono::DateTime::parse_from_rfc3339(second["graceExpiresAt"].as_str().unwrap()).unwrap();
     let grace = (expires.to_utc() - chrono::Utc::now()).num_minutes();
     assert!((23 * 60 + 50..=24 * 60).contains(&grace), "{grace}");
-    assert!(shown(&house, &house.acme).await.ok(200)["rotatedAt"].is_string());
+    assert!(shown(&harness, &harness.acme).await.ok(200)["rotatedAt"].is_string());
 }
 
 #[tokio::test]
 async fn an_idempotency_key_gives_the_first_answer_again_and_refuses_another_body() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = json!({"url": URL, "subscribedTypes": ["intent.accepted"]});
-    let once = manage(&house.acme, "POST", PATH, &body).with("Idempotency-Key", "any text: 1");
-    let first = house.send(&once).await;
-    let again = house.send(&once).await;
+    let once = manage(&harness.acme, "POST", PATH, &body).with("Idempotency-Key", "any text: 1");
+    let first = harness.send(&once).await;
+    let again = harness.send(&once).await;
     assert_eq!(first.ok(201), again.ok(201));
     assert_eq!(
         (first.header("x-idempotency-replayed"), again.header("x-idempotency-replayed")),
         (None, Some("true"))
     );
     let other = json!({"url": "https://8.8.4.4/", "subscribedTypes": ["intent.accepted"]});
-    let conflict = manage(&house.acme, "POST", PATH, &other).with("Idempotency-Key", "any text: 1");
-    house.send(&conflict).await.refused(409, "IDEMPOTENCY_CONFLICT");
+    let conflict = manage(&harness.acme, "POST", PATH, &other).with("Idempotency-Key", "any text: 1");
+    harness.send(&conflict).await.refused(409, "IDEMPOTENCY_CONFLICT");
     // The kept answer holds a secret, so it is sealed.
     let kept: (Vec<u8>,) =
-        sqlx::query_as("select sealed_body from webhook_once").fetch_one(house.pool()).await.unwrap();
+        sqlx::query_as("select sealed_body from webhook_once").fetch_one(harness.pool()).await.unwrap();
     assert!(!kept.0.windows(6).any(|part| part == b"whsec_"));
 
     let rotate = |key: &str| {
-        manage(&house.acme, "POST", &format!("{PATH}/rotate"), &Value::Null).with("Idempotency-Key", key)
+        manage(&harness.acme, "POST", &format!("{PATH}/rotate"), &Value::Null).with("Idempotency-Key", key)
     };
-    let first = house.send(&rotate("r")).await.ok(200);
-    assert_eq!(house.send(&rotate("r")).await.ok(200), first);
-    assert_ne!(house.send(&rotate("s")).await.ok(200), first);
+    let first = harness.send(&rotate("r")).await.ok(200);
+    assert_eq!(harness.send(&rotate("r")).await.ok(200), first);
+    assert_ne!(harness.send(&rotate("s")).await.ok(200), first);
     // After a day the key is as good as new.
     let day = "update webhook_once set accepted_at = now() - interval '24 hours'";
-    sqlx::query(day).execute(house.pool()).await.unwrap();
-    assert_ne!(house.send(&rotate("r")).await.ok(200), first);
+    sqlx::query(day).execute(harness.pool()).await.unwrap();
+    assert_ne!(harness.send(&rotate("r")).await.ok(200), first);
     for wrong in ["", "é", &"k".repeat(256)] {
-        house.send(&rotate(wrong)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
+        harness.send(&rotate(wrong)).await.refused(400, "IDEMPOTENCY_KEY_INVALID");
     }
 }
 
 #[tokio::test]
 async fn the_same_key_at_the_same_moment_does_the_work_once() {
-    let house = House::new().await;
-    register(&house, &house.acme, URL).await;
+    let harness = ApiHarness::new().await;
+    register(&harness, &harness.acme, URL).await;
     let call =
-        manage(&house.acme, "POST", &format!("{PATH}/test"), &Value::Null).with("Idempotency-Key", "k");
-    let answers = futures_util::future::join_all((0..8).map(|_| house.send(&call))).await;
+        manage(&harness.acme, "POST", &format!("{PATH}/test"), &Value::Null).with("Idempotency-Key", "k");
+    let answers = futures_util::future::join_all((0..8).map(|_| harness.send(&call))).await;
     let ids: std::collections::BTreeSet<String> =
         answers.iter().map(|answer| answer.ok(202)["eventId"].as_str().unwrap().to_owned()).collect();
     assert_eq!(ids.len(), 1);
-    assert_eq!(house.count("select count(*) from webhook_queue").await, 1);
+    assert_eq!(harness.count("select count(*) from webhook_queue").await, 1);
 }
 
 #[tokio::test]
 async fn a_refused_command_keeps_no_answer() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let rotate =
-        manage(&house.acme, "POST", &format!("{PATH}/rotate"), &Value::Null).with("Idempotency-Key", "k");
-    house.send(&rotate).await.refused(404, "NOT_FOUND");
-    register(&house, &house.acme, URL).await;
-    house.send(&rotate).await.ok(200);
+        manage(&harness.acme, "POST", &format!("{PATH}/rotate"), &Value::Null).with("Idempotency-Key", "k");
+    harness.send(&rotate).await.refused(404, "NOT_FOUND");
+    register(&harness, &harness.acme, URL).await;
+    harness.send(&rotate).await.ok(200);
 }
 
 #[tokio::test]
 async fn an_event_is_found_by_its_id_until_it_leaves_the_feed_and_its_status_stays() {
-    let house = House::new().await;
+    let harness = ApiHarness::new().await;
     let body = order();
-    house.submit(&house.acme, &body).await.ok(202);
-    let listed = house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200)["data"][0].clone();
+    harness.submit(&harness.acme, &body).await.ok(202);
+    let listed = harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200)["data"][0].clone();
     let path = format!("/v1/events/{}", listed["id"].as_str().unwrap());
-    assert_eq!(house.send(&Call::get(&house.acme, &path)).await.ok(200), listed);
-    house.send(&Call::get(&house.globex, &path)).await.refused(404, "NOT_FOUND");
-    house.send(&Call::get(&house.acme_live, &path)).await.refused(404, "NOT_FOUND");
-    house.send(&Call::get(&house.acme, "/v1/events/evt_unknown")).await.refused(404, "NOT_FOUND");
-    let resend = manage(&house.acme, "POST", &format!("{path}/resend"), &Value::Null);
-    house.send(&resend).await.refused(404, "NOT_FOUND");
-    register(&house, &house.acme, URL).await;
-    assert_eq!(house.send(&resend).await.ok(202)["eventId"], listed["id"]);
+    assert_eq!(harness.send(&Call::get(&harness.acme, &path)).await.ok(200), listed);
+    harness.send(&Call::get(&harness.globex, &path)).await.refused(404, "NOT_FOUND");
+    harness.send(&Call::get(&harness.acme_live, &path)).await.refused(404, "NOT_FOUND");
+    harness.send(&Call::get(&harness.acme, "/v1/events/evt_unknown")).await.refused(404, "NOT_FOUND");
+    let resend = manage(&harness.acme, "POST", &format!("{path}/resend"), &Value::Null);
+    harness.send(&resend).await.refused(404, "NOT_FOUND");
+    register(&harness, &harness.acme, URL).await;
+    assert_eq!(harness.send(&resend).await.ok(202)["eventId"], listed["id"]);
 
     let status = format!("/v1/executions/{}", body["clientReference"].as_str().unwrap());
-    let before = house.send(&Call::get(&house.acme, &status)).await.ok(200);
+    let before = harness.send(&Call::get(&harness.acme, &status)).await.ok(200);
     let age = "update event set occurred_at = occurred_at - interval '15 days', \
                                 observed_at = observed_at - interval '15 days'";
-    sqlx::query(age).execute(house.pool()).await.unwrap();
-    for gone in [Call::get(&house.acme, &path), resend] {
-        house.send(&gone).await.refused(404, "NOT_FOUND");
+    sqlx::query(age).execute(harness.pool()).await.unwrap();
+    for gone in [Call::get(&harness.acme, &path), resend] {
+        harness.send(&gone).await.refused(404, "NOT_FOUND");
     }
-    assert_eq!(house.send(&Call::get(&house.acme, "/v1/events")).await.ok(200)["data"], json!([]));
+    assert_eq!(harness.send(&Call::get(&harness.acme, "/v1/events")).await.ok(200)["data"], json!([]));
     // A reader in the middle of a page neither waits nor is waited for.
-    let mut reader = house.pool().begin().await.unwrap();
+    let mut reader = harness.pool().begin().await.unwrap();
     sqlx::query("set transaction isolation level repeatable read").execute(&mut *reader).await.unwrap();
     let mut seen = async || -> i64 {
         sqlx::query_as::<_, (i64,)>("select count(*) from event").fetch_one(&mut *reader).await.unwrap().0
     };
     assert_eq!(seen().await, 1);
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     assert_eq!(dvp_store::orders::feed::trim(&mut conn, 100).await.unwrap(), 1);
     assert_eq!(seen().await, 1);
     assert_eq!(dvp_store::orders::feed::trim(&mut conn, 100).await.unwrap(), 0);
-    assert_eq!(house.count("select count(*) from event").await, 0);
-    let after = house.send(&Call::get(&house.acme, &status)).await.ok(200);
+    assert_eq!(harness.count("select count(*) from event").await, 0);
+    let after = harness.send(&Call::get(&harness.acme, &status)).await.ok(200);
     assert_eq!(after["events"].as_array().unwrap().len(), before["events"].as_array().unwrap().len());
 }
 
 #[tokio::test]
 async fn a_reader_who_waits_is_given_the_event_when_it_comes_and_an_empty_page_when_none_does() {
-    let house = House::new().await;
-    let empty = house.send(&Call::get(&house.acme, "/v1/events?wait=1")).await.ok(200);
+    let harness = ApiHarness::new().await;
+    let empty = harness.send(&Call::get(&harness.acme, "/v1/events?wait=1")).await.ok(200);
     assert_eq!(empty["data"], json!([]));
-    let waiting = Call::get(&house.acme, "/v1/events?wait=8");
+    let waiting = Call::get(&harness.acme, "/v1/events?wait=8");
     let body = order();
-    let (page, accepted) = tokio::join!(house.send(&waiting), house.submit(&house.acme, &body));
+    let (page, accepted) = tokio::join!(harness.send(&waiting), harness.submit(&harness.acme, &body));
     accepted.ok(202);
     assert_eq!(page.ok(200)["data"][0]["intentId"], body["intentId"]);
     for wrong in ["9", "-1", "1.5", ""] {
-        let call = Call::get(&house.acme, &format!("/v1/events?wait={wrong}"));
-        house.send(&call).await.refused(400, "INVALID_PARAMETER");
+        let call = Call::get(&harness.acme, &format!("/v1/events?wait={wrong}"));
+        harness.send(&call).await.refused(400, "INVALID_PARAMETER");
     }
 }

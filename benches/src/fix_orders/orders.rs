@@ -8,7 +8,7 @@ use dvp_fix::codec::{Body, MsgType, Parser};
 use dvp_fix::{UtcNanos, tag};
 
 use crate::fix_client::{Client, Workload};
-use crate::house::ACCOUNT;
+use crate::harness::ACCOUNT;
 
 /// Which report answers an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

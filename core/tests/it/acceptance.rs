@@ -18,7 +18,10 @@ use dvp_domain::permit::PermitDefect;
 use dvp_store::chain::commands::count_open;
 use futures_util::future::join_all;
 
-use crate::house::{House, Wanted, order_by};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::{Terms, order_by};
+use dvp_testing::wait::wait_for;
 
 const AMOUNT: u128 = 100_000_000;
 const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
@@ -37,8 +40,8 @@ impl WalletReader for Chain {
     }
 }
 
-fn engine(house: &House, facts: WalletFacts) -> Engine {
-    house.engine_over(Arc::new(Chain(Mutex::new(facts))))
+fn engine(harness: &Harness, facts: WalletFacts) -> Engine {
+    harness.engine_over(Arc::new(Chain(Mutex::new(facts))))
 }
 
 fn of(wallet: &PrivateKeySigner, nonce: u128) -> IntentRequest {
@@ -46,17 +49,17 @@ fn of(wallet: &PrivateKeySigner, nonce: u128) -> IntentRequest {
 }
 
 fn paid_to(wallet: &PrivateKeySigner, nonce: u128, account: &str) -> IntentRequest {
-    order_by(wallet, nonce, &Wanted { input: ("USDC", AMOUNT), output: "USD", account })
+    order_by(wallet, nonce, &Terms { input: ("USDC", AMOUNT), output: "USD", account })
 }
 
-async fn submit(house: &House, engine: &Engine, request: IntentRequest) -> Outcome {
-    let command = SubmitCommand { tenant: house.tenant.clone(), request, idempotency: None, fix: None };
+async fn submit(harness: &Harness, engine: &Engine, request: IntentRequest) -> Outcome {
+    let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
     engine.submit(command).await.unwrap().outcome
 }
 
 /// The reference of an accepted order, or what is wrong with its permit.
-async fn decide(house: &House, engine: &Engine, request: IntentRequest) -> Result<String, PermitDefect> {
-    match submit(house, engine, request).await {
+async fn decide(harness: &Harness, engine: &Engine, request: IntentRequest) -> Result<String, PermitDefect> {
+    match submit(harness, engine, request).await {
         Outcome::Accepted(accepted) => Ok(accepted.reference),
         Outcome::InvalidPermit(defect) => Err(defect),
         other => panic!("{other:?}"),
@@ -64,196 +67,195 @@ async fn decide(house: &House, engine: &Engine, request: IntentRequest) -> Resul
 }
 
 /// Everything that an accepted order changes.
-async fn reserved(house: &House) -> [i64; 5] {
+async fn reserved(harness: &Harness) -> [i64; 5] {
     [
-        house.count("select coalesce(sum(reserved), 0)::int8 from account_balance").await,
-        house.count("select count(*) from ledger_entry").await,
-        house.count("select count(*) from execution").await,
-        house.count("select count(*) from effect").await,
-        house.count("select count(*) from permit_use").await,
+        harness.count("select coalesce(sum(reserved), 0)::int8 from account_balance").await,
+        harness.count("select count(*) from ledger_entry").await,
+        harness.count("select count(*) from execution").await,
+        harness.count("select count(*) from effect").await,
+        harness.count("select count(*) from permit_use").await,
     ]
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nonces_continue_what_is_pending_and_a_refused_one_reserves_nothing() {
     use PermitDefect::{NonceGap, NonceHeld, NonceUsed};
-    let house = House::new().await;
-    let engine = engine(&house, WalletFacts { nonce: 7, ..RICH });
+    let harness = scenes::harness().await;
+    let engine = engine(&harness, WalletFacts { nonce: 7, ..RICH });
     let wallet = PrivateKeySigner::random();
-    let before = reserved(&house).await;
+    let before = reserved(&harness).await;
     for (nonce, defect) in
         [(8, NonceGap { next: 7 }), (6, NonceUsed { next: 7 }), (u128::MAX, NonceGap { next: 7 })]
     {
-        assert_eq!(decide(&house, &engine, of(&wallet, nonce)).await, Err(defect));
-        assert_eq!(reserved(&house).await, before);
+        assert_eq!(decide(&harness, &engine, of(&wallet, nonce)).await, Err(defect));
+        assert_eq!(reserved(&harness).await, before);
     }
-    decide(&house, &engine, of(&wallet, 7)).await.unwrap();
-    let one = reserved(&house).await;
+    decide(&harness, &engine, of(&wallet, 7)).await.unwrap();
+    let one = reserved(&harness).await;
     for (nonce, defect) in [(7, NonceHeld { next: 8 }), (9, NonceGap { next: 8 })] {
-        assert_eq!(decide(&house, &engine, of(&wallet, nonce)).await, Err(defect));
-        assert_eq!(reserved(&house).await, one);
+        assert_eq!(decide(&harness, &engine, of(&wallet, nonce)).await, Err(defect));
+        assert_eq!(reserved(&harness).await, one);
     }
-    decide(&house, &engine, of(&wallet, 8)).await.unwrap();
+    decide(&harness, &engine, of(&wallet, 8)).await.unwrap();
     let other = PrivateKeySigner::random();
-    decide(&house, &engine, of(&other, 7)).await.unwrap();
-    house.check_books().await;
+    decide(&harness, &engine, of(&other, 7)).await.unwrap();
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_concurrent_orders_with_one_nonce_exactly_one_is_accepted() {
-    let house = House::new().await;
-    let engines: Vec<Engine> = (0..3).map(|_| engine(&house, RICH)).collect();
+    let harness = scenes::harness().await;
+    let engines: Vec<Engine> = (0..3).map(|_| engine(&harness, RICH)).collect();
     for nonce in 0..4 {
         let wallet = PrivateKeySigner::random();
         for before in 0..nonce {
-            decide(&house, &engines[0], of(&wallet, before)).await.unwrap();
+            decide(&harness, &engines[0], of(&wallet, before)).await.unwrap();
         }
-        let sent = (0..12).map(|n| decide(&house, &engines[n % engines.len()], of(&wallet, nonce)));
+        let sent = (0..12).map(|n| decide(&harness, &engines[n % engines.len()], of(&wallet, nonce)));
         let decided = join_all(sent).await;
         assert_eq!(decided.iter().filter(|one| one.is_ok()).count(), 1, "{decided:?}");
         let held = Err(PermitDefect::NonceHeld { next: nonce + 1 });
         assert!(decided.iter().all(|one| one.is_ok() || *one == held), "{decided:?}");
     }
-    assert_eq!(house.count("select count(*) from permit_use").await, 1 + 2 + 3 + 4);
-    house.check_books().await;
+    assert_eq!(harness.count("select count(*) from permit_use").await, 1 + 2 + 3 + 4);
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn balance_and_allowance_cover_all_that_is_pending_and_the_order() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let held = 3 * AMOUNT - 1;
     let needed = 3 * AMOUNT;
     for (facts, defect) in [
         (WalletFacts { balance: held, ..RICH }, PermitDefect::Balance { held, needed }),
         (WalletFacts { allowance: held, ..RICH }, PermitDefect::Allowance { held, needed }),
     ] {
-        let (engine, wallet) = (engine(&house, facts), PrivateKeySigner::random());
+        let (engine, wallet) = (engine(&harness, facts), PrivateKeySigner::random());
         for nonce in 0..2 {
-            decide(&house, &engine, of(&wallet, nonce)).await.unwrap();
+            decide(&harness, &engine, of(&wallet, nonce)).await.unwrap();
         }
-        let before = reserved(&house).await;
-        assert_eq!(decide(&house, &engine, of(&wallet, 2)).await, Err(defect));
+        let before = reserved(&harness).await;
+        assert_eq!(decide(&harness, &engine, of(&wallet, 2)).await, Err(defect));
         // What an exact output needs is known when it is priced.
         let (output, max_input) = (Minor::new(9_985), AMOUNT + AMOUNT / 10);
         let bounds = Bounds::ExactOutput { output, max_input: Minor::new(max_input) };
-        let wanted = Wanted { input: ("USDC", max_input), output: "USD", account: "000123456789" };
+        let wanted = Terms { input: ("USDC", max_input), output: "USD", account: "000123456789" };
         let request = IntentRequest { bounds, ..order_by(&wallet, 2, &wanted) };
-        let priced = decide(&house, &engine, request).await;
+        let priced = decide(&harness, &engine, request).await;
         assert!(matches!(
             (priced, defect),
             (Err(PermitDefect::Balance { .. }), PermitDefect::Balance { .. })
                 | (Err(PermitDefect::Allowance { .. }), PermitDefect::Allowance { .. })
         ));
-        assert_eq!(reserved(&house).await, before);
+        assert_eq!(reserved(&harness).await, before);
         let small = Bounds::ExactInput { input: Minor::new(AMOUNT - 1), min_output: Minor::new(1) };
-        decide(&house, &engine, IntentRequest { bounds: small, ..of(&wallet, 2) }).await.unwrap();
+        decide(&harness, &engine, IntentRequest { bounds: small, ..of(&wallet, 2) }).await.unwrap();
     }
-    house.check_books().await;
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_orders_never_promise_more_than_a_wallet_has() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let wallet = PrivateKeySigner::random();
     let facts = WalletFacts { balance: 5 * AMOUNT, ..RICH };
-    let engines: Vec<Engine> = (0..3).map(|_| engine(&house, facts)).collect();
+    let engines: Vec<Engine> = (0..3).map(|_| engine(&harness, facts)).collect();
     let sent = (0..10_u128).flat_map(|nonce| engines.iter().map(move |engine| (nonce, engine)));
-    let sent = sent.map(|(nonce, engine)| decide(&house, engine, of(&wallet, nonce)));
+    let sent = sent.map(|(nonce, engine)| decide(&harness, engine, of(&wallet, nonce)));
     let accepted = join_all(sent).await.iter().filter(|one| one.is_ok()).count();
     assert!((1..=5).contains(&accepted), "{accepted}");
     let promised = "select (sum(amount) / 100000000)::int8 from permit_use";
-    assert_eq!(house.count(promised).await, i64::try_from(accepted).unwrap());
+    assert_eq!(harness.count(promised).await, i64::try_from(accepted).unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_orders_nonce_is_the_next_one_again() {
-    let house = House::new().await;
-    let engine = engine(&house, RICH);
+    let harness = scenes::harness().await;
+    let engine = engine(&harness, RICH);
     let wallet = PrivateKeySigner::random();
     // It rests before its lock, so that it can be cancelled.
-    let first = decide(&house, &engine, paid_to(&wallet, 0, "000123450008")).await.unwrap();
-    decide(&house, &engine, of(&wallet, 1)).await.unwrap();
-    let cancelled = engine.cancel(&house.tenant, &first, None).await.unwrap();
+    let first = decide(&harness, &engine, paid_to(&wallet, 0, "000123450008")).await.unwrap();
+    decide(&harness, &engine, of(&wallet, 1)).await.unwrap();
+    let cancelled = engine.cancel(&harness.tenant, &first, None).await.unwrap();
     assert_eq!(cancelled, CancelOutcome::Cancelled);
-    assert_eq!(decide(&house, &engine, of(&wallet, 2)).await, Err(PermitDefect::NonceGap { next: 0 }));
-    decide(&house, &engine, of(&wallet, 0)).await.unwrap();
-    decide(&house, &engine, of(&wallet, 2)).await.unwrap();
+    assert_eq!(decide(&harness, &engine, of(&wallet, 2)).await, Err(PermitDefect::NonceGap { next: 0 }));
+    decide(&harness, &engine, of(&wallet, 0)).await.unwrap();
+    decide(&harness, &engine, of(&wallet, 2)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_counts_once_though_the_wallet_was_read_before_it() {
-    let house = House::new().await;
-    house.work();
+    let harness = scenes::harness().await;
+    harness.start_workers();
     let facts = WalletFacts { balance: 2 * AMOUNT, ..RICH };
-    let engine = engine(&house, facts);
+    let engine = engine(&harness, facts);
     let wallet = PrivateKeySigner::random();
-    let reference = decide(&house, &engine, of(&wallet, 0)).await.unwrap();
-    house.play_until(&reference, |kind| kind == "create").await;
+    let reference = decide(&harness, &engine, of(&wallet, 0)).await.unwrap();
+    harness.play_until(&reference, |kind| kind == "create").await;
     let locked = "select count(*) from permit_use where locked_at is not null";
-    house.wait_for("the lock", || async { (house.count(locked).await == 1).then_some(()) }).await;
+    wait_for("the lock", || async { (harness.count(locked).await == 1).then_some(()) }).await;
     // Its nonce and its amount are gone on the chain, and the wallet was read before.
-    assert_eq!(decide(&house, &engine, of(&wallet, 0)).await, Err(PermitDefect::NonceHeld { next: 1 }));
-    decide(&house, &engine, of(&wallet, 1)).await.unwrap();
+    assert_eq!(decide(&harness, &engine, of(&wallet, 0)).await, Err(PermitDefect::NonceHeld { next: 1 }));
+    decide(&harness, &engine, of(&wallet, 1)).await.unwrap();
     let short = PermitDefect::Balance { held: 2 * AMOUNT, needed: 3 * AMOUNT };
-    assert_eq!(decide(&house, &engine, of(&wallet, 2)).await, Err(short));
+    assert_eq!(decide(&harness, &engine, of(&wallet, 2)).await, Err(short));
     // A process that has read it since.
-    let later = self::engine(&house, WalletFacts { nonce: 1, balance: AMOUNT, ..RICH });
+    let later = self::engine(&harness, WalletFacts { nonce: 1, balance: AMOUNT, ..RICH });
     let short = PermitDefect::Balance { held: AMOUNT, needed: 2 * AMOUNT };
-    assert_eq!(decide(&house, &later, of(&wallet, 2)).await, Err(short));
+    assert_eq!(decide(&harness, &later, of(&wallet, 2)).await, Err(short));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_that_came_before_is_told_so_and_not_that_its_nonce_is_held() {
-    let house = House::new().await;
-    let engine = engine(&house, RICH);
+    let harness = scenes::harness().await;
+    let engine = engine(&harness, RICH);
     let request = of(&PrivateKeySigner::random(), 0);
-    decide(&house, &engine, request.clone()).await.unwrap();
-    assert!(matches!(submit(&house, &engine, request).await, Outcome::DuplicateIntent));
+    decide(&harness, &engine, request.clone()).await.unwrap();
+    assert!(matches!(submit(&harness, &engine, request).await, Outcome::DuplicateIntent));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_lock_lets_its_nonce_and_its_amount_go() {
-    let house = House::new().await;
-    house.work();
-    let engine = engine(&house, WalletFacts { balance: AMOUNT, ..RICH });
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let engine = engine(&harness, WalletFacts { balance: AMOUNT, ..RICH });
     let wallet = PrivateKeySigner::random();
-    let reference = decide(&house, &engine, of(&wallet, 0)).await.unwrap();
-    let entity = house
-        .wait_for("the lock's command", || async {
-            let find = "select entity from chain_command where reference = $1";
-            let found = sqlx::query_scalar::<_, Vec<u8>>(find).bind(&reference);
-            found.fetch_optional(house.pool()).await.unwrap()
-        })
-        .await;
+    let reference = decide(&harness, &engine, of(&wallet, 0)).await.unwrap();
+    let entity = wait_for("the lock's command", || async {
+        let find = "select entity from chain_command where reference = $1";
+        let found = sqlx::query_scalar::<_, Vec<u8>>(find).bind(&reference);
+        found.fetch_optional(harness.pool()).await.unwrap()
+    })
+    .await;
     let failed = ChainFact::CommandFailed {
         command: "create".into(),
         code: "permit_expired".into(),
         message: "the permit has expired".into(),
     };
-    house.fact(&entity, &failed).await;
-    house.wait_for_state(&reference, "failed").await;
-    decide(&house, &engine, of(&wallet, 0)).await.unwrap();
+    harness.report_fact(&entity, &failed).await;
+    harness.wait_for_state(&reference, "failed").await;
+    decide(&harness, &engine, of(&wallet, 0)).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_below_the_pairs_minimum_is_no_liquidity_and_reserves_nothing() {
-    let house = House::new().await;
-    let engine = engine(&house, RICH);
+    let harness = scenes::harness().await;
+    let engine = engine(&harness, RICH);
     let wallet = PrivateKeySigner::random();
-    let before = reserved(&house).await;
+    let before = reserved(&harness).await;
     let small =
-        |input| order_by(&wallet, 0, &Wanted { input: ("USDC", input), output: "USD", account: "1234" });
+        |input| order_by(&wallet, 0, &Terms { input: ("USDC", input), output: "USD", account: "1234" });
     let dust = Bounds::ExactOutput { output: Minor::new(1), max_input: Minor::new(AMOUNT) };
     for request in [small(999_999), IntentRequest { bounds: dust, ..of(&wallet, 0) }] {
-        let refused = submit(&house, &engine, request).await;
+        let refused = submit(&harness, &engine, request).await;
         assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
     }
-    assert_eq!(reserved(&house).await, before);
-    decide(&house, &engine, small(1_000_000)).await.unwrap();
+    assert_eq!(reserved(&harness).await, before);
+    decide(&harness, &engine, small(1_000_000)).await.unwrap();
 }
 
 /// Open commands of a kind, as if so many orders were under way.
-async fn commands(house: &House, kind: &str, state: &str, count: i32) {
+async fn commands(harness: &Harness, kind: &str, state: &str, count: i32) {
     sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload, state, done_at) \
          select 31337, $1 || n, 'i', sha256(n::text::bytea), $1, '{}', $2, case when $2 = 'done' then now() end \
@@ -262,51 +264,51 @@ async fn commands(house: &House, kind: &str, state: &str, count: i32) {
     .bind(kind)
     .bind(state)
     .bind(count)
-    .execute(house.pool())
+    .execute(harness.pool())
     .await
     .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_locked_before_its_lock_by_is_refused_and_reserves_nothing() {
-    let house = House::new().await;
-    house.prefund("USD", 50_000_000).await;
-    house.fund("south", "EUR", 100_000_000).await;
-    let engine = engine(&house, RICH);
+    let harness = scenes::harness().await;
+    harness.deposit("USD", 50_000_000).await;
+    harness.fund("south", "EUR", 100_000_000).await;
+    let engine = engine(&harness, RICH);
     let backlog = engine.context().chain.backlog.clone();
     let look = async || {
-        let mut conn = house.pool().acquire().await.unwrap();
+        let mut conn = harness.pool().acquire().await.unwrap();
         backlog.look(&count_open(&mut conn, 31337, backlog::WINDOW).await.unwrap());
     };
     // Sixty commands a second are assumed at first, and three for each lock: within five minutes 6,000 locks.
-    commands(&house, "anchor", "pending", 5_000).await;
-    commands(&house, "create", "sent", 6_000).await;
+    commands(&harness, "anchor", "pending", 5_000).await;
+    commands(&harness, "create", "sent", 6_000).await;
     look().await;
-    decide(&house, &engine, of(&PrivateKeySigner::random(), 0)).await.unwrap();
-    let full = reserved(&house).await;
-    let refused = submit(&house, &engine, of(&PrivateKeySigner::random(), 0)).await;
+    decide(&harness, &engine, of(&PrivateKeySigner::random(), 0)).await.unwrap();
+    let full = reserved(&harness).await;
+    let refused = submit(&harness, &engine, of(&PrivateKeySigner::random(), 0)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
-    assert_eq!(reserved(&house).await, full);
+    assert_eq!(reserved(&harness).await, full);
     // What locks nothing does not wait for the chain.
     let fiat = order_by(
         &PrivateKeySigner::random(),
         0,
-        &Wanted { input: ("USD", 10_000), output: "EUR", account: "12345678" },
+        &Terms { input: ("USD", 10_000), output: "EUR", account: "12345678" },
     );
-    decide(&house, &engine, fiat).await.unwrap();
+    decide(&harness, &engine, fiat).await.unwrap();
     // The relayer has shown that it does a thousand a second.
-    commands(&house, "settle", "done", 30_000).await;
+    commands(&harness, "settle", "done", 30_000).await;
     look().await;
     assert_eq!(backlog.wait(), Duration::from_secs(18));
-    decide(&house, &engine, of(&PrivateKeySigner::random(), 0)).await.unwrap();
+    decide(&harness, &engine, of(&PrivateKeySigner::random(), 0)).await.unwrap();
     let hurried = IntentRequest { deadline: now().plus_millis(6_000), ..of(&PrivateKeySigner::random(), 0) };
-    let refused = submit(&house, &engine, hurried).await;
+    let refused = submit(&harness, &engine, hurried).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
-    commands(&house, "fill", "pending", 300_000).await;
+    commands(&harness, "fill", "pending", 300_000).await;
     look().await;
-    let refused = submit(&house, &engine, of(&PrivateKeySigner::random(), 0)).await;
+    let refused = submit(&harness, &engine, of(&PrivateKeySigner::random(), 0)).await;
     assert!(matches!(refused, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{refused:?}");
-    house.check_books().await;
+    harness.check_books().await;
 }
 
 /// The same permit with another last byte.
@@ -320,28 +322,27 @@ fn with_v(mut request: IntentRequest, v: impl Fn(u8) -> u8) -> IntentRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signature_is_sent_to_the_chain_as_its_contract_takes_it_or_refused() {
-    let house = House::new().await;
-    house.work();
-    let engine = engine(&house, RICH);
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let engine = engine(&harness, RICH);
     for (shift, v) in [("as signed", 0), ("as a recovery id", 27)] {
         let request = of(&PrivateKeySigner::random(), 0);
         let signed = request.permit.clone().unwrap().signature;
-        let reference = decide(&house, &engine, with_v(request, |signed| signed - v)).await.unwrap();
-        let sent = house
-            .wait_for("the lock's command", || async {
-                let find = "select payload #>> '{permit,signature}' from chain_command where reference = $1";
-                let found = sqlx::query_scalar::<_, String>(find).bind(&reference);
-                found.fetch_optional(house.pool()).await.unwrap()
-            })
-            .await;
+        let reference = decide(&harness, &engine, with_v(request, |signed| signed - v)).await.unwrap();
+        let sent = wait_for("the lock's command", || async {
+            let find = "select payload #>> '{permit,signature}' from chain_command where reference = $1";
+            let found = sqlx::query_scalar::<_, String>(find).bind(&reference);
+            found.fetch_optional(harness.pool()).await.unwrap()
+        })
+        .await;
         assert_eq!(sent, signed, "{shift}");
     }
-    let before = reserved(&house).await;
+    let before = reserved(&harness).await;
     // EIP-155 of chain 31337, and no `v` at all.
     for v in [31_337_u64 * 2 + 35, 2, 35] {
         let byte = u8::try_from(v % 256).unwrap();
-        let refused = decide(&house, &engine, with_v(of(&PrivateKeySigner::random(), 0), |_| byte)).await;
+        let refused = decide(&harness, &engine, with_v(of(&PrivateKeySigner::random(), 0), |_| byte)).await;
         assert_eq!(refused, Err(PermitDefect::SignatureV));
     }
-    assert_eq!(reserved(&house).await, before);
+    assert_eq!(reserved(&harness).await, before);
 }

@@ -16,10 +16,13 @@ use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::orders::executions::RefType;
 use tokio::sync::watch;
 
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 struct BankScene {
-    house: House,
+    harness: Harness,
     dir: tempfile::TempDir,
     files: BankFiles,
     bank: Bank,
@@ -28,7 +31,7 @@ struct BankScene {
 
 impl BankScene {
     async fn new() -> Self {
-        let (house, dir) = (House::new().await, tempfile::tempdir().unwrap());
+        let (harness, dir) = (scenes::harness().await, tempfile::tempdir().unwrap());
         let debtor = Debtor {
             name: "DVP".into(),
             currency: "USD".into(),
@@ -36,31 +39,31 @@ impl BankScene {
             bic: "SANDUS33".into(),
             country: "US".into(),
         };
-        let files = BankFiles::open(house.pool().clone(), dir.path(), vec![debtor]).await.unwrap();
+        let files = BankFiles::open(harness.pool().clone(), dir.path(), vec![debtor]).await.unwrap();
         let bank = Bank::open(dir.path()).await.unwrap();
-        Self { house, dir, files, bank, stop: watch::Sender::new(false) }
+        Self { harness, dir, files, bank, stop: watch::Sender::new(false) }
     }
 
     /// Workers, the taker-in of files and the bank.
     fn work(&self) {
-        let offramp = SimulatedRails::new(self.house.pool().clone());
-        self.house.work_with(Arc::new(offramp), Arc::new(self.files.clone()));
+        let offramp = SimulatedRails::new(self.harness.pool().clone());
+        self.harness.start_workers_over(Arc::new(offramp), Arc::new(self.files.clone()));
         tokio::spawn(self.files.clone().run(self.stop.subscribe()));
         tokio::spawn(self.bank.clone().run(self.stop.subscribe()));
     }
 
     async fn run(&self, suffix: &str, ends_as: &str) -> String {
-        let reference = self.house.accept(inline(suffix)).await.reference;
+        let reference = self.harness.accept(inline(suffix)).await.reference;
         let last = if ends_as == "completed" { "settle" } else { "fill" };
-        self.house.play_until(&reference, |kind| kind == last).await;
-        self.house.wait_for_state(&reference, ends_as).await;
+        self.harness.play_until(&reference, |kind| kind == last).await;
+        self.harness.wait_for_state(&reference, ends_as).await;
         reference
     }
 
     async fn alarm(&self, reference: &str) -> Option<String> {
         let row: (Option<String>,) = sqlx::query_as("select alarm from bank_payment where execution = $1")
             .bind(reference)
-            .fetch_one(self.house.pool())
+            .fetch_one(self.harness.pool())
             .await
             .unwrap();
         row.0
@@ -133,7 +136,7 @@ async fn however_the_bank_answers_each_payout_is_ordered_once_and_ends_as_it_sai
     let references = futures_util::future::join_all(runs).await;
     assert_eq!(place.bank.count_received().await.unwrap(), wanted.len(), "each was ordered once");
     let refused = &references[2];
-    let view = place.house.engine.execution(&place.house.tenant, RefType::ExecutionId, refused).await;
+    let view = place.harness.engine.execution(&place.harness.tenant, RefType::ExecutionId, refused).await;
     assert_eq!(view.unwrap().unwrap().failure.unwrap().code, "beneficiary_account_closed");
     for (n, alarm) in [
         (0, None),
@@ -143,20 +146,16 @@ async fn however_the_bank_answers_each_payout_is_ordered_once_and_ends_as_it_sai
         (9, Some("returned after it was paid")),
     ] {
         let reference = &references[n];
-        place
-            .house
-            .wait_for("the alarm", || async {
-                (place.alarm(reference).await.as_deref() == alarm).then_some(())
-            })
+        wait_for("the alarm", || async { (place.alarm(reference).await.as_deref() == alarm).then_some(()) })
             .await;
     }
     // Garbage and half a file.
     assert_eq!(count(place.files.folder().quarantine()).await, 2);
     let refused = "select count(*) from bank_file where refusal is not null";
-    assert_eq!(place.house.count(refused).await, 2);
+    assert_eq!(place.harness.count(refused).await, 2);
     let strangers = "select sum(unknown)::int8 from bank_file";
-    assert_eq!(place.house.count(strangers).await, 1, "somebody else's payment");
-    place.house.check_books().await;
+    assert_eq!(place.harness.count(strangers).await, 1, "somebody else's payment");
+    place.harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -172,14 +171,14 @@ async fn a_payment_is_given_to_the_bank_once_however_many_try_and_wherever_they_
     for status in ["staged", "sent"] {
         sqlx::query("update bank_payment set status = $1")
             .bind(status)
-            .execute(place.house.pool())
+            .execute(place.harness.pool())
             .await
             .unwrap();
         let status = place.files.status(&request).await.unwrap();
         assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{status:?}");
     }
     place.bank.turn().await.unwrap();
-    sqlx::query("update bank_payment set status = 'staged'").execute(place.house.pool()).await.unwrap();
+    sqlx::query("update bank_payment set status = 'staged'").execute(place.harness.pool()).await.unwrap();
     place.files.submit(&request).await.unwrap();
     place.bank.turn().await.unwrap();
     assert_eq!(place.bank.count_received().await.unwrap(), 1, "taken by the bank, and not given again");
@@ -200,13 +199,11 @@ async fn a_file_counts_once_though_it_is_taken_in_twice_or_by_two() {
     let request = request("c", false);
     place.files.submit(&request).await.unwrap();
     place.bank.turn().await.unwrap();
-    place
-        .house
-        .wait_for("the booking", || async {
-            place.bank.turn().await.unwrap();
-            (place.files.folder().list_inbox().await.unwrap().len() == 2).then_some(())
-        })
-        .await;
+    wait_for("the booking", || async {
+        place.bank.turn().await.unwrap();
+        (place.files.folder().list_inbox().await.unwrap().len() == 2).then_some(())
+    })
+    .await;
     // Two processes at once; then the same files again, as if a process had stopped before it put them away.
     let names = place.files.folder().list_inbox().await.unwrap();
     let mut contents = Vec::new();
@@ -221,7 +218,7 @@ async fn a_file_counts_once_though_it_is_taken_in_twice_or_by_two() {
     place.files.take_in().await.unwrap();
     assert_eq!(count(place.files.folder().inbox()).await, 0);
     assert!(count(place.files.folder().archive()).await >= 4, "nothing is overwritten");
-    assert_eq!(place.house.count("select count(*) from bank_file").await, 2);
+    assert_eq!(place.harness.count("select count(*) from bank_file").await, 2);
     let status = place.files.status(&request).await.unwrap();
     assert!(matches!(status, RailStatus::Known(RailAnswer::Done(_))), "{status:?}");
     assert!(place.dir.path().join("bank").exists());

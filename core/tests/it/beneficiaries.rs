@@ -15,14 +15,16 @@ use dvp_store::beneficiaries::{
     verify_destination,
 };
 use dvp_store::orders::executions::RefType;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
 
-use crate::house::{House, order};
+use crate::scenes;
 
 const BENEFICIARY: &str = "bene_1";
 const DESTINATION: &str = "dest_1";
 
-async fn enter(house: &House, partner_id: &str) {
-    let mut conn = house.pool().acquire().await.unwrap();
+async fn enter(harness: &Harness, partner_id: &str) {
+    let mut conn = harness.pool().acquire().await.unwrap();
     let new = NewBeneficiary {
         id: BENEFICIARY,
         partner_id,
@@ -45,13 +47,13 @@ async fn enter(house: &House, partner_id: &str) {
     insert_destination(&mut conn, &new).await.unwrap();
 }
 
-async fn verify(house: &House) -> bool {
-    let mut conn = house.pool().acquire().await.unwrap();
+async fn verify(harness: &Harness) -> bool {
+    let mut conn = harness.pool().acquire().await.unwrap();
     verify_destination(&mut conn, DESTINATION, "kim", "call of 3 May").await.unwrap()
 }
 
-async fn disable(house: &House) -> bool {
-    let mut conn = house.pool().acquire().await.unwrap();
+async fn disable(harness: &Harness) -> bool {
+    let mut conn = harness.pool().acquire().await.unwrap();
     disable_destination(&mut conn, DESTINATION, "kim", "account closed").await.unwrap()
 }
 
@@ -90,15 +92,15 @@ impl Rail for Noting {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registered_recipient_is_paid_by_its_details_once_verified_and_not_before() {
-    let house = House::new().await;
-    enter(&house, &house.tenant.partner_id).await;
-    assert_eq!(code(&house.submit(registered()).await), Some("beneficiary_not_verified"));
-    assert!(verify(&house).await);
+    let harness = scenes::harness().await;
+    enter(&harness, &harness.tenant.partner_id).await;
+    assert_eq!(code(&harness.submit(registered()).await), Some("beneficiary_not_verified"));
+    assert!(verify(&harness).await);
     let rail = Arc::new(Noting::default());
-    house.work_with(Arc::new(SimulatedRails::new(house.pool().clone())), rail.clone());
-    let reference = house.accept(registered()).await.reference;
-    house.play_chain(&reference).await;
-    house.wait_for_state(&reference, "completed").await;
+    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
+    let reference = harness.accept(registered()).await.reference;
+    harness.play_chain(&reference).await;
+    harness.wait_for_state(&reference, "completed").await;
     let asked = rail.0.lock().unwrap().clone();
     assert_eq!(asked.len(), 1, "{asked:?}");
     let payee = asked[0].beneficiary.as_ref().unwrap();
@@ -117,50 +119,50 @@ async fn a_registered_recipient_is_paid_by_its_details_once_verified_and_not_bef
     };
     assert!(accepts(Some(payee)).is_ok(), "a bank could be ordered to pay it");
     assert_eq!(accepts(registered().beneficiary.as_ref()).unwrap_err().code, "beneficiary_unknown");
-    house.check_books().await;
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_disabled_between_acceptance_and_payout_is_not_paid() {
-    let house = House::new().await;
-    enter(&house, &house.tenant.partner_id).await;
-    assert!(verify(&house).await);
-    let reference = house.accept(registered()).await.reference;
-    assert!(disable(&house).await && !disable(&house).await, "once");
+    let harness = scenes::harness().await;
+    enter(&harness, &harness.tenant.partner_id).await;
+    assert!(verify(&harness).await);
+    let reference = harness.accept(registered()).await.reference;
+    assert!(disable(&harness).await && !disable(&harness).await, "once");
     let rail = Arc::new(Noting::default());
-    house.work_with(Arc::new(SimulatedRails::new(house.pool().clone())), rail.clone());
-    house.play_until(&reference, |kind| kind == "fill").await;
-    house.wait_for_state(&reference, "payout_failed").await;
-    let view = house.engine.execution(&house.tenant, RefType::ExecutionId, &reference).await;
+    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    harness.wait_for_state(&reference, "payout_failed").await;
+    let view = harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await;
     assert_eq!(view.unwrap().unwrap().failure.unwrap().code, "beneficiary_disabled");
     assert!(rail.0.lock().unwrap().is_empty(), "the rail was not asked");
-    assert_eq!(code(&house.submit(registered()).await), Some("beneficiary_disabled"));
-    house.check_books().await;
+    assert_eq!(code(&harness.submit(registered()).await), Some("beneficiary_disabled"));
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recipient_is_its_partners_own_and_takes_its_currency() {
-    let house = House::new().await;
-    let other = house.other_tenant().await;
-    enter(&house, &other.partner_id).await;
-    assert!(verify(&house).await);
+    let harness = scenes::harness().await;
+    let other = harness.other_tenant().await;
+    enter(&harness, &other.partner_id).await;
+    assert!(verify(&harness).await);
     // The simulated rail pays any reference; the registry has none of this partner's, so its details are not used.
     let rail = Arc::new(Noting::default());
-    house.work_with(Arc::new(SimulatedRails::new(house.pool().clone())), rail.clone());
-    let reference = house.accept(registered()).await.reference;
-    house.play_chain(&reference).await;
-    house.wait_for_state(&reference, "completed").await;
+    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), rail.clone());
+    let reference = harness.accept(registered()).await.reference;
+    harness.play_chain(&reference).await;
+    harness.wait_for_state(&reference, "completed").await;
     assert_eq!(rail.0.lock().unwrap()[0].account, format!("{BENEFICIARY}:{DESTINATION}"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_verifies_what_he_entered_and_details_never_change() {
-    let house = House::new().await;
-    enter(&house, &house.tenant.partner_id).await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let harness = scenes::harness().await;
+    enter(&harness, &harness.tenant.partner_id).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     let same = verify_destination(&mut conn, DESTINATION, "jo", "myself").await.unwrap_err();
     assert_eq!(same.constraint(), Some("destination_verified_by_another"));
-    assert!(verify(&house).await && !verify(&house).await, "once");
+    assert!(verify(&harness).await && !verify(&harness).await, "once");
     for change in [
         "update destination set account = '999'",
         "update destination set verified_by = 'lee'",

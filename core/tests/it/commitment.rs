@@ -12,7 +12,10 @@ use dvp_store::chain::commands::insert_refunds;
 use dvp_store::orders::operations::{ExecutionFilter, count_late_payouts, list};
 
 use crate::guard::{entity_of, failure_code};
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 /// A bank that takes a payment at once and says nothing final about it until it is told to.
 #[derive(Default)]
@@ -45,167 +48,170 @@ impl Rail for Slow {
     }
 }
 
-async fn with_slow_bank() -> (House, Arc<Slow>, String) {
-    let (house, bank) = (House::new().await, Arc::new(Slow::default()));
-    house.work_with(Arc::new(SimulatedRails::new(house.pool().clone())), bank.clone());
-    let reference = house.accept(order("000123456789")).await.reference;
-    (house, bank, reference)
+async fn with_slow_bank() -> (Harness, Arc<Slow>, String) {
+    let (harness, bank) = (scenes::harness().await, Arc::new(Slow::default()));
+    harness.start_workers_over(Arc::new(SimulatedRails::new(harness.pool().clone())), bank.clone());
+    let reference = harness.accept(order("000123456789")).await.reference;
+    (harness, bank, reference)
 }
 
-async fn commands(house: &House) -> Vec<String> {
+async fn commands(harness: &Harness) -> Vec<String> {
     let rows: Vec<(String,)> =
-        sqlx::query_as("select kind from chain_command order by id").fetch_all(house.pool()).await.unwrap();
+        sqlx::query_as("select kind from chain_command order by id").fetch_all(harness.pool()).await.unwrap();
     rows.into_iter().map(|row| row.0).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_asked_to_pay_before_the_commitment_is_seen() {
-    let (house, bank, reference) = with_slow_bank().await;
-    house.play_until(&reference, |kind| kind == "create").await;
-    house.wait_for_state(&reference, "committing").await;
-    assert_eq!(house.events(&reference).await, ["intent.accepted", "offramp.initiated", "offramp.completed"]);
-    assert_eq!(house.count("select count(*) from effect").await, 0, "no payout is due");
-    assert_eq!(commands(&house).await, ["create", "fill"]);
-    house.fact(&entity_of(&house, &reference).await, &ChainFact::Cancelled).await;
-    house.wait_for_state(&reference, "payout_failed").await;
+    let (harness, bank, reference) = with_slow_bank().await;
+    harness.play_until(&reference, |kind| kind == "create").await;
+    harness.wait_for_state(&reference, "committing").await;
+    assert_eq!(
+        harness.events(&reference).await,
+        ["intent.accepted", "offramp.initiated", "offramp.completed"]
+    );
+    assert_eq!(harness.count("select count(*) from effect").await, 0, "no payout is due");
+    assert_eq!(commands(&harness).await, ["create", "fill"]);
+    harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Cancelled).await;
+    harness.wait_for_state(&reference, "payout_failed").await;
     assert_eq!(bank.calls.load(Ordering::Relaxed), 0);
-    assert_eq!(failure_code(&house, &reference).await, "lock_refunded");
-    assert_eq!(house.events(&reference).await[3..], ["payout.initiated", "payout.failed"]);
-    assert_eq!(commands(&house).await, ["create", "fill"], "there is nothing to give back");
-    assert_eq!(house.account("escrow", "USDC").await, "0");
-    assert_eq!(house.account("house", "USDC").await, "0");
-    house.check_books().await;
+    assert_eq!(failure_code(&harness, &reference).await, "lock_refunded");
+    assert_eq!(harness.events(&reference).await[3..], ["payout.initiated", "payout.failed"]);
+    assert_eq!(commands(&harness).await, ["create", "fill"], "there is nothing to give back");
+    assert_eq!(harness.account("escrow", "USDC").await, "0");
+    assert_eq!(harness.account("house", "USDC").await, "0");
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commitment_that_can_never_succeed_fails_the_payout_and_gives_the_funds_back() {
-    let (house, bank, reference) = with_slow_bank().await;
-    house.play_until(&reference, |kind| kind == "create").await;
-    house.wait_for_state(&reference, "committing").await;
+    let (harness, bank, reference) = with_slow_bank().await;
+    harness.play_until(&reference, |kind| kind == "create").await;
+    harness.wait_for_state(&reference, "committing").await;
     let (command, code) = ("fill".to_owned(), "fill_rejected".to_owned());
     let failed = ChainFact::CommandFailed { command, code, message: "FillDeadlinePassed".into() };
-    house.fact(&entity_of(&house, &reference).await, &failed).await;
-    house.wait_for_state(&reference, "payout_failed").await;
-    assert_eq!(failure_code(&house, &reference).await, "fill_rejected");
-    assert_eq!(commands(&house).await, ["create", "fill", "cancel"]);
-    house.fact(&entity_of(&house, &reference).await, &ChainFact::Cancelled).await;
+    harness.report_fact(&entity_of(&harness, &reference).await, &failed).await;
+    harness.wait_for_state(&reference, "payout_failed").await;
+    assert_eq!(failure_code(&harness, &reference).await, "fill_rejected");
+    assert_eq!(commands(&harness).await, ["create", "fill", "cancel"]);
+    harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Cancelled).await;
     let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true' \
                     and state #>> '{lock,refund_tx}' like '0x%'";
-    house.wait_for("the refund", || async { (house.count(refunded).await == 1).then_some(()) }).await;
+    wait_for("the refund", || async { (harness.count(refunded).await == 1).then_some(()) }).await;
     assert_eq!(bank.calls.load(Ordering::Relaxed), 0);
-    assert_eq!(house.account("escrow", "USDC").await, "0");
-    house.check_books().await;
+    assert_eq!(harness.account("escrow", "USDC").await, "0");
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversion_that_failed_gives_the_funds_back_at_once() {
-    let house = House::new().await;
-    house.work();
-    let reference = house.accept(order("000123450003")).await.reference;
-    house.play_until(&reference, |kind| kind == "cancel").await;
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123450003")).await.reference;
+    harness.play_until(&reference, |kind| kind == "cancel").await;
     let refunded = "select count(*) from execution where state_name = 'conversion_failed' \
                     and state #>> '{lock,refunded}' = 'true'";
-    house.wait_for("the refund", || async { (house.count(refunded).await == 1).then_some(()) }).await;
-    assert_eq!(house.account("escrow", "USDC").await, "0");
-    house.check_books().await;
+    wait_for("the refund", || async { (harness.count(refunded).await == 1).then_some(()) }).await;
+    assert_eq!(harness.account("escrow", "USDC").await, "0");
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_was_lost_and_came_again_after_its_order_failed_is_given_back_again() {
-    let house = House::new().await;
-    house.work();
-    let reference = house.accept(order("000123450003")).await.reference;
-    house.play_until(&reference, |kind| kind == "create").await;
-    house.wait_for_state(&reference, "conversion_failed").await;
-    let (entity, create) = house.command(&reference, "create").await;
-    house.command(&reference, "cancel").await;
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123450003")).await.reference;
+    harness.play_until(&reference, |kind| kind == "create").await;
+    harness.wait_for_state(&reference, "conversion_failed").await;
+    let (entity, create) = harness.command(&reference, "create").await;
+    harness.command(&reference, "cancel").await;
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'cancel'";
-    sqlx::query(failed).execute(house.pool()).await.unwrap();
-    house.fact(&entity, &ChainFact::LockLost).await;
-    house.fact(&entity, &dvp_core::chain::expected::goal(&create)).await;
+    sqlx::query(failed).execute(harness.pool()).await.unwrap();
+    harness.report_fact(&entity, &ChainFact::LockLost).await;
+    harness.report_fact(&entity, &dvp_core::chain::expected::goal(&create)).await;
     let pending = "select count(*) from chain_command where kind = 'cancel' and state = 'pending'";
-    house.wait_for("the cancel", || async { (house.count(pending).await == 1).then_some(()) }).await;
-    assert_eq!(house.count("select count(*) from chain_fact where consumed_at is null").await, 0);
-    house.check_books().await;
+    wait_for("the cancel", || async { (harness.count(pending).await == 1).then_some(()) }).await;
+    assert_eq!(harness.count("select count(*) from chain_fact where consumed_at is null").await, 0);
+    harness.check_books().await;
 }
 
 /// The bank has the payout and says so, and nothing changes the execution until it says more.
-async fn wait_for_an_answer(house: &House, reference: &str) {
-    house.wait_for_state(reference, "paying").await;
+async fn wait_for_an_answer(harness: &Harness, reference: &str) {
+    harness.wait_for_state(reference, "paying").await;
     let asked = "select count(*) from effect where kind = 'payout' and heard = 'in progress'";
-    house.wait_for("an answer", || async { (house.count(asked).await == 1).then_some(()) }).await;
+    wait_for("an answer", || async { (harness.count(asked).await == 1).then_some(()) }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_commitment_that_is_taken_back_under_a_payout_is_seen_and_may_come_again() {
-    let (house, bank, reference) = with_slow_bank().await;
-    house.play_until(&reference, |kind| kind == "fill").await;
-    wait_for_an_answer(&house, &reference).await;
-    let (entity, fill) = house.command(&reference, "fill").await;
+    let (harness, bank, reference) = with_slow_bank().await;
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    wait_for_an_answer(&harness, &reference).await;
+    let (entity, fill) = harness.command(&reference, "fill").await;
     const LOST: &str = "select count(*) from execution where state #>> '{lock,filled}' = 'false'";
     const FILLED: &str = "select count(*) from execution where state #>> '{lock,filled}' = 'true'";
     let until = async |sql: &'static str| {
-        house.wait_for(sql, || async { (house.count(sql).await == 1).then_some(()) }).await;
+        wait_for(sql, || async { (harness.count(sql).await == 1).then_some(()) }).await;
     };
-    house.fact(&entity, &ChainFact::FillLost).await;
+    harness.report_fact(&entity, &ChainFact::FillLost).await;
     until(LOST).await;
-    house.wait_for_state(&reference, "paying").await;
-    house.fact(&entity, &dvp_core::chain::expected::goal(&fill)).await;
+    harness.wait_for_state(&reference, "paying").await;
+    harness.report_fact(&entity, &dvp_core::chain::expected::goal(&fill)).await;
     until(FILLED).await;
     bank.has_paid.store(true, Ordering::Relaxed);
-    house.play_chain(&reference).await;
-    house.wait_for_state(&reference, "completed").await;
+    harness.play_chain(&reference).await;
+    harness.wait_for_state(&reference, "completed").await;
     assert_eq!(bank.calls.load(Ordering::Relaxed), 1);
-    house.check_books().await;
+    harness.check_books().await;
 }
 
 /// A payout that the bank has taken and says nothing final about, with its timelock near.
-async fn without_a_word() -> (House, Arc<Slow>, String) {
-    let (house, bank, reference) = with_slow_bank().await;
-    house.play_until(&reference, |kind| kind == "fill").await;
-    wait_for_an_answer(&house, &reference).await;
+async fn without_a_word() -> (Harness, Arc<Slow>, String) {
+    let (harness, bank, reference) = with_slow_bank().await;
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    wait_for_an_answer(&harness, &reference).await;
     // As if that much time had passed.
     let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
-    sqlx::query(near).execute(house.pool()).await.unwrap();
-    house.wait_for_state(&reference, "owing").await;
-    assert_eq!(commands(&house).await, ["create", "fill", "settle"]);
-    assert_ne!(house.account("debt", "USD").await, "0");
-    house.check_books().await;
-    (house, bank, reference)
+    sqlx::query(near).execute(harness.pool()).await.unwrap();
+    harness.wait_for_state(&reference, "owing").await;
+    assert_eq!(commands(&harness).await, ["create", "fill", "settle"]);
+    assert_ne!(harness.account("debt", "USD").await, "0");
+    harness.check_books().await;
+    (harness, bank, reference)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_without_a_word_is_settled_before_the_timelock_and_owed_until_it_is_paid() {
-    let (house, bank, reference) = without_a_word().await;
-    house.play_until(&reference, |kind| kind == "settle").await;
+    let (harness, bank, reference) = without_a_word().await;
+    harness.play_until(&reference, |kind| kind == "settle").await;
     let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
-    house.wait_for("the release", || async { (house.count(settled).await == 1).then_some(()) }).await;
-    assert_eq!(house.account("escrow", "USDC").await, "0");
+    wait_for("the release", || async { (harness.count(settled).await == 1).then_some(()) }).await;
+    assert_eq!(harness.account("escrow", "USDC").await, "0");
     bank.has_paid.store(true, Ordering::Relaxed);
-    house.wait_for_state(&reference, "completed").await;
+    harness.wait_for_state(&reference, "completed").await;
     assert_eq!(bank.calls.load(Ordering::Relaxed), 1);
-    let told = house.events(&reference).await;
+    let told = harness.events(&reference).await;
     assert_eq!(told[3..], ["payout.initiated", "payout.in_progress", "payout.completed"]);
-    assert_eq!(house.account("debt", "USD").await, "0");
-    house.check_books().await;
+    assert_eq!(harness.account("debt", "USD").await, "0");
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_that_takes_too_long_is_listed_and_counted_before_it_is_settled() {
-    let (house, _bank, reference) = with_slow_bank().await;
-    house.play_until(&reference, |kind| kind == "fill").await;
-    wait_for_an_answer(&house, &reference).await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let (harness, _bank, reference) = with_slow_bank().await;
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    wait_for_an_answer(&harness, &reference).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     assert_eq!(count_late_payouts(&mut conn).await.unwrap(), (0, 0));
     let overdue = "update execution set state = jsonb_set(state, '{lock,deadlines,overdue_at}', '0')";
-    sqlx::query(overdue).execute(house.pool()).await.unwrap();
+    sqlx::query(overdue).execute(harness.pool()).await.unwrap();
     assert_eq!(count_late_payouts(&mut conn).await.unwrap(), (1, 0));
     let filter = ExecutionFilter { stuck_for_secs: Some(3600), state: None, after: None, limit: 10 };
     let listed = list(&mut conn, &filter).await.unwrap();
     assert!(listed[0].alarm.as_deref().unwrap().contains("no final word"), "{listed:?}");
     let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
-    sqlx::query(near).execute(house.pool()).await.unwrap();
-    house.wait_for_state(&reference, "owing").await;
+    sqlx::query(near).execute(harness.pool()).await.unwrap();
+    harness.wait_for_state(&reference, "owing").await;
     assert_eq!(count_late_payouts(&mut conn).await.unwrap(), (0, 1));
     let listed = list(&mut conn, &filter).await.unwrap();
     assert!(listed[0].alarm.as_deref().unwrap().contains("owed"), "{listed:?}");
@@ -213,37 +219,37 @@ async fn a_payout_that_takes_too_long_is_listed_and_counted_before_it_is_settled
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_owed_payout_that_the_bank_refuses_stays_a_debt() {
-    let (house, bank, reference) = without_a_word().await;
-    house.play_until(&reference, |kind| kind == "settle").await;
+    let (harness, bank, reference) = without_a_word().await;
+    harness.play_until(&reference, |kind| kind == "settle").await;
     bank.has_refused.store(true, Ordering::Relaxed);
     let refused = "select count(*) from execution where state #>> '{failure,code}' = 'AC04' \
                    and state ->> 'settle_tx' is not null and terminal_at is null";
-    house.wait_for("the refusal", || async { (house.count(refused).await == 1).then_some(()) }).await;
-    assert_eq!(house.count("select count(*) from effect").await, 0);
-    assert_ne!(house.account("debt", "USD").await, "0");
-    assert_eq!(house.events(&reference).await.last().unwrap(), "payout.in_progress");
-    house.check_books().await;
+    wait_for("the refusal", || async { (harness.count(refused).await == 1).then_some(()) }).await;
+    assert_eq!(harness.count("select count(*) from effect").await, 0);
+    assert_ne!(harness.account("debt", "USD").await, "0");
+    assert_eq!(harness.events(&reference).await.last().unwrap(), "payout.in_progress");
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn funds_of_a_failed_payout_are_refunded_once_when_their_timelock_is_over() {
-    let (house, bank, reference) = with_slow_bank().await;
+    let (harness, bank, reference) = with_slow_bank().await;
     bank.has_refused.store(true, Ordering::Relaxed);
-    house.play_until(&reference, |kind| kind == "fill").await;
-    house.wait_for_state(&reference, "payout_failed").await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    harness.wait_for_state(&reference, "payout_failed").await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     assert_eq!(insert_refunds(&mut conn, 60).await.unwrap(), 0, "the timelock is not over");
     let over = "update execution set state = jsonb_set(state, '{lock,timelock_expires_at}', \
                 to_jsonb((extract(epoch from now())::int8 - 61) * 1000))";
-    sqlx::query(over).execute(house.pool()).await.unwrap();
+    sqlx::query(over).execute(harness.pool()).await.unwrap();
     // The workers look too: whoever comes first asks, and nobody again.
     insert_refunds(&mut conn, 60).await.unwrap();
     assert_eq!(insert_refunds(&mut conn, 60).await.unwrap(), 0);
-    assert_eq!(commands(&house).await, ["create", "fill", "refund"]);
-    house.fact(&entity_of(&house, &reference).await, &ChainFact::Refunded).await;
+    assert_eq!(commands(&harness).await, ["create", "fill", "refund"]);
+    harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Refunded).await;
     let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true'";
-    house.wait_for("the refund", || async { (house.count(refunded).await == 1).then_some(()) }).await;
+    wait_for("the refund", || async { (harness.count(refunded).await == 1).then_some(()) }).await;
     assert_eq!(insert_refunds(&mut conn, 60).await.unwrap(), 0);
-    assert_eq!(house.account("escrow", "USDC").await, "0");
-    house.check_books().await;
+    assert_eq!(harness.account("escrow", "USDC").await, "0");
+    harness.check_books().await;
 }

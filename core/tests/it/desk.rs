@@ -16,7 +16,10 @@ use dvp_sandbox::rails::SimulatedRails;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 const TOKEN: &str = "desk-token";
 
@@ -160,17 +163,17 @@ fn rail(port: u16) -> HttpDesk {
 }
 
 /// One order through a desk, to the state it ends in.
-async fn run(manner: Manner, ends_as: &str) -> (House, Desk, String) {
+async fn run(manner: Manner, ends_as: &str) -> (Harness, Desk, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let (house, desk) = (House::new().await, Desk::new(manner));
+    let (harness, desk) = (scenes::harness().await, Desk::new(manner));
     desk.serve(listener).await;
-    house.work_with(Arc::new(rail(port)), Arc::new(SimulatedRails::new(house.pool().clone())));
-    let reference = house.accept(order("000123450000")).await.reference;
+    harness.start_workers_over(Arc::new(rail(port)), Arc::new(SimulatedRails::new(harness.pool().clone())));
+    let reference = harness.accept(order("000123450000")).await.reference;
     let last = if ends_as == "completed" { "settle" } else { "create" };
-    house.play_until(&reference, |kind| kind == last).await;
-    house.wait_for_state(&reference, ends_as).await;
-    (house, desk, reference)
+    harness.play_until(&reference, |kind| kind == last).await;
+    harness.wait_for_state(&reference, ends_as).await;
+    (harness, desk, reference)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -185,25 +188,25 @@ async fn every_manner_of_a_desk_converts_an_order_once() {
         Manner::FillsThenRejects,
     ];
     let runs = manners.map(|manner| async move {
-        let (house, desk, _) = run(manner, "completed").await;
+        let (harness, desk, _) = run(manner, "completed").await;
         assert_eq!(desk.calls(), 1, "{manner:?}: ordered once");
         assert_eq!(desk.book.lock().unwrap().unauthorized, 0, "{manner:?}");
         if !matches!(manner, Manner::Fills | Manner::FillsThenRejects) {
             assert!(desk.questions() >= 2, "{manner:?}: was believed at once");
         }
-        house.check_books().await;
+        harness.check_books().await;
     });
     futures_util::future::join_all(runs).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejected_conversion_fails_the_order_with_the_desks_reason() {
-    let (house, desk, reference) = run(Manner::Rejects, "conversion_failed").await;
+    let (harness, desk, reference) = run(Manner::Rejects, "conversion_failed").await;
     assert_eq!((desk.calls(), desk.questions()), (1, 0));
     let (failure,): (Option<String>,) =
         sqlx::query_as("select state #>> '{failure,code}' from execution where reference = $1")
             .bind(&reference)
-            .fetch_one(house.pool())
+            .fetch_one(harness.pool())
             .await
             .unwrap();
     assert_eq!(failure.as_deref(), Some("price_gone"));
@@ -215,23 +218,22 @@ async fn a_desk_that_is_down_gets_the_order_when_it_is_up() {
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = socket.local_addr().unwrap().port();
-    let (house, desk) = (House::new().await, Desk::new(Manner::Fills));
-    house.work_with(Arc::new(rail(port)), Arc::new(SimulatedRails::new(house.pool().clone())));
-    let reference = house.accept(order("000123450000")).await.reference;
-    house.play_until(&reference, |kind| kind == "create").await;
-    house
-        .wait_for("the desk to be found down", || async {
-            let (heard,): (Option<String>,) =
-                sqlx::query_as("select max(heard) from effect where reference = $1 and kind = 'offramp'")
-                    .bind(&reference)
-                    .fetch_one(house.pool())
-                    .await
-                    .unwrap();
-            heard.filter(|heard| heard == "rail is unavailable")
-        })
-        .await;
+    let (harness, desk) = (scenes::harness().await, Desk::new(Manner::Fills));
+    harness.start_workers_over(Arc::new(rail(port)), Arc::new(SimulatedRails::new(harness.pool().clone())));
+    let reference = harness.accept(order("000123450000")).await.reference;
+    harness.play_until(&reference, |kind| kind == "create").await;
+    wait_for("the desk to be found down", || async {
+        let (heard,): (Option<String>,) =
+            sqlx::query_as("select max(heard) from effect where reference = $1 and kind = 'offramp'")
+                .bind(&reference)
+                .fetch_one(harness.pool())
+                .await
+                .unwrap();
+        heard.filter(|heard| heard == "rail is unavailable")
+    })
+    .await;
     desk.serve(socket.listen(16).unwrap()).await;
-    house.play_until(&reference, |kind| kind == "settle").await;
-    house.wait_for_state(&reference, "completed").await;
+    harness.play_until(&reference, |kind| kind == "settle").await;
+    harness.wait_for_state(&reference, "completed").await;
     assert_eq!(desk.calls(), 1);
 }

@@ -26,7 +26,7 @@ async fn endpoints(conn: &mut PgConnection, count: usize) {
     }
 }
 
-async fn house(count: usize) -> TestDatabase {
+async fn harness(count: usize) -> TestDatabase {
     let database = TestDatabase::create().await;
     let mut conn = database.pool().acquire().await.unwrap();
     endpoints(&mut conn, count).await;
@@ -70,7 +70,7 @@ fn ended(id: i64, fence: i64, number: u32, next: Next) -> Ended {
 
 #[tokio::test]
 async fn an_outcome_counts_only_under_the_fence_its_lane_was_taken_with() {
-    let database = house(1).await;
+    let database = harness(1).await;
     let pool = database.pool();
     queue(pool, "whe_0").await;
     let (slow, quick) = (Uuid::new_v4(), Uuid::new_v4());
@@ -101,7 +101,7 @@ async fn an_outcome_counts_only_under_the_fence_its_lane_was_taken_with() {
 
 #[tokio::test]
 async fn a_lease_that_ran_out_stands_until_somebody_takes_the_lane() {
-    let database = house(1).await;
+    let database = harness(1).await;
     let pool = database.pool();
     queue(pool, "whe_0").await;
     let (first, second) = (Uuid::new_v4(), Uuid::new_v4());
@@ -120,7 +120,7 @@ async fn a_lease_that_ran_out_stands_until_somebody_takes_the_lane() {
 
 #[tokio::test]
 async fn processes_take_as_many_lanes_each_and_only_where_something_is_due() {
-    let database = house(8).await;
+    let database = harness(8).await;
     let pool = database.pool();
     for n in 0..6 {
         queue(pool, &format!("whe_{n}")).await;
@@ -141,7 +141,7 @@ async fn processes_take_as_many_lanes_each_and_only_where_something_is_due() {
 
 #[tokio::test]
 async fn a_queue_is_read_in_order_behind_a_place_and_without_what_is_in_hand() {
-    let database = house(2).await;
+    let database = harness(2).await;
     let pool = database.pool();
     for endpoint in ["whe_0", "whe_0", "whe_0", "whe_1", "whe_0"] {
         queue(pool, endpoint).await;

@@ -9,7 +9,9 @@ use dvp_store::orders::effects;
 use sqlx::Row as _;
 use sqlx::types::Json;
 
-use crate::house::{House, Wanted, order_for};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::{Terms, order_for};
 
 const ORDERS: u64 = 40;
 /// How often the workers of a history stop dead.
@@ -25,7 +27,7 @@ impl Dice {
     }
 }
 
-fn wanted(dice: &mut Dice) -> Wanted<'static> {
+fn wanted(dice: &mut Dice) -> Terms<'static> {
     let account = ["0001", "0002", "0003", "0004", "0005", "0006", "9999", "9999"];
     let account = account[usize::try_from(dice.throw(8)).unwrap()];
     let (input, output) = match dice.throw(4) {
@@ -34,11 +36,11 @@ fn wanted(dice: &mut Dice) -> Wanted<'static> {
         2 => (("USD", 100_000), "EUR"),
         _ => (("USD", 100_000), "USDC"),
     };
-    Wanted { input, output, account }
+    Terms { input, output, account }
 }
 
 /// What the chain makes of a command, sometimes told twice; a failure of `create` and `transfer` is for good.
-async fn play(house: &House, dice: &mut Dice, kind: &str, entity: &[u8], command: &ChainCommand) {
+async fn play(harness: &Harness, dice: &mut Dice, kind: &str, entity: &[u8], command: &ChainCommand) {
     let failed = |code: &str| ChainFact::CommandFailed {
         command: kind.to_owned(),
         code: code.to_owned(),
@@ -53,28 +55,28 @@ async fn play(house: &House, dice: &mut Dice, kind: &str, entity: &[u8], command
         _ => dvp_core::chain::expected::goal(command),
     };
     for _ in 0..=dice.throw(2) {
-        house.fact(entity, &fact).await;
+        harness.report_fact(entity, &fact).await;
     }
     if kind == "create" && !fails && dice.throw(8) == 0 {
-        house.fact(entity, &ChainFact::Cancelled).await;
+        harness.report_fact(entity, &ChainFact::Cancelled).await;
     }
 }
 
-async fn live(house: &House, seed: u64) {
+async fn live(harness: &Harness, seed: u64) {
     let mut dice = Dice(seed);
     for (provider, asset, amount) in
         [("north", "EUR", 1_200_000), ("south", "EUR", 300_000), ("north", "USDC", 60_000_000_000)]
     {
-        house.fund(provider, asset, amount).await;
+        harness.fund(provider, asset, amount).await;
     }
-    house.prefund("USD", 1_500_000).await;
-    let mut workers = house.mortal_workers();
+    harness.deposit("USD", 1_500_000).await;
+    let mut workers = harness.start_workers();
     let mut crashes = 0;
     let mut accepted = Vec::new();
     for _ in 0..ORDERS {
-        if let Outcome::Accepted(one) = house.submit(order_for(&wanted(&mut dice))).await {
+        if let Outcome::Accepted(one) = harness.submit(order_for(&wanted(&mut dice))).await {
             if dice.throw(8) == 0 {
-                house.engine.cancel(&house.tenant, &one.reference, None).await.unwrap();
+                harness.engine.cancel(&harness.tenant, &one.reference, None).await.unwrap();
             }
             accepted.push(one.reference);
         }
@@ -89,29 +91,29 @@ async fn live(house: &House, seed: u64) {
             crashes += 1;
             workers.abort();
             let _ = workers.await;
-            effects::free_all_claims(&mut house.pool().acquire().await.unwrap()).await.unwrap();
-            let_time_pass(house).await;
-            workers = house.mortal_workers();
+            effects::free_all_claims(&mut harness.pool().acquire().await.unwrap()).await.unwrap();
+            let_time_pass(harness).await;
+            workers = harness.start_workers();
         } else if dice.throw(10) == 0 {
-            let_time_pass(house).await;
+            let_time_pass(harness).await;
         }
         let commands = sqlx::query("select id, kind, entity, payload from chain_command order by id")
-            .fetch_all(house.pool())
+            .fetch_all(harness.pool())
             .await
             .unwrap();
         for command in commands {
             if played.insert(command.get::<i64, _>("id")) {
                 let Json(payload): Json<ChainCommand> = command.get("payload");
-                play(house, &mut dice, command.get("kind"), command.get("entity"), &payload).await;
+                play(harness, &mut dice, command.get("kind"), command.get("entity"), &payload).await;
             }
         }
-        let unseen = house.count("select count(*) from chain_fact where consumed_at is null").await;
-        let unplayed = house.count("select count(*) from chain_command").await;
-        if house.count(open).await == 0 && unseen == 0 && usize::try_from(unplayed) == Ok(played.len()) {
+        let unseen = harness.count("select count(*) from chain_fact where consumed_at is null").await;
+        let unplayed = harness.count("select count(*) from chain_command").await;
+        if harness.count(open).await == 0 && unseen == 0 && usize::try_from(unplayed) == Ok(played.len()) {
             return;
         }
         if std::time::Instant::now() >= deadline {
-            panic!("seed {seed}: orders are left open: {:#?}", left_open(house).await);
+            panic!("seed {seed}: orders are left open: {:#?}", left_open(harness).await);
         }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -119,38 +121,38 @@ async fn live(house: &House, seed: u64) {
 
 /// Legs that were called wait no longer before the rail is asked again, and a call of aborted workers is too old to be
 /// on its way: the waits between attempts, which grow with their number, are not what this test is about.
-async fn let_time_pass(house: &House) {
+async fn let_time_pass(harness: &Harness) {
     sqlx::query(
         "update effect set run_at = least(run_at, now()), called_at = called_at - interval '15 seconds' \
          where called and lease_until is null",
     )
-    .execute(house.pool())
+    .execute(harness.pool())
     .await
     .unwrap();
 }
 
 /// What each open order waits for.
-async fn left_open(house: &House) -> Vec<String> {
+async fn left_open(harness: &Harness) -> Vec<String> {
     let rows: Vec<(String,)> = sqlx::query_as(
         "select concat_ws(' ', e.reference, e.state::text, f.*::text, \
                 (select count(*) from chain_fact c where c.consumed_at is null)) \
          from execution e left join effect f using (reference) where e.terminal_at is null",
     )
-    .fetch_all(house.pool())
+    .fetch_all(harness.pool())
     .await
     .unwrap();
     rows.into_iter().map(|(row,)| row).collect()
 }
 
-async fn check(house: &House, seed: u64) {
+async fn check(harness: &Harness, seed: u64) {
     let twice: Vec<(String, String, i32, i32, String, String)> = sqlx::query_as(
         "select leg, account, calls, executed, first_call::text, executed_at::text from simulated_rail where executed > 1",
     )
-    .fetch_all(house.pool())
+    .fetch_all(harness.pool())
     .await
     .unwrap();
     assert_eq!(twice, [], "seed {seed}: paid twice");
-    house.check_books().await;
+    harness.check_books().await;
     for (what, sql) in [
         ("promised to nobody", "select count(*) from account_balance where reserved <> 0"),
         (
@@ -191,7 +193,7 @@ async fn check(house: &House, seed: u64) {
              where (r.body::jsonb -> 'fees') <> (e.terms #> '{plan,priced,fees}')::jsonb",
         ),
     ] {
-        assert_eq!(house.count(sql).await, 0, "seed {seed}: {what}");
+        assert_eq!(harness.count(sql).await, 0, "seed {seed}: {what}");
     }
 }
 
@@ -199,9 +201,9 @@ async fn check(house: &House, seed: u64) {
 async fn every_random_history_ends_each_order_once_with_the_books_in_agreement() {
     let seeds = [1, 7, 42];
     let runs = seeds.map(|seed| async move {
-        let house = House::new().await;
-        live(&house, seed).await;
-        check(&house, seed).await;
+        let harness = scenes::harness().await;
+        live(&harness, seed).await;
+        check(&harness, seed).await;
     });
     futures_util::future::join_all(runs).await;
 }

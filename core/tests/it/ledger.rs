@@ -7,10 +7,11 @@ use dvp_store::ledger::{self, Deposited, NewPosting};
 use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::{PgConnection, StoreError};
 
-use crate::house::House;
+use crate::scenes;
+use dvp_testing::Harness;
 
-fn partner(house: &House) -> Owner {
-    Owner::Partner { id: house.tenant.partner_id.clone(), livemode: house.tenant.livemode }
+fn partner(harness: &Harness) -> Owner {
+    Owner::Partner { id: harness.tenant.partner_id.clone(), livemode: harness.tenant.livemode }
 }
 
 async fn add(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), StoreError> {
@@ -18,39 +19,39 @@ async fn add(conn: &mut PgConnection, postings: &[NewPosting]) -> Result<(), Sto
 }
 
 /// Runs a statement by hand and gives the constraint that refused it.
-async fn refused(house: &House, sql: &'static str) -> String {
-    let error = sqlx::query(sql).execute(house.pool()).await.unwrap_err();
+async fn refused(harness: &Harness, sql: &'static str) -> String {
+    let error = sqlx::query(sql).execute(harness.pool()).await.unwrap_err();
     let error = error.as_database_error().unwrap();
     error.constraint().unwrap_or(error.message()).to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_that_do_not_balance_per_asset_are_refused() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let one_sided = "insert into ledger_entry values ('x', 1, 1, 'pay', 'fees', '', 'total', 'USD', 1)";
-    assert_eq!(refused(&house, one_sided).await, "ledger_entry_balances");
+    assert_eq!(refused(&harness, one_sided).await, "ledger_entry_balances");
     let across_assets = "insert into ledger_entry values ('x', 1, 1, 'pay', 'fees', '', 'total', 'USD', 1), \
                          ('x', 1, 2, 'pay', 'house', '', 'total', 'EUR', -1)";
-    assert_eq!(refused(&house, across_assets).await, "ledger_entry_balances");
+    assert_eq!(refused(&harness, across_assets).await, "ledger_entry_balances");
     let across_postings = "insert into ledger_entry values ('x', 1, 1, 'pay', 'fees', '', 'total', 'USD', 1), \
                            ('y', 1, 1, 'pay', 'house', '', 'total', 'USD', -1)";
-    assert_eq!(refused(&house, across_postings).await, "ledger_entry_balances");
+    assert_eq!(refused(&harness, across_postings).await, "ledger_entry_balances");
     let fraction = "insert into ledger_entry values ('x', 1, 1, 'pay', 'provider', 'north', 'available', 'USD', 0.5), \
                     ('x', 1, 2, 'pay', 'residual', '', 'total', 'USD', -0.5)";
-    assert_eq!(refused(&house, fraction).await, "ledger_entry_account_known");
+    assert_eq!(refused(&harness, fraction).await, "ledger_entry_account_known");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_never_changed() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     for sql in ["update ledger_entry set amount = 0", "delete from ledger_entry", "truncate ledger_entry"] {
-        assert_eq!(refused(&house, sql).await, "ledger_entry_immutable");
+        assert_eq!(refused(&harness, sql).await, "ledger_entry_immutable");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_balance_that_would_go_below_zero_is_refused_by_the_database() {
-    let house = House::with_balance(100).await;
+    let harness = scenes::harness_with(100).await;
     let provider = Owner::Provider("north".into());
     let spend = |amount: u128| Posting {
         reason: PostingReason::Pay,
@@ -61,7 +62,7 @@ async fn a_balance_that_would_go_below_zero_is_refused_by_the_database() {
             amount: Minor::new(amount).into(),
         }],
     };
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     let post =
         |reference: &str, amount| NewPosting { reference: reference.into(), step: 1, posting: spend(amount) };
     let error = add(&mut conn, &[post("a", 60), post("b", 41)]).await.unwrap_err();
@@ -76,9 +77,9 @@ async fn a_balance_that_would_go_below_zero_is_refused_by_the_database() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deposit_is_posted_once_per_id() {
-    let house = House::new().await;
-    let mut conn = house.pool().acquire().await.unwrap();
-    let owner = partner(&house);
+    let harness = scenes::harness().await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let owner = partner(&harness);
     let mut deposit = async |id: &str, amount| {
         balances::deposit(&mut conn, id, &owner, "USD", Minor::new(amount)).await.unwrap()
     };
@@ -98,8 +99,8 @@ async fn a_deposit_is_posted_once_per_id() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_balance_changed_past_the_ledger_is_found() {
-    let house = House::new().await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let harness = scenes::harness().await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     assert!(ledger::list_disagreements(&mut conn).await.unwrap().is_empty());
     sqlx::query("update account_balance set available = available - 1").execute(&mut *conn).await.unwrap();
     let found = ledger::list_disagreements(&mut conn).await.unwrap();
@@ -108,8 +109,8 @@ async fn a_balance_changed_past_the_ledger_is_found() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_postings_in_one_statement_are_checked_as_one() {
-    let house = House::new().await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let harness = scenes::harness().await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     let posting = |n: u32| NewPosting {
         reference: format!("d{n}"),
         step: 1,

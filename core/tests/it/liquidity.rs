@@ -22,7 +22,11 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::house::{House, north, order, registry};
+use crate::scenes;
+use crate::scenes::registry;
+use dvp_testing::Harness;
+use dvp_testing::market::north;
+use dvp_testing::orders::order;
 
 /// An HTTP server of somebody else's that answers everything with one thing.
 struct Stranger {
@@ -112,8 +116,8 @@ fn beside_north(other: Arc<dyn LiquiditySource>) -> Liquidity {
     Liquidity::new(registry, sources, vec![prices])
 }
 
-async fn quoted(house: &House, amount: u128) -> Vec<Candidate> {
-    let registry: &Registry = &house.engine.context().registry;
+async fn quoted(harness: &Harness, amount: u128) -> Vec<Candidate> {
+    let registry: &Registry = &harness.engine.context().registry;
     let request = IndicativeRequest {
         request_id: "r",
         input: registry.find("USDC").unwrap(),
@@ -123,7 +127,7 @@ async fn quoted(house: &House, amount: u128) -> Vec<Candidate> {
         settlement_pref: SettlementType::Hybrid,
         max_slippage_bps: None,
     };
-    house.engine.quote(&request).await.unwrap()
+    harness.engine.quote(&request).await.unwrap()
 }
 
 fn providers(candidates: &[Candidate]) -> Vec<&str> {
@@ -135,8 +139,8 @@ async fn a_provider_over_http_is_ranked_with_the_others_and_shows_its_own_keys()
     let stranger = Stranger::with(Manner::Answers(good("0.9995"))).await;
     let source = external(&stranger.url, Duration::from_secs(60));
     let held = [("north", 100_000_000), ("seventh", 100_000_000)];
-    let house = House::with_liquidity(&held, |_| beside_north(source)).await;
-    let candidates = quoted(&house, 100_000_000).await;
+    let harness = scenes::harness_over(&held, |_| beside_north(source)).await;
+    let candidates = quoted(&harness, 100_000_000).await;
     assert_eq!(providers(&candidates), ["seventh", "north"]);
     let shown = serde_json::to_value(&candidates[0]).unwrap();
     assert_eq!(shown["legs"][0]["venue"], "ExternalLP");
@@ -161,9 +165,9 @@ async fn a_provider_over_http_fills_orders_from_its_account_at_its_last_price() 
     let stranger = Stranger::with(Manner::Answers(good("0.9995"))).await;
     let source = external(&stranger.url, Duration::from_secs(60));
     let held = [("north", 100_000_000), ("seventh", 100_000_000)];
-    let house = House::with_liquidity(&held, |_| beside_north(source)).await;
-    house.engine.context().liquidity.refresh().await;
-    let accepted = house.accept(order("000123456789")).await;
+    let harness = scenes::harness_over(&held, |_| beside_north(source)).await;
+    harness.engine.context().liquidity.refresh().await;
+    let accepted = harness.accept(order("000123456789")).await;
     assert_eq!(accepted.plan.solver_id, "seventh");
     assert_eq!(accepted.plan.priced.rate, "0.9995".parse().unwrap());
     assert_eq!(accepted.plan.slices[0].venue, "ExternalLP");
@@ -193,8 +197,8 @@ async fn a_provider_that_misbehaves_has_no_candidate_and_the_others_have() {
         let stranger = Stranger::with(manner).await;
         let source = external(&stranger.url, Duration::from_secs(60));
         let held = [("north", 100_000_000), ("seventh", 100_000_000)];
-        let house = House::with_liquidity(&held, |_| beside_north(source)).await;
-        assert_eq!(providers(&quoted(&house, 100_000_000).await), ["north"], "{name}");
+        let harness = scenes::harness_over(&held, |_| beside_north(source)).await;
+        assert_eq!(providers(&quoted(&harness, 100_000_000).await), ["north"], "{name}");
     }
 }
 
@@ -202,14 +206,14 @@ async fn a_provider_that_misbehaves_has_no_candidate_and_the_others_have() {
 async fn a_provider_that_fails_three_times_is_left_alone() {
     let stranger = Stranger::with(Manner::Says("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n")).await;
     let source = external(&stranger.url, Duration::from_secs(3600));
-    let house = House::with_liquidity(&[("north", 100_000_000)], |_| beside_north(source)).await;
+    let harness = scenes::harness_over(&[("north", 100_000_000)], |_| beside_north(source)).await;
     for _ in 0..6 {
-        assert_eq!(providers(&quoted(&house, 100_000_000).await), ["north"]);
+        assert_eq!(providers(&quoted(&harness, 100_000_000).await), ["north"]);
     }
     assert_eq!(stranger.asked(), 3);
 }
 
-async fn rest(house: &House, provider: &str, rate: &str, amount: u128) {
+async fn rest(harness: &Harness, provider: &str, rate: &str, amount: u128) {
     let level = NewRestingOrder {
         provider_id: provider.into(),
         wallet: format!("0x{provider}"),
@@ -218,7 +222,7 @@ async fn rest(house: &House, provider: &str, rate: &str, amount: u128) {
         rate: rate.parse().unwrap(),
         amount: Minor::new(amount),
     };
-    resting_orders::insert(&mut house.pool().acquire().await.unwrap(), &level).await.unwrap();
+    resting_orders::insert(&mut harness.pool().acquire().await.unwrap(), &level).await.unwrap();
 }
 
 fn book(pool: &sqlx::PgPool) -> Liquidity {
@@ -228,30 +232,31 @@ fn book(pool: &sqlx::PgPool) -> Liquidity {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_order_book_is_filled_level_by_level_and_shows_its_depth() {
-    let house = House::with_liquidity(&[("a", 1_000_000), ("b", 1_000_000)], book).await;
-    rest(&house, "a", "0.99", 5_000).await;
-    rest(&house, "b", "0.995", 6_000).await;
-    house.engine.context().liquidity.refresh().await;
-    let candidates = serde_json::to_value(quoted(&house, 100_000_000).await).unwrap();
+    let harness = scenes::harness_over(&[("a", 1_000_000), ("b", 1_000_000)], book).await;
+    rest(&harness, "a", "0.99", 5_000).await;
+    rest(&harness, "b", "0.995", 6_000).await;
+    harness.engine.context().liquidity.refresh().await;
+    let candidates = serde_json::to_value(quoted(&harness, 100_000_000).await).unwrap();
     assert_eq!(candidates[0]["metadata"]["orderbookDepth"], 2);
     assert_eq!(candidates[0]["legs"][0]["venue"], "Orderbook");
     assert_eq!(candidates[0]["legs"][0]["capacity"], "110");
-    let plan = house.accept(order("000123456789")).await.plan;
+    let plan = harness.accept(order("000123456789")).await.plan;
     let given: Vec<(&str, u128)> =
         plan.slices.iter().map(|slice| (slice.provider_id.as_str(), slice.output.get())).collect();
     // 99.95 USDC net: 60 dollars cost 60.301508 of them at 0.995, the rest is worth 0.99.
     assert_eq!(given, [("b", 6_000), ("a", 3_925)]);
-    assert_eq!(house.count("select sum(remaining)::int8 from resting_order").await, 11_000 - 9_925);
+    assert_eq!(harness.count("select sum(remaining)::int8 from resting_order").await, 11_000 - 9_925);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_two_orders_are_filled_from_the_same_resting_units() {
-    let house = House::with_liquidity(&[("a", 1_000_000_000)], book).await;
-    rest(&house, "a", "1", 60_000).await;
-    rest(&house, "a", "0.999", 60_000).await;
-    house.engine.context().liquidity.refresh().await;
+    let harness = scenes::harness_over(&[("a", 1_000_000_000)], book).await;
+    rest(&harness, "a", "1", 60_000).await;
+    rest(&harness, "a", "0.999", 60_000).await;
+    harness.engine.context().liquidity.refresh().await;
     // What is offered is not refreshed in between: each order is decided by what is left in the database.
-    let outcomes = futures_util::future::join_all((0..30).map(|_| house.submit(order("000123456789")))).await;
+    let outcomes =
+        futures_util::future::join_all((0..30).map(|_| harness.submit(order("000123456789")))).await;
     let taken: u128 = outcomes
         .iter()
         .filter_map(|outcome| match outcome {
@@ -263,7 +268,7 @@ async fn no_two_orders_are_filled_from_the_same_resting_units() {
         .sum();
     let accepted = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Accepted(_))).count();
     assert_eq!(accepted, 12, "each takes 99.95 dollars at most, of twelve hundred");
-    let gone = house.count("select sum(placed - remaining)::int8 from resting_order").await;
+    let gone = harness.count("select sum(placed - remaining)::int8 from resting_order").await;
     assert_eq!(u128::try_from(gone).unwrap(), taken);
 }
 
@@ -304,10 +309,10 @@ async fn a_feeds_price_makes_candidates_both_ways_round_and_a_stale_one_none() {
         (by_feed("USDC", "USD", 99_000_000, secs - 3601), None),
         (by_feed("USDC", "USD", 0, secs), None),
     ] {
-        let house = House::with_liquidity(&[("north", 100_000_000)], |_| north_by(feed)).await;
-        assert!(quoted(&house, 100_000_000).await.is_empty(), "nothing was read yet");
-        house.engine.context().liquidity.refresh().await;
-        let candidates = serde_json::to_value(quoted(&house, 100_000_000).await).unwrap();
+        let harness = scenes::harness_over(&[("north", 100_000_000)], |_| north_by(feed)).await;
+        assert!(quoted(&harness, 100_000_000).await.is_empty(), "nothing was read yet");
+        harness.engine.context().liquidity.refresh().await;
+        let candidates = serde_json::to_value(quoted(&harness, 100_000_000).await).unwrap();
         assert_eq!(candidates[0]["metadata"].get("basePrice"), base_price.as_ref());
     }
 }
@@ -331,8 +336,8 @@ async fn a_price_list_over_http_makes_candidates_while_it_is_fresh() {
             timeout: Duration::from_millis(300),
         };
         let prices: Arc<dyn ReferenceSource> = Arc::new(HttpPrices::new(config).unwrap());
-        let house = House::with_liquidity(&[("north", 100_000_000)], |_| north_by(prices)).await;
-        house.engine.context().liquidity.refresh().await;
-        assert_eq!(!quoted(&house, 100_000_000).await.is_empty(), priced);
+        let harness = scenes::harness_over(&[("north", 100_000_000)], |_| north_by(prices)).await;
+        harness.engine.context().liquidity.refresh().await;
+        assert_eq!(!quoted(&harness, 100_000_000).await.is_empty(), priced);
     }
 }

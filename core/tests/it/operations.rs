@@ -13,7 +13,10 @@ use dvp_store::orders::executions::RefType;
 use dvp_store::orders::operations::{ExecutionFilter, list, load_history};
 
 use crate::guard::entity_of;
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 /// A rail that says nothing until it is told to, and counts its calls.
 #[derive(Default)]
@@ -39,22 +42,22 @@ impl Rail for Silent {
     }
 }
 
-/// A house with an order whose payout was called and not answered, long ago.
-async fn stuck() -> (House, Arc<Silent>, String) {
-    let (house, rail) = (House::new().await, Arc::new(Silent::default()));
-    let offramp = SimulatedRails::new(house.pool().clone());
-    house.work_with(Arc::new(offramp), rail.clone());
-    let reference = house.accept(order("000123456789")).await.reference;
-    house.play_until(&reference, |kind| kind == "fill").await;
-    house.wait_for_state(&reference, "paying").await;
+/// A harness with an order whose payout was called and not answered, long ago.
+async fn stuck() -> (Harness, Arc<Silent>, String) {
+    let (harness, rail) = (scenes::harness().await, Arc::new(Silent::default()));
+    let offramp = SimulatedRails::new(harness.pool().clone());
+    harness.start_workers_over(Arc::new(offramp), rail.clone());
+    let reference = harness.accept(order("000123456789")).await.reference;
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    harness.wait_for_state(&reference, "paying").await;
     let called = "select count(*) from effect where kind = 'payout' and heard = 'unconfirmed'";
-    house.wait_for("the call", || async { (house.count(called).await == 1).then_some(()) }).await;
-    (house, rail, reference)
+    wait_for("the call", || async { (harness.count(called).await == 1).then_some(()) }).await;
+    (harness, rail, reference)
 }
 
-async fn long_ago(house: &House) {
+async fn long_ago(harness: &Harness) {
     sqlx::query("update effect set called_at = now() - interval '1 minute'")
-        .execute(house.pool())
+        .execute(harness.pool())
         .await
         .unwrap();
 }
@@ -64,92 +67,91 @@ fn resolution<'a>(reference: &'a str, action: Action) -> Resolution<'a> {
 }
 
 /// Decides; while a worker has the claim, it waits.
-async fn decide(house: &House, reference: &str, action: Action) -> OperatorDecision {
-    decide_by(house, "jo", reference, action).await
+async fn decide(harness: &Harness, reference: &str, action: Action) -> OperatorDecision {
+    decide_by(harness, "jo", reference, action).await
 }
 
-async fn decide_by(house: &House, operator: &str, reference: &str, action: Action) -> OperatorDecision {
-    house
-        .wait_for("the decision", || async {
-            let mut conn = house.pool().acquire().await.unwrap();
-            let resolution = Resolution { operator, ..resolution(reference, action.clone()) };
-            match resolve(&mut conn, &resolution).await {
-                Ok(decided) => Some(decided),
-                Err(ResolveError::InFlight) => None,
-                Err(other) => panic!("{other}"),
-            }
-        })
-        .await
+async fn decide_by(harness: &Harness, operator: &str, reference: &str, action: Action) -> OperatorDecision {
+    wait_for("the decision", || async {
+        let mut conn = harness.pool().acquire().await.unwrap();
+        let resolution = Resolution { operator, ..resolution(reference, action.clone()) };
+        match resolve(&mut conn, &resolution).await {
+            Ok(decided) => Some(decided),
+            Err(ResolveError::InFlight) => None,
+            Err(other) => panic!("{other}"),
+        }
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_decides_while_a_call_may_be_on_its_way() {
-    let (house, _, reference) = stuck().await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let (harness, _, reference) = stuck().await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     let action = Action::Retry(LegKind::Payout);
     let refused = resolve(&mut conn, &resolution(&reference, action)).await;
     assert!(matches!(refused, Err(ResolveError::InFlight)), "{refused:?}");
     assert!(resolve(&mut conn, &resolution(&reference, Action::Ask)).await.is_ok(), "asking repeats nothing");
     let kept = "select count(*) from operator_action";
-    assert_eq!(house.count(kept).await, 1, "what was refused is no decision");
+    assert_eq!(harness.count(kept).await, 1, "what was refused is no decision");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_operator_knows_takes_the_place_of_the_rails_answer() {
-    let (house, rail, reference) = stuck().await;
-    long_ago(&house).await;
+    let (harness, rail, reference) = stuck().await;
+    long_ago(&harness).await;
     let at = Utc::now();
     let paid = Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at };
-    decide(&house, &reference, paid).await;
-    house.play_chain(&reference).await;
-    house.wait_for_state(&reference, "completed").await;
+    decide(&harness, &reference, paid).await;
+    harness.play_chain(&reference).await;
+    harness.wait_for_state(&reference, "completed").await;
     assert_eq!(rail.calls.load(Ordering::Relaxed), 1, "the rail was not called again");
     let view =
-        house.engine.execution(&house.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
+        harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
     assert_eq!(view.provider_reference.as_deref(), Some("S17"));
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     let history = load_history(&mut conn, &reference).await.unwrap();
     assert_eq!(history["operators"][0]["evidence"]["evidence"], "statement 17");
     assert_eq!(history["operators"][0]["evidence"]["state"], "paying");
-    house.check_books().await;
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_payout_found_unpaid_is_called_again_or_fails() {
-    let (house, rail, reference) = stuck().await;
-    long_ago(&house).await;
+    let (harness, rail, reference) = stuck().await;
+    long_ago(&harness).await;
     rail.speaks.store(true, Ordering::Relaxed);
-    decide(&house, &reference, Action::Retry(LegKind::Payout)).await;
-    house.wait_for_state(&reference, "releasing").await;
+    decide(&harness, &reference, Action::Retry(LegKind::Payout)).await;
+    harness.wait_for_state(&reference, "releasing").await;
     assert_eq!(rail.calls.load(Ordering::Relaxed), 2);
 
-    let (house, rail, reference) = stuck().await;
-    long_ago(&house).await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let (harness, rail, reference) = stuck().await;
+    long_ago(&harness).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     let filter = ExecutionFilter { stuck_for_secs: Some(0), state: None, after: None, limit: 10 };
     let listed = list(&mut conn, &filter).await.unwrap();
     assert_eq!(listed.len(), 1);
     assert_eq!(listed[0].waits_for.as_deref(), Some("payout"));
     let fail = || Action::Fail { leg: LegKind::Payout, code: "never_paid".into() };
     for (operator, is_proposal) in [("jo", true), (" Jo ", true), ("mika", false)] {
-        let decided = decide_by(&house, operator, &reference, fail()).await;
+        let decided = decide_by(&harness, operator, &reference, fail()).await;
         assert_eq!(decided, OperatorDecision { state: "paying", is_proposal }, "{operator}");
     }
-    house.wait_for_state(&reference, "payout_failed").await;
+    harness.wait_for_state(&reference, "payout_failed").await;
     let history = load_history(&mut conn, &reference).await.unwrap();
     let actions: Vec<_> = history["operators"].as_array().unwrap().iter().map(|row| &row["action"]).collect();
     assert_eq!(actions, ["propose_fail", "propose_fail", "fail"]);
     assert_eq!(rail.calls.load(Ordering::Relaxed), 1);
     assert!(list(&mut conn, &filter).await.unwrap().is_empty());
-    house.check_books().await;
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_at_rest_is_cancelled_and_what_is_not_waited_for_is_not_decided() {
-    let house = House::new().await;
-    house.work();
-    let reference = house.accept(order("000123450008")).await.reference;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123450008")).await.reference;
+    let mut conn = harness.pool().acquire().await.unwrap();
     let action = Action::Fail { leg: LegKind::Payout, code: "c".into() };
     let refused = resolve(&mut conn, &resolution(&reference, action)).await;
     assert!(
@@ -160,32 +162,32 @@ async fn an_order_at_rest_is_cancelled_and_what_is_not_waited_for_is_not_decided
     assert!(matches!(unknown, Err(ResolveError::Unknown(_))));
     let silent = Resolution { reason: " ", ..resolution(&reference, Action::Cancel) };
     assert!(matches!(resolve(&mut conn, &silent).await, Err(ResolveError::NoReason)));
-    decide(&house, &reference, Action::Cancel).await;
-    house.wait_for_state(&reference, "cancelled").await;
-    assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.cancelled"]);
-    let changed = sqlx::query("update operator_action set reason = 'x'").execute(house.pool()).await;
+    decide(&harness, &reference, Action::Cancel).await;
+    harness.wait_for_state(&reference, "cancelled").await;
+    assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.cancelled"]);
+    let changed = sqlx::query("update operator_action set reason = 'x'").execute(harness.pool()).await;
     assert!(changed.is_err(), "what operators did is never changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn committed_funds_of_a_failed_payout_go_back_by_two_operators_signatures() {
-    let (house, _, reference) = stuck().await;
-    long_ago(&house).await;
+    let (harness, _, reference) = stuck().await;
+    long_ago(&harness).await;
     let signatures = [format!("0x{}", "11".repeat(65)), format!("0x{}", "22".repeat(65))];
     let action = || Action::Return { deadline: 1_900_000_000, signatures: signatures.clone() };
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     let refused = resolve(&mut conn, &resolution(&reference, action())).await;
     assert!(matches!(refused, Err(ResolveError::NotWaiting { state: "paying", .. })), "{refused:?}");
     for operator in ["jo", "mika"] {
         let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-        decide_by(&house, operator, &reference, fail).await;
+        decide_by(&harness, operator, &reference, fail).await;
     }
-    house.wait_for_state(&reference, "payout_failed").await;
-    let decided = decide(&house, &reference, action()).await;
+    harness.wait_for_state(&reference, "payout_failed").await;
+    let decided = decide(&harness, &reference, action()).await;
     assert_eq!(decided, OperatorDecision { state: "payout_failed", is_proposal: false });
     let asked = "select count(*) from chain_command where kind = 'return_filled' and chain_id = 31337 \
                  and (payload ->> 'deadline')::int8 = 1900000000";
-    assert_eq!(house.count(asked).await, 1);
+    assert_eq!(harness.count(asked).await, 1);
     let under_way = resolve(&mut conn, &resolution(&reference, action())).await;
     assert!(matches!(under_way, Err(ResolveError::Returning)), "{under_way:?}");
     let [one, _] = &signatures;
@@ -194,56 +196,56 @@ async fn committed_funds_of_a_failed_payout_go_back_by_two_operators_signatures(
     assert!(matches!(twice, Err(ResolveError::OneSigner)), "{twice:?}");
     // The contract refuses one of them: the right ones take their place.
     let refused = "update chain_command set trouble = 'NotTwoOperators' where kind = 'return_filled'";
-    sqlx::query(refused).execute(house.pool()).await.unwrap();
-    decide(&house, &reference, action()).await;
+    sqlx::query(refused).execute(harness.pool()).await.unwrap();
+    decide(&harness, &reference, action()).await;
     let waiting = "select count(*) from chain_command where kind = 'return_filled' and trouble is null";
-    assert_eq!(house.count(waiting).await, 1);
+    assert_eq!(harness.count(waiting).await, 1);
     // The signatures ran out before a block took them.
     let failed = "update chain_command set state = 'failed', done_at = now() where kind = 'return_filled'";
-    sqlx::query(failed).execute(house.pool()).await.unwrap();
+    sqlx::query(failed).execute(harness.pool()).await.unwrap();
     let later = Action::Return { deadline: 1_900_000_600, signatures: signatures.clone() };
-    decide(&house, &reference, later).await;
+    decide(&harness, &reference, later).await;
     let asked = "select count(*) from chain_command where kind = 'return_filled' and state = 'pending' \
                  and (payload ->> 'deadline')::int8 = 1900000600";
-    assert_eq!(house.count(asked).await, 1);
-    house.fact(&entity_of(&house, &reference).await, &ChainFact::Cancelled).await;
+    assert_eq!(harness.count(asked).await, 1);
+    harness.report_fact(&entity_of(&harness, &reference).await, &ChainFact::Cancelled).await;
     let returned = "select count(*) from execution where state #>> '{lock,refund_tx}' like '0x%'";
-    house.wait_for("the return", || async { (house.count(returned).await == 1).then_some(()) }).await;
-    assert_eq!(house.account("escrow", "USDC").await, "0");
+    wait_for("the return", || async { (harness.count(returned).await == 1).then_some(()) }).await;
+    assert_eq!(harness.account("escrow", "USDC").await, "0");
     let again = resolve(&mut conn, &resolution(&reference, action())).await;
     assert!(matches!(again, Err(ResolveError::NotWaiting { .. })), "{again:?}");
-    house.check_books().await;
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_debt_that_was_never_paid_ends_when_two_operators_have_given_its_input_back() {
-    let (house, _, reference) = stuck().await;
+    let (harness, _, reference) = stuck().await;
     let near = "update execution set state = jsonb_set(state, '{lock,deadlines,settle_at}', '0')";
-    sqlx::query(near).execute(house.pool()).await.unwrap();
-    house.wait_for_state(&reference, "owing").await;
-    house.play_until(&reference, |kind| kind == "settle").await;
+    sqlx::query(near).execute(harness.pool()).await.unwrap();
+    harness.wait_for_state(&reference, "owing").await;
+    harness.play_until(&reference, |kind| kind == "settle").await;
     let settled = "select count(*) from execution where state ->> 'settle_tx' is not null";
-    house.wait_for("the release", || async { (house.count(settled).await == 1).then_some(()) }).await;
+    wait_for("the release", || async { (harness.count(settled).await == 1).then_some(()) }).await;
     let returned = || Action::ReturnDebt { provider_reference: "0xback".into(), at: Utc::now() };
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     let early = resolve(&mut conn, &resolution(&reference, returned())).await;
     assert!(matches!(early, Err(ResolveError::NotWaiting { state: "owing", .. })), "{early:?}");
-    long_ago(&house).await;
+    long_ago(&harness).await;
     for operator in ["jo", "mika"] {
         let fail = Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
-        decide_by(&house, operator, &reference, fail).await;
+        decide_by(&harness, operator, &reference, fail).await;
     }
     let unpaid = "select count(*) from execution where state #>> '{failure,code}' = 'stopped'";
-    house.wait_for("the verdict", || async { (house.count(unpaid).await == 1).then_some(()) }).await;
+    wait_for("the verdict", || async { (harness.count(unpaid).await == 1).then_some(()) }).await;
     for (operator, is_proposal) in [("mika", true), ("jo", false)] {
-        let decided = decide_by(&house, operator, &reference, returned()).await;
+        let decided = decide_by(&harness, operator, &reference, returned()).await;
         assert_eq!(decided, OperatorDecision { state: "owing", is_proposal });
     }
-    house.wait_for_state(&reference, "payout_failed").await;
-    assert_eq!(house.events(&reference).await.last().unwrap(), "payout.failed");
-    assert_eq!(house.account("debt", "USD").await, "0");
+    harness.wait_for_state(&reference, "payout_failed").await;
+    assert_eq!(harness.events(&reference).await.last().unwrap(), "payout.failed");
+    assert_eq!(harness.account("debt", "USD").await, "0");
     let owed = "select count(*) from ledger_entry where owner_kind = 'provider' and part = 'owed' \
                 and asset = 'USDC' and amount < 0";
-    assert_eq!(house.count(owed).await, 1);
-    house.check_books().await;
+    assert_eq!(harness.count(owed).await, 1);
+    harness.check_books().await;
 }

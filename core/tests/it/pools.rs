@@ -5,12 +5,14 @@ use dvp_store::orders::executions::RefType;
 use dvp_store::pools::{PoolSizes, Pools};
 use dvp_store::{PgPool, PoolConnection};
 
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
 
 const SIZES: PoolSizes = PoolSizes { orders: 4, reads: 3, lookups: 2, background: 5 };
 
-async fn open(house: &House) -> Pools {
-    let database = Database::by_socket((*house.pool().connect_options()).clone());
+async fn open(harness: &Harness) -> Pools {
+    let database = Database::by_socket((*harness.pool().connect_options()).clone());
     Pools::open(&database, SIZES).await.unwrap()
 }
 
@@ -26,8 +28,8 @@ async fn take_all(pool: &PgPool, size: u32) -> Vec<PoolConnection> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_with_nothing_left_takes_nothing_from_the_others() {
-    let house = House::new().await;
-    let pools = open(&house).await;
+    let harness = scenes::harness().await;
+    let pools = open(&harness).await;
     let all = [
         (&pools.orders, SIZES.orders),
         (&pools.reads, SIZES.reads),
@@ -48,24 +50,25 @@ async fn a_pool_with_nothing_left_takes_nothing_from_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_look_ups_and_background_work_at_their_limit_leave_orders_alone() {
-    let mut house = House::new().await;
-    let pools = open(&house).await;
-    house.engine = house.engine_in(&pools);
+    let mut harness = scenes::harness().await;
+    let pools = open(&harness).await;
+    harness.engine = harness.engine_in(&pools);
     let reads = take_all(&pools.reads, SIZES.reads).await;
     let lookups = take_all(&pools.lookups, SIZES.lookups).await;
     let background = take_all(&pools.background, SIZES.background).await;
-    let accepted = house.accept(order("000123456789")).await;
+    let accepted = harness.accept(order("000123456789")).await;
     drop(reads);
     // And an order is read while order entry is at its limit.
     let orders = take_all(&pools.orders, SIZES.orders).await;
     let found =
-        house.engine.execution(&house.tenant, RefType::ExecutionId, accepted.reference.as_str()).await;
+        harness.engine.execution(&harness.tenant, RefType::ExecutionId, accepted.reference.as_str()).await;
     assert!(found.unwrap().is_some());
     drop((orders, lookups, background));
     // The service's own work reads by connections of its own.
     let reads = take_all(&pools.reads, SIZES.reads).await;
-    let background = house.engine.in_background();
-    let found = background.execution(&house.tenant, RefType::ExecutionId, accepted.reference.as_str()).await;
+    let background = harness.engine.in_background();
+    let found =
+        background.execution(&harness.tenant, RefType::ExecutionId, accepted.reference.as_str()).await;
     assert!(found.unwrap().is_some());
     drop(reads);
 }

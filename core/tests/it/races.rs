@@ -13,7 +13,9 @@ use dvp_store::orders::idempotency::{RecordId, StoredResponse};
 use dvp_store::orders::quotes::NewFirmQuote;
 use futures_util::future::join_all;
 
-use crate::house::{House, Wanted, order, order_for};
+use crate::scenes::{self, engines};
+use dvp_testing::Harness;
+use dvp_testing::orders::{Terms, order, order_for};
 
 /// What one caller sends, to whichever engine.
 struct Sent {
@@ -21,18 +23,18 @@ struct Sent {
     key: Option<IdempotencyPart>,
 }
 
-async fn send_all(house: &House, engines: &[Engine], sent: Vec<Sent>) -> Vec<Done> {
+async fn send_all(harness: &Harness, engines: &[Engine], sent: Vec<Sent>) -> Vec<Done> {
     let submissions = sent.into_iter().enumerate().map(|(n, Sent { request, key })| {
         let engine = engines[n % engines.len()].clone();
-        let command = SubmitCommand { tenant: house.tenant.clone(), request, idempotency: key, fix: None };
+        let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: key, fix: None };
         tokio::spawn(async move { engine.submit(command).await.unwrap() })
     });
     join_all(submissions).await.into_iter().map(Result::unwrap).collect()
 }
 
-fn key(house: &House, uuid: uuid::Uuid) -> IdempotencyPart {
+fn key(harness: &Harness, uuid: uuid::Uuid) -> IdempotencyPart {
     let id = RecordId {
-        partner_id: house.tenant.partner_id.clone(),
+        partner_id: harness.tenant.partner_id.clone(),
         livemode: false,
         method: "POST".into(),
         path: "/v1/intents".into(),
@@ -52,33 +54,33 @@ const fn accepted(outcome: &Outcome) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_interleaving_of_processes_promises_more_than_there_is() {
-    let house = House::with_balance(9_985 * 17 + 5_000).await;
-    house.fund("north", "EUR", 91_862 * 9 + 1).await;
-    house.fund("south", "EUR", 10_000).await;
-    house.prefund("USD", 100_000 * 7 + 99_999).await;
-    let engines = house.engines(4);
+    let harness = scenes::harness_with(9_985 * 17 + 5_000).await;
+    harness.fund("north", "EUR", 91_862 * 9 + 1).await;
+    harness.fund("south", "EUR", 10_000).await;
+    harness.deposit("USD", 100_000 * 7 + 99_999).await;
+    let engines = engines(&harness, 4);
     let sent = (0..160)
         .map(|n| {
-            let euros = Wanted { input: ("USD", 100_000), output: "EUR", account: "000123456789" };
+            let euros = Terms { input: ("USD", 100_000), output: "EUR", account: "000123456789" };
             let request = if n % 2 == 0 { order("000123456789") } else { order_for(&euros) };
             Sent { request, key: None }
         })
         .collect();
-    let done = send_all(&house, &engines, sent).await;
+    let done = send_all(&harness, &engines, sent).await;
     assert_eq!(count(&done, accepted), 17 + 7);
-    assert_eq!(house.balance(&house.partner(), "USD").await, (99_999, 700_000));
-    assert_eq!(house.balance(&Owner::Provider("north".into()), "USD").await, (5_000, 9_985 * 17));
-    house.check_books().await;
+    assert_eq!(harness.balance(&harness.partner(), "USD").await, (99_999, 700_000));
+    assert_eq!(harness.balance(&Owner::Provider("north".into()), "USD").await, (5_000, 9_985 * 17));
+    harness.check_books().await;
     let gaps = "select count(*) from (select position - lag(position) over (order by position) as step from event) s \
                 where step <> 1";
-    assert_eq!(house.count(gaps).await, 0);
+    assert_eq!(harness.count(gaps).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_interleaving_of_processes_uses_a_firm_quote_twice() {
-    let house = House::new().await;
-    let engines = house.engines(4);
-    let registry = &house.engine.context().registry;
+    let harness = scenes::harness().await;
+    let engines = engines(&harness, 4);
+    let registry = &harness.engine.context().registry;
     let asked = FirmRequest {
         input: registry.find("USDC").unwrap(),
         output: registry.find("USD").unwrap(),
@@ -89,10 +91,13 @@ async fn no_interleaving_of_processes_uses_a_firm_quote_twice() {
     };
     let mut quotes = Vec::new();
     for n in 0..6 {
-        let terms = house.engine.firm_quote(&asked).await.unwrap().unwrap();
-        let quote =
-            NewFirmQuote { tenant: house.tenant.clone(), request_id: format!("r{n}"), terms: terms.clone() };
-        house.engine.keep_firm_quote(quote, key(&house, uuid::Uuid::new_v4())).await.unwrap();
+        let terms = harness.engine.firm_quote(&asked).await.unwrap().unwrap();
+        let quote = NewFirmQuote {
+            tenant: harness.tenant.clone(),
+            request_id: format!("r{n}"),
+            terms: terms.clone(),
+        };
+        harness.engine.keep_firm_quote(quote, key(&harness, uuid::Uuid::new_v4())).await.unwrap();
         quotes.push(terms);
     }
     let sent = (0..120)
@@ -106,28 +111,28 @@ async fn no_interleaving_of_processes_uses_a_firm_quote_twice() {
             Sent { request, key: None }
         })
         .collect();
-    let done = send_all(&house, &engines, sent).await;
+    let done = send_all(&harness, &engines, sent).await;
     assert_eq!(count(&done, accepted), quotes.len());
     let used = "select count(distinct used_by) from firm_quote where used_by is not null";
-    assert_eq!(house.count(used).await, 6);
-    house.check_books().await;
+    assert_eq!(harness.count(used).await, 6);
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_one_id() {
-    let house = House::new().await;
-    let engines = house.engines(4);
+    let harness = scenes::harness().await;
+    let engines = engines(&harness, 4);
     let requests: Vec<(IntentRequest, uuid::Uuid)> =
         (0..12).map(|_| (order("000123456789"), uuid::Uuid::new_v4())).collect();
     let sent = (0..240)
         .map(|n| {
             let (request, uuid) = &requests[n % requests.len()];
             // Some come without the key: the intentId alone must hold.
-            let key = (n % 5 != 0).then(|| key(&house, *uuid));
+            let key = (n % 5 != 0).then(|| key(&harness, *uuid));
             Sent { request: request.clone(), key }
         })
         .collect();
-    let done = send_all(&house, &engines, sent).await;
+    let done = send_all(&harness, &engines, sent).await;
     assert_eq!(count(&done, accepted), requests.len());
     let others = |outcome: &Outcome| {
         matches!(
@@ -140,7 +145,7 @@ async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_one_id() {
         )
     };
     assert_eq!(count(&done, others), 240 - requests.len());
-    assert_eq!(house.count("select count(*) from execution").await, 12);
+    assert_eq!(harness.count("select count(*) from execution").await, 12);
     let mut references: HashMap<String, usize> = HashMap::new();
     for one in &done {
         if let Outcome::Accepted(accepted) = &one.outcome {
@@ -148,5 +153,5 @@ async fn no_interleaving_of_processes_makes_two_intents_of_one_key_or_one_id() {
         }
     }
     assert!(references.values().all(|times| *times == 1));
-    house.check_books().await;
+    harness.check_books().await;
 }

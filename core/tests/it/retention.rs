@@ -8,7 +8,8 @@ use dvp_store::partners::nonces::{self, NewNonce};
 use dvp_store::retention;
 use sqlx::PgPool;
 
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::orders::order;
 
 /// Rows of every subject, `age` old, named by `name`.
 async fn insert(pool: &PgPool, name: &str, age: Duration) {
@@ -64,9 +65,9 @@ async fn names(pool: &PgPool) -> Vec<(&'static str, Vec<String>)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_past_their_age_are_deleted_and_younger_ones_and_orders_stay() {
-    let house = House::new().await;
-    let reference = house.accept(order("000123456789")).await.reference;
-    let pool = house.pool();
+    let harness = scenes::harness().await;
+    let reference = harness.accept(order("000123456789")).await.reference;
+    let pool = harness.pool();
     let day = IDEMPOTENCY_LEAST;
     let ages = Ages { idempotency: day, quotes: day, ..Ages::default() };
     insert(pool, "old", day + Duration::from_secs(60)).await;
@@ -75,35 +76,35 @@ async fn rows_past_their_age_are_deleted_and_younger_ones_and_orders_stay() {
     let done = round(pool, &ages).await;
     assert_eq!(done.failed, Vec::<&str>::new());
     assert_eq!(done.deleted.get("transactions"), Some(&1), "{done:?}");
-    assert_eq!(house.count("select count(*) from tx_attempt").await, 2);
+    assert_eq!(harness.count("select count(*) from tx_attempt").await, 2);
     let young = vec!["young".to_owned()];
     for (table, left) in names(pool).await {
         assert_eq!(left, young, "{table}");
     }
-    assert_eq!(house.count("select count(*) from execution").await, 1);
-    assert_eq!(house.count("select count(*) from intent").await, 1);
-    assert_eq!(house.count("select count(*) from permit_use where locked_at is null").await, 1);
-    assert_eq!(house.events(&reference).await.len(), 1);
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
+    assert_eq!(harness.count("select count(*) from intent").await, 1);
+    assert_eq!(harness.count("select count(*) from permit_use where locked_at is null").await, 1);
+    assert_eq!(harness.events(&reference).await.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_one_statement_takes_is_deleted_in_one_round() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     sqlx::query(
         "insert into request_nonce (key_id, nonce, partner_id, expires_at) \
          select 'key_1', n::text, 'ptn_1', now() - interval '1 day' from generate_series(1, 2500) n",
     )
-    .execute(house.pool())
+    .execute(harness.pool())
     .await
     .unwrap();
-    round(house.pool(), &Ages::default()).await;
-    assert_eq!(house.count("select count(*) from request_nonce").await, 0);
+    round(harness.pool(), &Ages::default()).await;
+    assert_eq!(harness.count("select count(*) from request_nonce").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_subject_that_fails_does_not_keep_the_others() {
-    let house = House::new().await;
-    let pool = house.pool();
+    let harness = scenes::harness().await;
+    let pool = harness.pool();
     insert(pool, "old", Duration::from_secs(40 * 86_400)).await;
     let mut locked = pool.begin().await.unwrap();
     sqlx::query("lock table idempotency in access exclusive mode").execute(&mut *locked).await.unwrap();
@@ -116,8 +117,8 @@ async fn a_subject_that_fails_does_not_keep_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_is_accepted_while_a_batch_of_retention_holds_its_locks() {
-    let house = House::new().await;
-    let pool = house.pool();
+    let harness = scenes::harness().await;
+    let pool = harness.pool();
     let old = Duration::from_secs(40 * 86_400);
     insert(pool, "old", old).await;
     let ages = Ages::default();
@@ -130,22 +131,22 @@ async fn an_order_is_accepted_while_a_batch_of_retention_holds_its_locks() {
     feed::trim(&mut batch, 1000).await.unwrap();
     retention::delete_fix_messages(&mut batch, ages.fix_messages, 1000).await.unwrap();
     // The writer gives up a statement that waits for a lock for two seconds, so acceptance shows that it waited for none.
-    let reference = house.accept(order("000123456789")).await.reference;
-    assert_eq!(house.events(&reference).await.len(), 1);
+    let reference = harness.accept(order("000123456789")).await.reference;
+    assert_eq!(harness.events(&reference).await.len(), 1);
     batch.commit().await.unwrap();
-    assert_eq!(house.events(&reference).await.len(), 1);
+    assert_eq!(harness.events(&reference).await.len(), 1);
     assert_eq!(round(pool, &ages).await.failed, Vec::<&str>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_nonce_is_kept_as_long_as_its_timestamp_is_accepted_and_used_once() {
-    let house = House::new().await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let harness = scenes::harness().await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     let expires_at = chrono::Utc::now() + chrono::TimeDelta::seconds(600);
     let nonce =
         NewNonce { key_id: "key_1".into(), partner_id: "ptn_1".into(), nonce: "n".into(), expires_at };
     assert!(nonces::insert(&mut conn, &nonce).await.unwrap());
-    round(house.pool(), &Ages::default()).await;
+    round(harness.pool(), &Ages::default()).await;
     assert!(!nonces::insert(&mut conn, &nonce).await.unwrap());
     assert!(nonces::insert(&mut conn, &NewNonce { key_id: "key_2".into(), ..nonce }).await.unwrap());
 }

@@ -3,17 +3,19 @@
 use dvp_core::rotation::{self, Usage};
 use dvp_core::secrets::{MasterKey, Vault};
 
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
 
 fn master_key(id: &str, byte: u8) -> MasterKey {
     MasterKey { id: id.to_owned(), key: [byte; 32] }
 }
 
 /// How many rows of the database have these bytes somewhere.
-async fn rows_with(house: &House, bytes: &[u8]) -> i64 {
+async fn rows_with(harness: &Harness, bytes: &[u8]) -> i64 {
     let tables: Vec<String> =
         sqlx::query_scalar("select tablename::text from pg_tables where schemaname = 'public'")
-            .fetch_all(house.pool())
+            .fetch_all(harness.pool())
             .await
             .unwrap();
     let mut found = 0;
@@ -23,7 +25,7 @@ async fn rows_with(house: &House, bytes: &[u8]) -> i64 {
             "select count(*) from {table} t where t::text ilike '%' || $1 || '%'"
         ));
         let rows: i64 =
-            sqlx::query_scalar(count).bind(hex::encode(bytes)).fetch_one(house.pool()).await.unwrap();
+            sqlx::query_scalar(count).bind(hex::encode(bytes)).fetch_one(harness.pool()).await.unwrap();
         found += rows;
     }
     found
@@ -35,35 +37,35 @@ fn uses(usage: &Usage, key: &str, what: &str) -> u64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_orders_preimage_is_in_no_row_and_its_key_is_needed_until_it_has_settled() {
-    let house = House::new().await;
-    house.work();
-    let reference = house.accept(order("000123456789")).await.reference;
-    house.play_until(&reference, |kind| kind == "fill").await;
-    house.wait_for_state(&reference, "releasing").await;
-    house.command(&reference, "settle").await;
-    let old = &house.engine.context().vault;
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123456789")).await.reference;
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    harness.wait_for_state(&reference, "releasing").await;
+    harness.command(&reference, "settle").await;
+    let old = &harness.engine.context().vault;
     let preimage = old.preimage(&reference, &old.hashlock(&reference)).unwrap();
-    assert_eq!(rows_with(&house, &preimage).await, 0);
+    assert_eq!(rows_with(&harness, &preimage).await, 0);
 
     let rotated = Vault::with_keys(vec![master_key("2026", 9), master_key("1", 7)]).unwrap();
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     let usage = rotation::usage(&mut conn, &rotated).await.unwrap();
     assert_eq!(uses(&usage, "1", "live executions"), 1);
-    house.play_chain(&reference).await;
-    house.wait_for_state(&reference, "completed").await;
-    sqlx::query("update chain_command set state = 'done'").execute(house.pool()).await.unwrap();
+    harness.play_chain(&reference).await;
+    harness.wait_for_state(&reference, "completed").await;
+    sqlx::query("update chain_command set state = 'done'").execute(harness.pool()).await.unwrap();
     let usage = rotation::usage(&mut conn, &rotated).await.unwrap();
     assert_eq!(uses(&usage, "1", "live executions"), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_earlier_key_sealed_is_sealed_anew_and_account_hashes_stay() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let old = Vault::with_keys(vec![master_key("1", 7)]).unwrap();
     let both = || Vault::with_keys(vec![master_key("2026", 9), master_key("1", 7)]).unwrap();
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     let before = rotation::with_kept_secrets(&mut conn, old.clone()).await.unwrap();
-    let partner = &house.tenant.partner_id;
+    let partner = &harness.tenant.partner_id;
     let issued =
         dvp_core::keys::issue(&mut conn, &old, partner, dvp_domain::environment::Environment::Test, &[])
             .await
@@ -79,7 +81,7 @@ async fn what_an_earlier_key_sealed_is_sealed_anew_and_account_hashes_stay() {
     assert_eq!(uses(&usage, "1", "API keys"), 1, "hashed anew when it is next used");
 
     let sealed: (Vec<u8>,) =
-        sqlx::query_as("select sealed_secret from api_key").fetch_one(house.pool()).await.unwrap();
+        sqlx::query_as("select sealed_secret from api_key").fetch_one(harness.pool()).await.unwrap();
     let new = Vault::with_keys(vec![master_key("2026", 9)]).unwrap();
     assert_eq!(new.open(&issued.key_id, &sealed.0).unwrap(), issued.signing_secret.as_bytes());
     let alone = rotation::with_kept_secrets(&mut conn, new).await.unwrap();

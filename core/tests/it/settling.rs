@@ -6,17 +6,20 @@ use dvp_domain::chain::ChainFact;
 use dvp_store::orders::effects::{self, EffectKind};
 use dvp_store::orders::executions::RefType;
 
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 const STRAIGHT: [&str; 5] =
     ["intent.accepted", "offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"];
 
-async fn executed(house: &House, leg: &'static str) -> (i64, i64) {
+async fn executed(harness: &Harness, leg: &'static str) -> (i64, i64) {
     let row: (i64, i64) = sqlx::query_as(
         "select coalesce(max(executed), 0)::int8, coalesce(max(calls), 0)::int8 from simulated_rail where leg = $1",
     )
     .bind(leg)
-    .fetch_one(house.pool())
+    .fetch_one(harness.pool())
     .await
     .unwrap();
     row
@@ -24,33 +27,32 @@ async fn executed(house: &House, leg: &'static str) -> (i64, i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
-    let house = House::new().await;
-    house.work();
+    let harness = scenes::harness().await;
+    harness.start_workers();
     let request = order("000123456789");
     let client_reference = request.client_reference.clone().unwrap();
-    let accepted = house.accept(request).await;
+    let accepted = harness.accept(request).await;
     let early =
-        house.engine.receipt(&house.tenant, RefType::ClientReference, &client_reference).await.unwrap();
+        harness.engine.receipt(&harness.tenant, RefType::ClientReference, &client_reference).await.unwrap();
     assert_eq!(early, ReceiptLookup::NotIssued);
-    house.play_chain(&accepted.reference).await;
-    house.wait_for_state(&accepted.reference, "completed").await;
-    assert_eq!(house.events(&accepted.reference).await, STRAIGHT);
-    let receipt = house
-        .wait_for("finality", || async {
-            let found =
-                house.engine.receipt(&house.tenant, RefType::ExecutionId, &accepted.reference).await.unwrap();
-            match found {
-                ReceiptLookup::Found(body) if body.get("txHash").is_some() => Some(body),
-                _ => None,
-            }
-        })
-        .await;
+    harness.play_chain(&accepted.reference).await;
+    harness.wait_for_state(&accepted.reference, "completed").await;
+    assert_eq!(harness.events(&accepted.reference).await, STRAIGHT);
+    let receipt = wait_for("finality", || async {
+        let found =
+            harness.engine.receipt(&harness.tenant, RefType::ExecutionId, &accepted.reference).await.unwrap();
+        match found {
+            ReceiptLookup::Found(body) if body.get("txHash").is_some() => Some(body),
+            _ => None,
+        }
+    })
+    .await;
     let stored: (Vec<u8>,) =
-        sqlx::query_as("select content_hash from receipt").fetch_one(house.pool()).await.unwrap();
+        sqlx::query_as("select content_hash from receipt").fetch_one(harness.pool()).await.unwrap();
     assert_eq!(dvp_domain::receipt::hash(&receipt), format!("0x{}", hex::encode(stored.0)));
-    let view = house
+    let view = harness
         .engine
-        .execution(&house.tenant, RefType::ClientReference, &client_reference)
+        .execution(&harness.tenant, RefType::ClientReference, &client_reference)
         .await
         .unwrap()
         .unwrap();
@@ -61,25 +63,25 @@ async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
     assert_eq!(view["finality"]["txHash"], receipt["txHash"]);
     let unbalanced = "select count(*) from (select asset from ledger_entry group by reference, step, asset \
                       having sum(amount) <> 0) u";
-    assert_eq!(house.count(unbalanced).await, 0);
-    assert_eq!(house.count("select count(*) from ledger_entry where reference like 'exe_%'").await, 18);
-    assert_eq!(house.count("select sum(reserved)::int8 from account_balance").await, 0);
-    assert_eq!(house.count("select count(*) from effect").await, 0);
+    assert_eq!(harness.count(unbalanced).await, 0);
+    assert_eq!(harness.count("select count(*) from ledger_entry where reference like 'exe_%'").await, 18);
+    assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0);
+    assert_eq!(harness.count("select count(*) from effect").await, 0);
 }
 
 /// Takes an order to its end with the chain side playing along.
-async fn run(account: &str, state: &str) -> (House, String) {
-    let house = House::new().await;
-    house.work();
-    let reference = house.accept(order(account)).await.reference;
+async fn run(account: &str, state: &str) -> (Harness, String) {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order(account)).await.reference;
     let last = match state {
         "conversion_failed" => "create",
         "payout_failed" => "fill",
         _ => "settle",
     };
-    house.play_until(&reference, |kind| kind == last).await;
-    house.wait_for_state(&reference, state).await;
-    (house, reference)
+    harness.play_until(&reference, |kind| kind == last).await;
+    harness.wait_for_state(&reference, state).await;
+    (harness, reference)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -125,14 +127,14 @@ async fn a_payout_that_times_out_or_finds_the_bank_down_is_paid_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_cut_short_by_a_crash_is_asked_for_before_it_is_repeated() {
-    let house = House::new().await;
-    let reference = house.accept(order("000123456789")).await.reference;
+    let harness = scenes::harness().await;
+    let reference = harness.accept(order("000123456789")).await.reference;
     // A process that claimed the lock, then the conversion, and died right after its call reached the rail.
-    let mut conn = house.pool().acquire().await.unwrap();
-    house.work();
-    house.play_until(&reference, |kind| kind == "fill").await;
-    house.wait_for_state(&reference, "releasing").await;
-    let before = executed(&house, "payout").await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    harness.start_workers();
+    harness.play_until(&reference, |kind| kind == "fill").await;
+    harness.wait_for_state(&reference, "releasing").await;
+    let before = executed(&harness, "payout").await;
     assert_eq!(before, (1, 1));
     // The same effect found again, as if its end had never been written.
     sqlx::query("insert into effect (reference, kind, run_at, called) values ($1, 'payout', now(), true)")
@@ -140,19 +142,18 @@ async fn a_call_cut_short_by_a_crash_is_asked_for_before_it_is_repeated() {
         .execute(&mut *conn)
         .await
         .unwrap();
-    house
-        .wait_for("the effect to end", || async {
-            (house.count("select count(*) from effect where kind = 'payout'").await == 0).then_some(())
-        })
-        .await;
-    assert_eq!(executed(&house, "payout").await, before);
+    wait_for("the effect to end", || async {
+        (harness.count("select count(*) from effect where kind = 'payout'").await == 0).then_some(())
+    })
+    .await;
+    assert_eq!(executed(&harness, "payout").await, before);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
-    let house = House::new().await;
-    house.accept(order("000123456789")).await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let harness = scenes::harness().await;
+    harness.accept(order("000123456789")).await;
+    let mut conn = harness.pool().acquire().await.unwrap();
     let claimed = effects::claim(&mut conn, 30, 12, 10).await.unwrap();
     assert_eq!(claimed.iter().map(|c| c.kind).collect::<Vec<_>>(), [EffectKind::Lock]);
     assert!(effects::claim(&mut conn, 30, 12, 10).await.unwrap().is_empty());
@@ -166,49 +167,49 @@ async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadline_that_passes_while_the_order_rests_expires_it() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let mut request = order("000123450008");
     request.deadline = now().plus_millis(700);
-    let reference = house.accept(request).await.reference;
-    house.work();
-    house.wait_for_state(&reference, "expired").await;
-    assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.expired"]);
-    assert_eq!(house.count("select count(*) from chain_command").await, 0);
+    let reference = harness.accept(request).await.reference;
+    harness.start_workers();
+    harness.wait_for_state(&reference, "expired").await;
+    assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.expired"]);
+    assert_eq!(harness.count("select count(*) from chain_command").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lock_that_can_never_succeed_fails_the_intent_and_frees_the_promise() {
-    let house = House::new().await;
-    house.work();
-    let reference = house.accept(order("000123456789")).await.reference;
-    house.wait_for_state(&reference, "locking").await;
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123456789")).await.reference;
+    harness.wait_for_state(&reference, "locking").await;
     let (entity,): (Vec<u8>,) =
-        sqlx::query_as("select entity from execution").fetch_one(house.pool()).await.unwrap();
+        sqlx::query_as("select entity from execution").fetch_one(harness.pool()).await.unwrap();
     let message = "the permit deadline has already expired".to_owned();
     let failed =
         ChainFact::CommandFailed { command: "create".into(), code: "permit_expired".into(), message };
-    house.fact(&entity, &failed).await;
-    house.wait_for_state(&reference, "failed").await;
-    assert_eq!(house.events(&reference).await, ["intent.accepted", "intent.failed"]);
-    assert_eq!(house.count("select sum(reserved)::int8 from account_balance").await, 0);
+    harness.report_fact(&entity, &failed).await;
+    harness.wait_for_state(&reference, "failed").await;
+    assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
+    assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0);
     let view =
-        house.engine.execution(&house.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
+        harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
     assert_eq!(view.failure.unwrap().code, "permit_expired");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn funds_are_asked_for_until_the_path_ends_and_stay_until_the_rail_must_have_paid() {
-    let house = House::new().await;
-    house.work();
-    let reference = house.accept(order("000123450006")).await.reference;
-    house.wait_for_state(&reference, "locking").await;
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123450006")).await.reference;
+    harness.wait_for_state(&reference, "locking").await;
     let times = "select lock_by::int8, fill_deadline::int8, timelock::int8, \
                  floor((terms::jsonb #>> '{plan,path,expiresAt}')::int8 / 1000)::int8, \
                  extract(epoch from command.created_at)::int8 \
                  from execution, chain_command command, \
                  jsonb_to_record(payload) as create_command (lock_by text, fill_deadline text, timelock text)";
     let (lock_by, fill_deadline, timelock, path_ends, sent): (i64, i64, i64, i64, i64) =
-        sqlx::query_as(times).fetch_one(house.pool()).await.unwrap();
+        sqlx::query_as(times).fetch_one(harness.pool()).await.unwrap();
     assert_eq!(lock_by, path_ends);
     assert!((fill_deadline - sent - 3600).abs() <= 2, "{fill_deadline} {sent}");
     assert_eq!(timelock - fill_deadline, 60 + 3600, "a minute of the simulated rail, and the margin");
@@ -216,31 +217,29 @@ async fn funds_are_asked_for_until_the_path_ends_and_stay_until_the_rail_must_ha
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fact_delivered_twice_moves_its_settlement_once() {
-    let house = House::new().await;
-    house.work();
-    let reference = house.accept(order("000123450006")).await.reference;
-    house.wait_for_state(&reference, "locking").await;
-    let (entity, create) = house.command(&reference, "create").await;
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let reference = harness.accept(order("000123450006")).await.reference;
+    harness.wait_for_state(&reference, "locking").await;
+    let (entity, create) = harness.command(&reference, "create").await;
     let created = dvp_core::chain::expected::goal(&create);
-    house.fact(&entity, &created).await;
-    house.fact(&entity, &created).await;
-    house
-        .wait_for("both facts to be consumed", || async {
-            (house.count("select count(*) from chain_fact where consumed_at is null").await == 0)
-                .then_some(())
-        })
-        .await;
-    house.wait_for_state(&reference, "committing").await;
+    harness.report_fact(&entity, &created).await;
+    harness.report_fact(&entity, &created).await;
+    wait_for("both facts to be consumed", || async {
+        (harness.count("select count(*) from chain_fact where consumed_at is null").await == 0).then_some(())
+    })
+    .await;
+    harness.wait_for_state(&reference, "committing").await;
     let locks = "select count(*) from event where type = 'offramp.initiated'";
-    assert_eq!(house.count(locks).await, 1);
+    assert_eq!(harness.count(locks).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_may_still_be_on_its_way_is_not_made_again() {
-    let house = House::new().await;
-    let reference = house.accept(order("000123456789")).await.reference;
-    sqlx::query("update effect set kind = 'payout', run_at = now()").execute(house.pool()).await.unwrap();
-    let mut conn = house.pool().acquire().await.unwrap();
+    let harness = scenes::harness().await;
+    let reference = harness.accept(order("000123456789")).await.reference;
+    sqlx::query("update effect set kind = 'payout', run_at = now()").execute(harness.pool()).await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     let first = effects::claim(&mut conn, 0, 12, 10).await.unwrap().remove(0);
     assert!(!first.called_before && !first.in_flight, "{reference}");
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;

@@ -9,125 +9,125 @@ use serde_json::Value;
 use sqlx::AssertSqlSafe;
 use tokio::time::timeout;
 
-use crate::house::{House, order};
+use crate::scenes::{self, engines};
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 async fn ask(engine: &Engine, tenant: &Tenant, reference: &str) -> Option<Value> {
     let text = engine.execution_text(tenant, RefType::ExecutionId, reference).await.unwrap();
     text.map(|text| serde_json::from_slice(&text).unwrap())
 }
 
-impl House {
-    async fn status(&self, engine: &Engine, reference: &str) -> String {
-        let view = ask(engine, &self.tenant, reference).await.unwrap();
-        view["status"].as_str().unwrap().to_owned()
-    }
+async fn status(harness: &Harness, engine: &Engine, reference: &str) -> String {
+    let view = ask(engine, &harness.tenant, reference).await.unwrap();
+    view["status"].as_str().unwrap().to_owned()
+}
 
-    /// Asks until the answer comes while nobody can read the table: then it is from memory.
-    async fn kept(&self, engine: &Engine, reference: &str) {
-        self.wait_for("an answer from memory", || async {
-            self.status(engine, reference).await;
-            let mut tx = self.pool().begin().await.unwrap();
-            sqlx::query("lock table execution in access exclusive mode").execute(&mut *tx).await.unwrap();
-            let answer = ask(engine, &self.tenant, reference);
-            let answered = timeout(Duration::from_millis(100), answer).await.is_ok();
-            tx.rollback().await.unwrap();
-            answered.then_some(())
-        })
-        .await;
-    }
+/// Asks until the answer comes while nobody can read the table: then it is from memory.
+async fn kept(harness: &Harness, engine: &Engine, reference: &str) {
+    wait_for("an answer from memory", || async {
+        status(harness, engine, reference).await;
+        let mut tx = harness.pool().begin().await.unwrap();
+        sqlx::query("lock table execution in access exclusive mode").execute(&mut *tx).await.unwrap();
+        let answer = ask(engine, &harness.tenant, reference);
+        let answered = timeout(Duration::from_millis(100), answer).await.is_ok();
+        tx.rollback().await.unwrap();
+        answered.then_some(())
+    })
+    .await;
+}
 
-    async fn cancel(&self, engine: &Engine, reference: &str) {
-        let done = engine.cancel(&self.tenant, reference, None).await.unwrap();
-        assert_eq!(done, CancelOutcome::Cancelled);
-    }
+async fn cancel(harness: &Harness, engine: &Engine, reference: &str) {
+    let done = engine.cancel(&harness.tenant, reference, None).await.unwrap();
+    assert_eq!(done, CancelOutcome::Cancelled);
+}
 
-    async fn by_hand(&self, sql: String) {
-        sqlx::query(AssertSqlSafe(sql)).execute(self.pool()).await.unwrap();
-    }
+async fn by_hand(harness: &Harness, sql: String) {
+    sqlx::query(AssertSqlSafe(sql)).execute(harness.pool()).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_kept_status_is_the_tenants_alone_and_has_the_bytes_of_a_reading() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let request = order("000123456789");
     let client = request.client_reference.clone().unwrap();
-    let reference = house.accept(request).await.reference;
-    house.kept(&house.engine, &reference).await;
+    let reference = harness.accept(request).await.reference;
+    kept(&harness, &harness.engine, &reference).await;
     let read =
-        house.engine.execution(&house.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
+        harness.engine.execution(&harness.tenant, RefType::ExecutionId, &reference).await.unwrap().unwrap();
     for (named, name) in [(RefType::ExecutionId, &reference), (RefType::ClientReference, &client)] {
-        let kept = house.engine.execution_text(&house.tenant, named, name).await.unwrap().unwrap();
+        let kept = harness.engine.execution_text(&harness.tenant, named, name).await.unwrap().unwrap();
         assert_eq!(kept, serde_json::to_string(&read).unwrap());
         for (partner_id, livemode) in
-            [("ptn_other".to_owned(), false), (house.tenant.partner_id.clone(), true)]
+            [("ptn_other".to_owned(), false), (harness.tenant.partner_id.clone(), true)]
         {
             let other = Tenant { partner_id, livemode };
-            assert_eq!(house.engine.execution_text(&other, named, name).await.unwrap(), None);
+            assert_eq!(harness.engine.execution_text(&other, named, name).await.unwrap(), None);
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_changed_an_execution_is_told_what_came_of_it() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     for _ in 0..20 {
-        let reference = house.accept(order("000123456789")).await.reference;
-        house.kept(&house.engine, &reference).await;
-        house.cancel(&house.engine, &reference).await;
-        assert_eq!(house.status(&house.engine, &reference).await, "failed");
+        let reference = harness.accept(order("000123456789")).await.reference;
+        kept(&harness, &harness.engine, &reference).await;
+        cancel(&harness, &harness.engine, &reference).await;
+        assert_eq!(status(&harness, &harness.engine, &reference).await, "failed");
     }
 }
 
 /// The feed and the tables show a change before its writer has heard that it is committed.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_saw_a_change_of_this_process_is_not_told_the_state_before_it() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     for _ in 0..20 {
-        let reference = house.accept(order("000123456789")).await.reference;
-        house.kept(&house.engine, &reference).await;
+        let reference = harness.accept(order("000123456789")).await.reference;
+        kept(&harness, &harness.engine, &reference).await;
         let watched = async {
             loop {
                 let (seen,): (String,) =
                     sqlx::query_as("select state_name from execution where reference = $1")
                         .bind(&reference)
-                        .fetch_one(house.pool())
+                        .fetch_one(harness.pool())
                         .await
                         .unwrap();
-                let told = house.status(&house.engine, &reference).await;
+                let told = status(&harness, &harness.engine, &reference).await;
                 if seen == "cancelled" {
                     assert_eq!(told, "failed");
                     return;
                 }
             }
         };
-        tokio::join!(watched, house.cancel(&house.engine, &reference));
+        tokio::join!(watched, cancel(&harness, &harness.engine, &reference));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_process_tells_of_its_changes() {
-    let house = House::new().await;
-    let others = house.engines(2);
+    let harness = scenes::harness().await;
+    let others = engines(&harness, 2);
     for _ in 0..5 {
-        let reference = house.accept(order("000123456789")).await.reference;
+        let reference = harness.accept(order("000123456789")).await.reference;
         for engine in &others {
-            house.kept(engine, &reference).await;
+            kept(&harness, engine, &reference).await;
         }
-        house.cancel(&house.engine, &reference).await;
+        cancel(&harness, &harness.engine, &reference).await;
         for engine in &others {
-            house
-                .wait_for("the other process's change", || async {
-                    (house.status(engine, &reference).await == "failed").then_some(())
-                })
-                .await;
+            wait_for("the other process's change", || async {
+                (status(&harness, engine, &reference).await == "failed").then_some(())
+            })
+            .await;
         }
     }
 }
 
 #[tokio::test]
 async fn what_is_changed_by_hand_is_told_too() {
-    let house = House::new().await;
-    let reference = house.accept(order("000123456789")).await.reference;
+    let harness = scenes::harness().await;
+    let reference = harness.accept(order("000123456789")).await.reference;
     let moved = "occurred_at = occurred_at - interval '1 day'";
     let changes = [
         format!(
@@ -143,79 +143,77 @@ async fn what_is_changed_by_hand_is_told_too() {
         format!("delete from event_history where reference = '{reference}'"),
     ];
     for change in changes {
-        house.kept(&house.engine, &reference).await;
-        let before = ask(&house.engine, &house.tenant, &reference).await.unwrap();
+        kept(&harness, &harness.engine, &reference).await;
+        let before = ask(&harness.engine, &harness.tenant, &reference).await.unwrap();
         for statement in change.split("; ") {
-            house.by_hand(statement.to_owned()).await;
+            by_hand(&harness, statement.to_owned()).await;
         }
-        house
-            .wait_for(&change, || async {
-                (ask(&house.engine, &house.tenant, &reference).await.unwrap() != before).then_some(())
-            })
-            .await;
+        wait_for(&change, || async {
+            (ask(&harness.engine, &harness.tenant, &reference).await.unwrap() != before).then_some(())
+        })
+        .await;
     }
 }
 
 #[tokio::test]
 async fn many_executions_changed_at_once_are_all_told() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let mut references = Vec::new();
     for _ in 0..200 {
-        references.push(house.accept(order("000123456789")).await.reference);
+        references.push(harness.accept(order("000123456789")).await.reference);
     }
     for reference in &references {
-        house.kept(&house.engine, reference).await;
+        kept(&harness, &harness.engine, reference).await;
     }
-    house
-        .by_hand("update execution set state_name = 'cancelled', state = '{\"state\": \"cancelled\"}'".into())
+    by_hand(
+        &harness,
+        "update execution set state_name = 'cancelled', state = '{\"state\": \"cancelled\"}'".into(),
+    )
+    .await;
+    for reference in &references {
+        wait_for("a change by hand", || async {
+            (status(&harness, &harness.engine, reference).await == "failed").then_some(())
+        })
         .await;
-    for reference in &references {
-        house
-            .wait_for("a change by hand", || async {
-                (house.status(&house.engine, reference).await == "failed").then_some(())
-            })
-            .await;
     }
 }
 
 /// We hear, but cannot prove it any more: the same is done as when nothing is heard.
 #[tokio::test]
 async fn a_lost_question_is_as_bad_as_a_lost_listener() {
-    let house = House::new().await;
-    let reference = house.accept(order("000123456789")).await.reference;
-    house.kept(&house.engine, &reference).await;
+    let harness = scenes::harness().await;
+    let reference = harness.accept(order("000123456789")).await.reference;
+    kept(&harness, &harness.engine, &reference).await;
     let ended = "select count(pg_terminate_backend(pid, 5000)) from pg_stat_activity \
                  where datname = current_database() and pid <> pg_backend_pid() and query like '%pg_notify($1, $2)%'";
-    assert_eq!(house.count(ended).await, 1);
+    assert_eq!(harness.count(ended).await, 1);
     let changed = "update execution set state_name = 'cancelled', state = '{\"state\": \"cancelled\"}'";
-    house.by_hand(changed.to_owned()).await;
-    house
-        .wait_for("the change", || async {
-            (house.status(&house.engine, &reference).await == "failed").then_some(())
-        })
-        .await;
-    house.kept(&house.engine, &reference).await;
+    by_hand(&harness, changed.to_owned()).await;
+    wait_for("the change", || async {
+        (status(&harness, &harness.engine, &reference).await == "failed").then_some(())
+    })
+    .await;
+    kept(&harness, &harness.engine, &reference).await;
 }
 
 /// Nobody hears of the change: what was kept is not given any more, and kept again once somebody listens.
 #[tokio::test]
 async fn a_lost_listener_leaves_no_stale_answer() {
-    let house = House::new().await;
-    let reference = house.accept(order("000123456789")).await.reference;
-    house.kept(&house.engine, &reference).await;
+    let harness = scenes::harness().await;
+    let reference = harness.accept(order("000123456789")).await.reference;
+    kept(&harness, &harness.engine, &reference).await;
     let end_and_change = format!(
         "with ended as (select pg_terminate_backend(pid, 5000) from pg_stat_activity \
                         where datname = current_database() and pid <> pg_backend_pid() and query like 'LISTEN \"dvp_execution\"%') \
          update execution set state_name = 'cancelled', state = '{{\"state\": \"cancelled\"}}' \
          where reference = '{reference}' and (select count(*) from ended) = 1"
     );
-    let changed = sqlx::query(AssertSqlSafe(end_and_change)).execute(house.pool()).await.unwrap();
+    let changed = sqlx::query(AssertSqlSafe(end_and_change)).execute(harness.pool()).await.unwrap();
     assert_eq!(changed.rows_affected(), 1);
-    house
-        .wait_for("the change nobody told", || async {
-            (house.status(&house.engine, &reference).await == "failed").then_some(())
-        })
-        .await;
-    house.kept(&house.engine, &reference).await;
-    assert_eq!(house.status(&house.engine, &reference).await, "failed");
+    wait_for("the change nobody told", || async {
+        (status(&harness, &harness.engine, &reference).await == "failed").then_some(())
+    })
+    .await;
+    kept(&harness, &harness.engine, &reference).await;
+    assert_eq!(status(&harness, &harness.engine, &reference).await, "failed");
 }

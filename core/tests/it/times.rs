@@ -9,7 +9,8 @@ use dvp_store::orders::executions::RefType;
 use serde_json::Value;
 use std::sync::Arc;
 
-use crate::house::{House, order};
+use crate::scenes;
+use dvp_testing::orders::order;
 
 /// A bank that books with the date alone: at midnight, before the order was accepted.
 struct BooksByDate;
@@ -32,23 +33,23 @@ impl Rail for BooksByDate {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_date_and_a_blocks_time_put_no_event_before_the_one_before_it() {
-    let house = House::new().await;
-    house.work_with(Arc::new(BooksByDate), Arc::new(BooksByDate));
-    let accepted = house.accept(order("000123456789")).await;
+    let harness = scenes::harness().await;
+    harness.start_workers_over(Arc::new(BooksByDate), Arc::new(BooksByDate));
+    let accepted = harness.accept(order("000123456789")).await;
     // The chain's times are whole seconds: as far behind as they can be, and more.
     let coarse = "create function coarse() returns trigger language plpgsql as \
                   $$ begin new.block_time := new.block_time - interval '1 hour'; return new; end $$";
-    sqlx::query(coarse).execute(house.pool()).await.unwrap();
+    sqlx::query(coarse).execute(harness.pool()).await.unwrap();
     let trigger = "create trigger coarse before insert on chain_fact for each row execute function coarse()";
-    sqlx::query(trigger).execute(house.pool()).await.unwrap();
-    house.play_chain(&accepted.reference).await;
-    house.wait_for_state(&accepted.reference, "completed").await;
+    sqlx::query(trigger).execute(harness.pool()).await.unwrap();
+    harness.play_chain(&accepted.reference).await;
+    harness.wait_for_state(&accepted.reference, "completed").await;
 
     let rows: Vec<(String, DateTime<Utc>, DateTime<Utc>)> = sqlx::query_as(
         "select type, occurred_at, observed_at from event where reference = $1 order by sequence",
     )
     .bind(&accepted.reference)
-    .fetch_all(house.pool())
+    .fetch_all(harness.pool())
     .await
     .unwrap();
     assert_eq!(rows.len(), 5);
@@ -57,7 +58,8 @@ async fn a_date_and_a_blocks_time_put_no_event_before_the_one_before_it() {
     }
     assert!(rows.iter().all(|(_, occurred, observed)| occurred <= observed), "{rows:?}");
 
-    let found = house.engine.receipt(&house.tenant, RefType::ExecutionId, &accepted.reference).await.unwrap();
+    let found =
+        harness.engine.receipt(&harness.tenant, RefType::ExecutionId, &accepted.reference).await.unwrap();
     let ReceiptLookup::Found(receipt) = found else { panic!("no receipt: {found:?}") };
     let at = |pointer: &str| -> DateTime<Utc> {
         receipt.pointer(pointer).and_then(Value::as_str).unwrap().parse().unwrap()

@@ -8,8 +8,11 @@ use dvp_core::writer::FixChain;
 use dvp_core::writer::{Outcome, WriterLimits};
 use futures_util::future::join_all;
 
-use crate::house::{House, fix_session, key_of, part_of};
 use crate::proxy::Mode;
+use crate::scenes::{self, engine_behind_proxy};
+use crate::scenes::{fix_session, key_of, part_of};
+use dvp_testing::Harness;
+use dvp_testing::wait::wait_for;
 
 const IMPATIENT: WriterLimits = WriterLimits {
     connect: Duration::from_millis(500),
@@ -18,13 +21,13 @@ const IMPATIENT: WriterLimits = WriterLimits {
     lock: Duration::from_millis(500),
 };
 
-async fn write_one(engine: &Engine, house: &House) -> Result<(), EngineError> {
-    let key = key_of(&house.tenant, uuid::Uuid::new_v4(), "/v1/intents");
+async fn write_one(engine: &Engine, harness: &Harness) -> Result<(), EngineError> {
+    let key = key_of(&harness.tenant, uuid::Uuid::new_v4(), "/v1/intents");
     engine.keep_refusal(key).await.map(|_| ())
 }
 
-async fn write_some(engine: &Engine, house: &House, count: usize) -> Vec<Result<(), EngineError>> {
-    join_all((0..count).map(|_| write_one(engine, house))).await
+async fn write_some(engine: &Engine, harness: &Harness, count: usize) -> Vec<Result<(), EngineError>> {
+    join_all((0..count).map(|_| write_one(engine, harness))).await
 }
 
 fn all_unavailable(done: &[Result<(), EngineError>]) -> bool {
@@ -32,70 +35,70 @@ fn all_unavailable(done: &[Result<(), EngineError>]) -> bool {
 }
 
 /// Writes until it works again.
-async fn is_back(engine: &Engine, house: &House) {
-    house.wait_for("the database", || async { write_one(engine, house).await.ok() }).await;
+async fn is_back(engine: &Engine, harness: &Harness) {
+    wait_for("the database", || async { write_one(engine, harness).await.ok() }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_is_answered_while_one_connection_at_a_time_is_tried() {
-    let house = House::new().await;
-    let (engine, proxy) = house.engine_behind_proxy(IMPATIENT).await;
-    write_one(&engine, &house).await.unwrap();
+    let harness = scenes::harness().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
+    write_one(&engine, &harness).await.unwrap();
     proxy.set(Mode::Refuse);
     let before = proxy.connections();
     for _ in 0..20 {
-        let done = write_some(&engine, &house, 100).await;
+        let done = write_some(&engine, &harness, 100).await;
         assert!(all_unavailable(&done), "{done:?}");
     }
     // Two thousand units were answered; each attempt waits longer than the one before.
     assert!(proxy.connections() - before < 40, "{} connections", proxy.connections() - before);
     proxy.set(Mode::Pass);
-    is_back(&engine, &house).await;
-    assert_eq!(house.count("select count(*) from idempotency").await, 2);
+    is_back(&engine, &harness).await;
+    assert_eq!(harness.count("select count(*) from idempotency").await, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_vanished_is_noticed_and_its_return_too() {
-    let house = House::new().await;
-    let (engine, proxy) = house.engine_behind_proxy(IMPATIENT).await;
-    write_one(&engine, &house).await.unwrap();
+    let harness = scenes::harness().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
+    write_one(&engine, &harness).await.unwrap();
     proxy.set(Mode::Hang);
-    let done = write_some(&engine, &house, 600).await;
+    let done = write_some(&engine, &harness, 600).await;
     assert!(all_unavailable(&done), "{done:?}");
     proxy.set(Mode::Pass);
-    is_back(&engine, &house).await;
+    is_back(&engine, &harness).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_connection_costs_nobody_anything() {
-    let house = House::new().await;
-    let (engine, proxy) = house.engine_behind_proxy(IMPATIENT).await;
-    write_one(&engine, &house).await.unwrap();
+    let harness = scenes::harness().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
+    write_one(&engine, &harness).await.unwrap();
     let own = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
                where datname = current_database() and pid <> pg_backend_pid() and client_port > 0";
-    assert!(house.count(own).await > 0);
-    let done = write_some(&engine, &house, 50).await;
+    assert!(harness.count(own).await > 0);
+    let done = write_some(&engine, &harness, 50).await;
     assert!(done.iter().all(Result::is_ok), "{done:?}");
     assert_eq!(proxy.connections(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_whose_unit_was_answered_unavailable_goes_on_from_its_loaded_numbers() {
-    let house = House::new().await;
-    let (engine, proxy) = house.engine_behind_proxy(IMPATIENT).await;
-    let session = fix_session(&house, &house.tenant, "ACME").await;
+    let harness = scenes::harness().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, IMPATIENT).await;
+    let session = fix_session(&harness, &harness.tenant, "ACME").await;
     let chain = FixChain::from_loaded(1);
-    engine.commit_fix(&house.tenant, part_of(&session, &chain, 1, b"a")).await.unwrap();
+    engine.commit_fix(&harness.tenant, part_of(&session, &chain, 1, b"a")).await.unwrap();
     proxy.set(Mode::Refuse);
-    let lost = engine.commit_fix(&house.tenant, part_of(&session, &chain, 2, b"lost")).await;
+    let lost = engine.commit_fix(&harness.tenant, part_of(&session, &chain, 2, b"lost")).await;
     assert!(matches!(lost, Err(EngineError::Unavailable(_))));
     proxy.set(Mode::Pass);
-    is_back(&engine, &house).await;
+    is_back(&engine, &harness).await;
     // What was queued behind it, before anybody knew.
-    assert!(engine.commit_fix(&house.tenant, part_of(&session, &chain, 3, b"dependant")).await.is_err());
+    assert!(engine.commit_fix(&harness.tenant, part_of(&session, &chain, 3, b"dependant")).await.is_err());
     let chain = FixChain::from_loaded(2);
-    let done = engine.commit_fix(&house.tenant, part_of(&session, &chain, 2, b"b")).await.unwrap();
+    let done = engine.commit_fix(&harness.tenant, part_of(&session, &chain, 2, b"b")).await.unwrap();
     assert!(matches!(done.outcome, Outcome::Written));
-    assert_eq!(house.count("select next_out from fix_session").await, 3);
-    assert_eq!(house.count("select count(*) from fix_outbound").await, 2);
+    assert_eq!(harness.count("select next_out from fix_session").await, 3);
+    assert_eq!(harness.count("select count(*) from fix_outbound").await, 2);
 }

@@ -19,11 +19,15 @@ use serde_json::json;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::house::{House, fix_session, key_of, order, part_of};
 use crate::proxy::{Mode, Proxy};
+use crate::scenes::{self, engine_behind_proxy};
+use crate::scenes::{fix_session, key_of, part_of};
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 struct Cut {
-    house: House,
+    harness: Harness,
     engine: Engine,
     proxy: Proxy,
 }
@@ -31,23 +35,23 @@ struct Cut {
 impl Cut {
     /// An engine whose next COMMIT reaches the server, but whose acknowledgement is lost.
     async fn next_commit() -> Self {
-        let house = House::new().await;
-        let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;
+        let harness = scenes::harness().await;
+        let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
         proxy.set(Mode::CutAtCommit);
-        Self { house, engine, proxy }
+        Self { harness, engine, proxy }
     }
 
     fn key(&self) -> IdempotencyPart {
-        key_of(&self.house.tenant, Uuid::new_v4(), "/v1/x")
+        key_of(&self.harness.tenant, Uuid::new_v4(), "/v1/x")
     }
 
     async fn check(&self, sql: &'static str, expected: i64) {
         self.proxy.has_cut().await;
-        assert_eq!(self.house.count(sql).await, expected, "{sql}");
+        assert_eq!(self.harness.count(sql).await, expected, "{sql}");
     }
 
     fn firm_quote(&self, terms: dvp_domain::quote::FirmTerms) -> NewFirmQuote {
-        NewFirmQuote { tenant: self.house.tenant.clone(), request_id: "r".into(), terms }
+        NewFirmQuote { tenant: self.harness.tenant.clone(), request_id: "r".into(), terms }
     }
 
     async fn firm_terms(&self) -> dvp_domain::quote::FirmTerms {
@@ -67,7 +71,7 @@ impl Cut {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_with_a_key_is_answered_as_it_was_decided() {
     let cut = Cut::next_commit().await;
-    let (tenant, request) = (cut.house.tenant.clone(), order("000123456789"));
+    let (tenant, request) = (cut.harness.tenant.clone(), order("000123456789"));
     let command = SubmitCommand { tenant, request, idempotency: Some(cut.key()), fix: None };
     let done = cut.engine.submit(command).await.unwrap();
     assert!(matches!(done.outcome, Outcome::Replayed(_)), "{:?}", done.outcome);
@@ -79,7 +83,7 @@ async fn a_submission_with_a_key_is_answered_as_it_was_decided() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_without_a_key_finds_its_intent_id_used() {
     let cut = Cut::next_commit().await;
-    let (tenant, request) = (cut.house.tenant.clone(), order("000123456789"));
+    let (tenant, request) = (cut.harness.tenant.clone(), order("000123456789"));
     let done =
         cut.engine.submit(SubmitCommand { tenant, request, idempotency: None, fix: None }).await.unwrap();
     assert!(matches!(done.outcome, Outcome::DuplicateIntent));
@@ -89,10 +93,10 @@ async fn a_submission_without_a_key_finds_its_intent_id_used() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_over_fix_leaves_its_report_under_its_number() {
     let cut = Cut::next_commit().await;
-    let session = fix_session(&cut.house, &cut.house.tenant, "ACME").await;
+    let session = fix_session(&cut.harness, &cut.harness.tenant, "ACME").await;
     let chain = FixChain::from_loaded(1);
     let submit = |before| SubmitCommand {
-        tenant: cut.house.tenant.clone(),
+        tenant: cut.harness.tenant.clone(),
         request: order("000123456789"),
         idempotency: None,
         fix: Some(part_of(&session, &chain, before, b"report")),
@@ -111,7 +115,7 @@ async fn a_submission_over_fix_leaves_its_report_under_its_number() {
 async fn quotes_are_kept_once() {
     let cut = Cut::next_commit().await;
     let context = QuoteContext {
-        tenant: cut.house.tenant.clone(),
+        tenant: cut.harness.tenant.clone(),
         request_id: "r".into(),
         request: json!({}),
         response: json!({}),
@@ -128,7 +132,7 @@ async fn quotes_are_kept_once() {
     cut.check("select count(*) from firm_quote", 1).await;
 
     cut.proxy.set(Mode::CutAtCommit);
-    let session = fix_session(&cut.house, &cut.house.tenant, "ACME").await;
+    let session = fix_session(&cut.harness, &cut.harness.tenant, "ACME").await;
     let part = part_of(&session, &FixChain::from_loaded(1), 1, b"quote");
     let quote = cut.firm_quote(cut.firm_terms().await);
     let pending = cut.engine.begin_firm_quote(quote, part).await.unwrap();
@@ -142,7 +146,7 @@ async fn an_older_order_is_kept_once() {
     let cut = Cut::next_commit().await;
     let (stage, run_at, expires_at) = legacy::beginning(Strategy::Scheduled, Utc::now(), 3_600_000);
     let new = NewLegacyIntent {
-        tenant: cut.house.tenant.clone(),
+        tenant: cut.harness.tenant.clone(),
         intent_id: "i".into(),
         request: json!({}),
         source: "USD".into(),
@@ -168,53 +172,53 @@ async fn a_refusal_and_a_sessions_own_numbers_are_kept_once() {
     cut.check("select count(*) from idempotency", 1).await;
 
     cut.proxy.set(Mode::CutAtCommit);
-    let session = fix_session(&cut.house, &cut.house.tenant, "ACME").await;
+    let session = fix_session(&cut.harness, &cut.harness.tenant, "ACME").await;
     let chain = FixChain::from_loaded(1);
-    let lost = cut.engine.commit_fix(&cut.house.tenant, part_of(&session, &chain, 1, b"a")).await;
+    let lost = cut.engine.commit_fix(&cut.harness.tenant, part_of(&session, &chain, 1, b"a")).await;
     assert!(lost.is_err(), "the session loads its numbers again");
     cut.check("select next_out from fix_session", 2).await;
     // What was queued behind it follows what was written.
-    cut.engine.commit_fix(&cut.house.tenant, part_of(&session, &chain, 2, b"b")).await.unwrap();
+    cut.engine.commit_fix(&cut.harness.tenant, part_of(&session, &chain, 2, b"b")).await.unwrap();
     cut.check("select count(*) from fix_outbound", 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancellation_is_told_as_one() {
     let cut = Cut::next_commit().await;
-    let accepted = cut.house.accept(order("000123450008")).await;
-    let outcome = cut.engine.cancel(&cut.house.tenant, &accepted.reference, None).await.unwrap();
+    let accepted = cut.harness.accept(order("000123450008")).await;
+    let outcome = cut.engine.cancel(&cut.harness.tenant, &accepted.reference, None).await.unwrap();
     assert_eq!(outcome, CancelOutcome::Cancelled);
     cut.check("select count(*) from event where type = 'intent.cancelled'", 1).await;
     cut.check("select sum(reserved)::int8 from account_balance", 0).await;
-    let again = cut.engine.cancel(&cut.house.tenant, &accepted.reference, None).await.unwrap();
+    let again = cut.engine.cancel(&cut.harness.tenant, &accepted.reference, None).await.unwrap();
     assert_eq!(again, CancelOutcome::TooLate);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settlement_survives_each_of_its_commits_being_unacknowledged() {
     let cut = Cut::next_commit().await;
-    let house = &cut.house;
+    let harness = &cut.harness;
     cut.proxy.set(Mode::CutEverySecondCommit);
     let stop = watch::Sender::new(false);
-    let rails = Arc::new(SimulatedRails::new(house.pool().clone()));
+    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
     tokio::spawn(workflow::run(cut.engine.clone(), rails.clone(), rails, stop.subscribe()));
     // Passes through `in_progress` in its conversion.
-    let reference = house.accept(order("000123450006")).await.reference;
-    house.play_chain(&reference).await;
-    house.wait_for_state(&reference, "completed").await;
+    let reference = harness.accept(order("000123450006")).await.reference;
+    harness.play_chain(&reference).await;
+    harness.wait_for_state(&reference, "completed").await;
     let anchored = "select count(*) from execution where state ->> 'finality' is not null";
-    house.wait_for("the anchor", || async { (house.count(anchored).await == 1).then_some(()) }).await;
+    wait_for("the anchor", || async { (harness.count(anchored).await == 1).then_some(()) }).await;
     cut.proxy.set(Mode::Pass);
     assert!(cut.proxy.connections() > 5, "{} connections", cut.proxy.connections());
-    let told = house.events(&reference).await;
+    let told = harness.events(&reference).await;
     assert_eq!(
         told[..4],
         ["intent.accepted", "offramp.initiated", "offramp.in_progress", "offramp.completed"]
     );
     assert_eq!(told[4..], ["payout.initiated", "payout.completed"]);
-    assert_eq!(house.count("select count(*) from effect").await, 0);
-    assert_eq!(house.count("select count(*) from chain_fact where consumed_at is null").await, 0);
-    assert_eq!(house.count("select max(executed)::int8 from simulated_rail").await, 1);
-    house.check_books().await;
+    assert_eq!(harness.count("select count(*) from effect").await, 0);
+    assert_eq!(harness.count("select count(*) from chain_fact where consumed_at is null").await, 0);
+    assert_eq!(harness.count("select max(executed)::int8 from simulated_rail").await, 1);
+    harness.check_books().await;
     stop.send_replace(true);
 }

@@ -10,8 +10,12 @@ use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use futures_util::future::join_all;
 
-use crate::house::{House, fix_session, key_of, order, part_of, unwritable_part_of};
 use crate::proxy::{Mode, Proxy};
+use crate::scenes::{self, engine_behind_proxy};
+use crate::scenes::{fix_session, key_of, part_of, unwritable_part_of};
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
 
 /// Submits orders of a tenant at the same time.
 async fn accept_of(engine: &Engine, tenant: &Tenant, count: usize) -> usize {
@@ -37,13 +41,13 @@ async fn together<T>(proxy: &Proxy, work: impl Future<Output = T>) -> T {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_hundred_bad_units_of_a_session_cost_the_others_a_few_transactions() {
-    let house = House::new().await;
-    let other = house.other_tenant().await;
-    let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;
-    let session = fix_session(&house, &other, "BAD").await;
+    let harness = scenes::harness().await;
+    let other = harness.other_tenant().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
+    let session = fix_session(&harness, &other, "BAD").await;
     let chain = FixChain::from_loaded(1);
     let bad = (1..=200).map(|before| engine.commit_fix(&other, unwritable_part_of(&session, &chain, before)));
-    let work = async { tokio::join!(join_all(bad), accept_of(&engine, &house.tenant, 100)) };
+    let work = async { tokio::join!(join_all(bad), accept_of(&engine, &harness.tenant, 100)) };
     let (failed, accepted) = together(&proxy, work).await;
     assert_eq!(accepted, 100);
     assert!(matches!(failed[0], Err(EngineError::Corrupt(_))), "{:?}", failed[0]);
@@ -57,15 +61,15 @@ async fn two_hundred_bad_units_of_a_session_cost_the_others_a_few_transactions()
     // Who loads the numbers again goes on.
     let chain = FixChain::from_loaded(1);
     engine.commit_fix(&other, part_of(&session, &chain, 1, b"x")).await.unwrap();
-    assert_eq!(house.count("select next_out from fix_session").await, 2);
-    assert_eq!(house.count("select count(*) from fix_order").await, 0);
+    assert_eq!(harness.count("select next_out from fix_session").await, 2);
+    assert_eq!(harness.count("select count(*) from fix_order").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_units_that_stand_alone_are_taken_apart_from_the_others() {
-    let house = House::new().await;
-    let bad_tenant = house.other_tenant().await;
-    let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;
+    let harness = scenes::harness().await;
+    let bad_tenant = harness.other_tenant().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
     let bad = |_| {
         let part = key_of(&bad_tenant, uuid::Uuid::new_v4(), "/v1/intents");
         let render = |_: &Outcome| StoredResponse { status: 202, body: "a\0b".into() };
@@ -73,7 +77,7 @@ async fn bad_units_that_stand_alone_are_taken_apart_from_the_others() {
         engine.keep_refusal(part)
     };
     let good = async {
-        let accepted = accept_of(&engine, &house.tenant, 100).await;
+        let accepted = accept_of(&engine, &harness.tenant, 100).await;
         (accepted, proxy.transactions())
     };
     let work = async { tokio::join!(join_all((0..200).map(bad)), good) };
@@ -84,7 +88,7 @@ async fn bad_units_that_stand_alone_are_taken_apart_from_the_others() {
     assert!(until_accepted <= 100, "{until_accepted} transactions before the good ones were written");
     // From now on the two share no batch: the good ones are written at the first attempt.
     let before = proxy.transactions();
-    let work = async { tokio::join!(bad(0), accept_of(&engine, &house.tenant, 50)) };
+    let work = async { tokio::join!(bad(0), accept_of(&engine, &harness.tenant, 50)) };
     let (failed, accepted) = together(&proxy, work).await;
     assert!(failed.is_err());
     assert_eq!(accepted, 50);
@@ -93,122 +97,125 @@ async fn bad_units_that_stand_alone_are_taken_apart_from_the_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_that_waits_for_a_lock_fails_alone_while_the_others_are_written() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let limits = WriterLimits { lock: Duration::from_millis(300), ..WriterLimits::default() };
-    let (engine, _proxy) = house.engine_behind_proxy(limits).await;
-    let locked = house.accept(order("000123450008")).await.reference;
-    let mut operator = house.pool().begin().await.unwrap();
+    let (engine, _proxy) = engine_behind_proxy(&harness, limits).await;
+    let locked = harness.accept(order("000123450008")).await.reference;
+    let mut operator = harness.pool().begin().await.unwrap();
     sqlx::query("select from execution where reference = $1 for update")
         .bind(&locked)
         .execute(&mut *operator)
         .await
         .unwrap();
-    let cancel = engine.cancel(&house.tenant, &locked, None);
-    let (cancelled, accepted) = tokio::join!(cancel, accept_of(&engine, &house.tenant, 40));
+    let cancel = engine.cancel(&harness.tenant, &locked, None);
+    let (cancelled, accepted) = tokio::join!(cancel, accept_of(&engine, &harness.tenant, 40));
     assert_eq!(accepted, 40);
     assert!(matches!(cancelled, Err(EngineError::Unavailable(_))), "{cancelled:?}");
     operator.rollback().await.unwrap();
-    assert_eq!(engine.cancel(&house.tenant, &locked, None).await.unwrap(), CancelOutcome::Cancelled);
+    assert_eq!(engine.cancel(&harness.tenant, &locked, None).await.unwrap(), CancelOutcome::Cancelled);
 }
 
 /// Makes every change of an execution fail because of what it is.
-async fn break_execution(house: &House, reference: &str) {
+async fn break_execution(harness: &Harness, reference: &str) {
     sqlx::query(
         "create function refuse() returns trigger language plpgsql as \
          $$ begin raise exception 'broken' using errcode = 'check_violation'; end $$",
     )
-    .execute(house.pool())
+    .execute(harness.pool())
     .await
     .unwrap();
     let trigger = format!(
         "create trigger refuse before update on execution for each row when (old.reference = '{reference}') \
          execute function refuse()"
     );
-    sqlx::query(sqlx::AssertSqlSafe(trigger)).execute(house.pool()).await.unwrap();
+    sqlx::query(sqlx::AssertSqlSafe(trigger)).execute(harness.pool()).await.unwrap();
 }
 
-async fn mend_execution(house: &House) {
-    sqlx::query("drop trigger refuse on execution").execute(house.pool()).await.unwrap();
+async fn mend_execution(harness: &Harness) {
+    sqlx::query("drop trigger refuse on execution").execute(harness.pool()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_effect_that_cannot_be_written_is_put_off_and_the_others_settle() {
-    let house = House::new().await;
-    let broken = house.accept(order("000123456789")).await.reference;
-    break_execution(&house, &broken).await;
-    house.work();
+    let harness = scenes::harness().await;
+    let broken = harness.accept(order("000123456789")).await.reference;
+    break_execution(&harness, &broken).await;
+    harness.start_workers();
     let put_off =
         "select count(*) from effect where unwritten >= 2 and heard like '%broken%' and lease_until is null";
-    house.wait_for("two attempts", || async { (house.count(put_off).await == 1).then_some(()) }).await;
-    let good = house.accept(order("000123456789")).await.reference;
-    house.play_chain(&good).await;
-    house.wait_for_state(&good, "completed").await;
-    mend_execution(&house).await;
-    house.play_chain(&broken).await;
-    house.wait_for_state(&broken, "completed").await;
-    assert_eq!(house.count("select count(*) from effect").await, 0);
-    house.check_books().await;
+    wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
+    let good = harness.accept(order("000123456789")).await.reference;
+    harness.play_chain(&good).await;
+    harness.wait_for_state(&good, "completed").await;
+    mend_execution(&harness).await;
+    harness.play_chain(&broken).await;
+    harness.wait_for_state(&broken, "completed").await;
+    assert_eq!(harness.count("select count(*) from effect").await, 0);
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_decision_that_cannot_be_read_puts_off_its_own_effect_and_no_other() {
-    let house = House::new().await;
-    let broken = house.accept(order("000123456789")).await.reference;
-    let good = house.accept(order("000123456789")).await.reference;
+    let harness = scenes::harness().await;
+    let broken = harness.accept(order("000123456789")).await.reference;
+    let good = harness.accept(order("000123456789")).await.reference;
     for verdict in [r#"{"verdict": "unheard_of"}"#, r#"{"verdict": 1e400}"#] {
         sqlx::query("update effect set verdict = $2::text::jsonb where reference = $1")
             .bind(&broken)
             .bind(verdict)
-            .execute(house.pool())
+            .execute(harness.pool())
             .await
             .unwrap();
     }
-    house.work();
+    harness.start_workers();
     let put_off =
         "select count(*) from effect where unwritten >= 2 and heard like '%verdict%' and lease_until is null";
-    house.wait_for("two attempts", || async { (house.count(put_off).await == 1).then_some(()) }).await;
-    house.play_chain(&good).await;
-    house.wait_for_state(&good, "completed").await;
-    assert_eq!(house.count("select count(*) from chain_command c join effect e using (reference)").await, 0);
-    sqlx::query("update effect set verdict = null").execute(house.pool()).await.unwrap();
-    house.play_chain(&broken).await;
-    house.wait_for_state(&broken, "completed").await;
-    house.check_books().await;
+    wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
+    harness.play_chain(&good).await;
+    harness.wait_for_state(&good, "completed").await;
+    assert_eq!(
+        harness.count("select count(*) from chain_command c join effect e using (reference)").await,
+        0
+    );
+    sqlx::query("update effect set verdict = null").execute(harness.pool()).await.unwrap();
+    harness.play_chain(&broken).await;
+    harness.wait_for_state(&broken, "completed").await;
+    harness.check_books().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fact_that_cannot_be_written_is_put_off_and_holds_up_only_its_own_settlement() {
-    let house = House::new().await;
-    house.work();
-    let broken = house.accept(order("000123456789")).await.reference;
-    house.wait_for_state(&broken, "locking").await;
-    break_execution(&house, &broken).await;
-    house.play_until(&broken, |kind| kind == "create").await;
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let broken = harness.accept(order("000123456789")).await.reference;
+    harness.wait_for_state(&broken, "locking").await;
+    break_execution(&harness, &broken).await;
+    harness.play_until(&broken, |kind| kind == "create").await;
     let put_off = "select count(*) from chain_fact where unwritten >= 2 and heard like '%broken%' \
                    and retry_at is not null and consumed_at is null";
-    house.wait_for("two attempts", || async { (house.count(put_off).await == 1).then_some(()) }).await;
-    let good = house.accept(order("000123456789")).await.reference;
-    house.play_chain(&good).await;
-    house.wait_for_state(&good, "completed").await;
-    assert_eq!(house.count(put_off).await, 1);
-    mend_execution(&house).await;
-    house.wait_for_state(&broken, "committing").await;
+    wait_for("two attempts", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
+    let good = harness.accept(order("000123456789")).await.reference;
+    harness.play_chain(&good).await;
+    harness.wait_for_state(&good, "completed").await;
+    assert_eq!(harness.count(put_off).await, 1);
+    mend_execution(&harness).await;
+    harness.wait_for_state(&broken, "committing").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fact_that_cannot_be_read_holds_up_no_other() {
-    let house = House::new().await;
-    house.work();
-    let first = house.accept(order("000123456789")).await.reference;
-    house.wait_for_state(&first, "locking").await;
-    house.fact(&[9; 32], &ChainFact::Settled { swap: None }).await;
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let first = harness.accept(order("000123456789")).await.reference;
+    harness.wait_for_state(&first, "locking").await;
+    harness.report_fact(&[9; 32], &ChainFact::Settled { swap: None }).await;
     sqlx::query("update chain_fact set payload = '{\"kind\": \"unheard_of\"}' where entity = $1")
         .bind(&[9_u8; 32][..])
-        .execute(house.pool())
+        .execute(harness.pool())
         .await
         .unwrap();
-    house.play_chain(&first).await;
-    house.wait_for_state(&first, "completed").await;
+    harness.play_chain(&first).await;
+    harness.wait_for_state(&first, "completed").await;
     let put_off = "select count(*) from chain_fact where unwritten > 0 and heard like '%cannot be read%'";
-    house.wait_for("the fact", || async { (house.count(put_off).await == 1).then_some(()) }).await;
+    wait_for("the fact", || async { (harness.count(put_off).await == 1).then_some(()) }).await;
 }

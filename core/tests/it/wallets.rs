@@ -14,7 +14,10 @@ use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
 use tokio::sync::Semaphore;
 
-use crate::house::{House, TOKEN, Wanted, order_for, order_of};
+use crate::scenes;
+use dvp_testing::Harness;
+use dvp_testing::market::TOKEN;
+use dvp_testing::orders::{Terms, order_for, order_of};
 
 const RICH: WalletFacts = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
 
@@ -70,8 +73,8 @@ impl WalletReader for Node {
     }
 }
 
-async fn submit(house: &House, engine: &Engine, request: IntentRequest) -> Result<Outcome, EngineError> {
-    let command = SubmitCommand { tenant: house.tenant.clone(), request, idempotency: None, fix: None };
+async fn submit(harness: &Harness, engine: &Engine, request: IntentRequest) -> Result<Outcome, EngineError> {
+    let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
     engine.submit(command).await.map(|done| done.outcome)
 }
 
@@ -81,40 +84,40 @@ fn wallet(n: usize) -> WalletKey {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_a_known_wallet_is_decided_though_the_node_is_frozen() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let node = Node::answering(RICH, 1);
-    let engine = house.engine_over(node.clone());
+    let engine = harness.engine_over(node.clone());
     let first = order_of(100_000_000, "12345678");
     let mut second = first.clone();
     second.intent_id.push_str("-again");
     second.client_reference = None;
-    assert!(matches!(submit(&house, &engine, first).await, Ok(Outcome::Accepted(_))));
+    assert!(matches!(submit(&harness, &engine, first).await, Ok(Outcome::Accepted(_))));
     assert_eq!(node.asked(), 1);
-    let again = submit(&house, &engine, second).await;
+    let again = submit(&harness, &engine, second).await;
     assert!(matches!(again, Ok(Outcome::InvalidPermit(PermitDefect::NonceHeld { next: 1 }))), "{again:?}");
     assert_eq!(node.asked(), 1, "the wallet is known");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_order_of_an_unknown_wallet_is_refused_in_time_and_holds_up_no_other() {
-    let house = House::new().await;
-    house.prefund("USD", 50_000_000).await;
+    let harness = scenes::harness().await;
+    harness.deposit("USD", 50_000_000).await;
     let node = Node::answering(RICH, 0);
-    let engine = house.engine_over(node.clone());
+    let engine = harness.engine_over(node.clone());
     let waiting = {
-        let (engine, tenant) = (engine.clone(), house.tenant.clone());
+        let (engine, tenant) = (engine.clone(), harness.tenant.clone());
         let request = order_of(100_000_000, "12345678");
         let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
         tokio::spawn(async move { engine.submit(command).await })
     };
-    let fiat = order_for(&Wanted { input: ("USD", 10_000), output: "EUR", account: "12345678" });
-    house.fund("south", "EUR", 100_000_000).await;
-    assert!(matches!(submit(&house, &engine, fiat).await, Ok(Outcome::Accepted(_))));
+    let fiat = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "12345678" });
+    harness.fund("south", "EUR", 100_000_000).await;
+    assert!(matches!(submit(&harness, &engine, fiat).await, Ok(Outcome::Accepted(_))));
     assert!(!waiting.is_finished(), "the order of a fiat input waits for no node");
     let refused = waiting.await.unwrap();
     assert!(matches!(refused, Err(EngineError::Unavailable(_))), "{refused:?}");
     assert_eq!(
-        house.count("select count(*) from intent where reference is null").await,
+        harness.count("select count(*) from intent where reference is null").await,
         0,
         "nothing was written"
     );
@@ -122,33 +125,33 @@ async fn an_order_of_an_unknown_wallet_is_refused_in_time_and_holds_up_no_other(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_is_asked_about_no_wallet_that_has_not_signed() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let node = Node::answering(RICH, 10);
-    let engine = house.engine_over(node.clone());
+    let engine = harness.engine_over(node.clone());
     let mut forged = order_of(100_000_000, "12345678");
     forged.user = "0x00000000000000000000000000000000000000cc".to_owned();
-    let refused = submit(&house, &engine, forged).await;
+    let refused = submit(&harness, &engine, forged).await;
     assert!(matches!(refused, Ok(Outcome::InvalidPermit(PermitDefect::Signer))), "{refused:?}");
     assert_eq!(node.asked(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wallet_that_lacks_balance_or_allowance_is_told_which() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let short = 99_999_999;
     for (facts, lacking) in [
         (WalletFacts { balance: short, ..RICH }, "balance"),
         (WalletFacts { allowance: short, ..RICH }, "allowance"),
         (WalletFacts { nonce: 1, ..RICH }, "used before"),
     ] {
-        let engine = house.engine_over(Node::answering(facts, 10));
+        let engine = harness.engine_over(Node::answering(facts, 10));
         let fixed = order_of(100_000_000, "12345678");
         let priced = IntentRequest {
             bounds: Bounds::ExactOutput { output: Minor::new(9_985), max_input: Minor::new(110_000_000) },
             ..order_of(110_000_000, "12345678")
         };
         for request in [fixed, priced] {
-            let refused = submit(&house, &engine, request).await;
+            let refused = submit(&harness, &engine, request).await;
             assert!(
                 matches!(refused, Ok(Outcome::InvalidPermit(defect)) if defect.to_string().contains(lacking)),
                 "{lacking}: {refused:?}"
@@ -160,7 +163,7 @@ async fn a_wallet_that_lacks_balance_or_allowance_is_told_which() {
             ..order_of(100_000_000, "12345678")
         };
         if lacking != "used before" {
-            assert!(matches!(submit(&house, &engine, small).await, Ok(Outcome::Accepted(_))));
+            assert!(matches!(submit(&harness, &engine, small).await, Ok(Outcome::Accepted(_))));
         }
     }
 }

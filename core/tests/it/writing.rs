@@ -11,16 +11,21 @@ use dvp_domain::quote::{AmountType, FirmRequest};
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::quotes::NewFirmQuote;
 
-use crate::house::{House, key_of, order, order_of, part_of};
 use crate::proxy::Mode;
+use crate::scenes::{self, engine_behind_proxy};
+use crate::scenes::{key_of, part_of};
+use dvp_testing::Harness;
+use dvp_testing::orders::{order, order_of};
+use dvp_testing::wait::wait_for;
 
-fn key(house: &House, uuid: uuid::Uuid, body: &[u8; 32]) -> IdempotencyPart {
-    IdempotencyPart { fingerprint: *body, ..key_of(&house.tenant, uuid, "/v1/intents") }
+fn key(harness: &Harness, uuid: uuid::Uuid, body: &[u8; 32]) -> IdempotencyPart {
+    IdempotencyPart { fingerprint: *body, ..key_of(&harness.tenant, uuid, "/v1/intents") }
 }
 
-async fn submit_with(house: &House, request: IntentRequest, part: IdempotencyPart) -> Done {
-    let command = SubmitCommand { tenant: house.tenant.clone(), request, idempotency: Some(part), fix: None };
-    house.engine.submit(command).await.unwrap()
+async fn submit_with(harness: &Harness, request: IntentRequest, part: IdempotencyPart) -> Done {
+    let command =
+        SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: Some(part), fix: None };
+    harness.engine.submit(command).await.unwrap()
 }
 
 /// More than a tenant's share of the queue and a batch in hand take together.
@@ -28,18 +33,18 @@ const TOO_MANY: usize = 6_000;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenants_full_share_refuses_it_at_once_and_loses_nothing_and_others_have_room() {
-    let house = House::new().await;
-    let other = house.other_tenant().await;
-    let (engine, proxy) = house.engine_behind_proxy(WriterLimits::default()).await;
+    let harness = scenes::harness().await;
+    let other = harness.other_tenant().await;
+    let (engine, proxy) = engine_behind_proxy(&harness, WriterLimits::default()).await;
     proxy.set(Mode::Hang);
     let refusal = |tenant: &Tenant| {
         let (engine, part) = (engine.clone(), key_of(tenant, uuid::Uuid::new_v4(), "/v1/intents"));
         tokio::spawn(async move { engine.keep_refusal(part).await })
     };
-    let sent: Vec<_> = (0..TOO_MANY).map(|_| refusal(&house.tenant)).collect();
+    let sent: Vec<_> = (0..TOO_MANY).map(|_| refusal(&harness.tenant)).collect();
     // Nothing can be written, so whoever has an answer was refused.
     let refused_one = || async { sent.iter().any(tokio::task::JoinHandle::is_finished).then_some(()) };
-    house.wait_for("a refusal", refused_one).await;
+    wait_for("a refusal", refused_one).await;
     let of_other: Vec<_> = (0..100).map(|_| refusal(&other)).collect();
     proxy.set(Mode::Pass);
     for one in of_other {
@@ -54,54 +59,54 @@ async fn a_tenants_full_share_refuses_it_at_once_and_loses_nothing_and_others_ha
         }
     }
     assert!(refused > 0 && written > 100);
-    assert_eq!(house.count("select count(*) from idempotency").await, written);
+    assert_eq!(harness.count("select count(*) from idempotency").await, written);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accepted_intent_is_there_whole_when_it_is_answered() {
-    let house = House::new().await;
-    let accepted = house.accept(order("000123456789")).await;
-    assert_eq!(house.events(&accepted.reference).await, ["intent.accepted"]);
-    assert_eq!(house.count("select count(*) from intent where reference is not null").await, 1);
-    assert_eq!(house.count("select count(*) from effect where kind = 'lock'").await, 1);
-    assert_eq!(house.count("select count(*) from permit_use").await, 1);
+    let harness = scenes::harness().await;
+    let accepted = harness.accept(order("000123456789")).await;
+    assert_eq!(harness.events(&accepted.reference).await, ["intent.accepted"]);
+    assert_eq!(harness.count("select count(*) from intent where reference is not null").await, 1);
+    assert_eq!(harness.count("select count(*) from effect where kind = 'lock'").await, 1);
+    assert_eq!(harness.count("select count(*) from permit_use").await, 1);
     let reserved = "select sum(reserved)::int8 from account_balance";
-    assert_eq!(house.count(reserved).await, 9_985);
-    assert_eq!(house.count("select position from feed_counter").await, 1);
-    assert_eq!(house.count("select count(*) from event where observed_at < occurred_at").await, 0);
+    assert_eq!(harness.count(reserved).await, 9_985);
+    assert_eq!(harness.count("select position from feed_counter").await, 1);
+    assert_eq!(harness.count("select count(*) from event where observed_at < occurred_at").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rejected_intent_leaves_its_id_and_nothing_else() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let mut request = order("000123456789");
     request.beneficiary = None;
-    let outcome = house.submit(request.clone()).await;
+    let outcome = harness.submit(request.clone()).await;
     let reason = Reason::BeneficiaryAccountRequiredForFiatOutput;
     assert!(matches!(outcome, Outcome::Rejected { reason: r, .. } if r == reason));
-    assert_eq!(house.count("select count(*) from intent where reason is not null").await, 1);
+    assert_eq!(harness.count("select count(*) from intent where reason is not null").await, 1);
     for table in
         ["select count(*) from execution", "select count(*) from event", "select count(*) from effect"]
     {
-        assert_eq!(house.count(table).await, 0);
+        assert_eq!(harness.count(table).await, 0);
     }
-    assert!(matches!(house.submit(request).await, Outcome::DuplicateIntent));
+    assert!(matches!(harness.submit(request).await, Outcome::DuplicateIntent));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_intent_id_and_a_client_reference_are_taken_once() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let first = order("000123456789");
-    house.accept(first.clone()).await;
-    assert!(matches!(house.submit(first.clone()).await, Outcome::DuplicateIntent));
+    harness.accept(first.clone()).await;
+    assert!(matches!(harness.submit(first.clone()).await, Outcome::DuplicateIntent));
     let mut other = order("000123456789");
     other.client_reference = first.client_reference;
-    assert!(matches!(house.submit(other).await, Outcome::DuplicateClientReference));
+    assert!(matches!(harness.submit(other).await, Outcome::DuplicateClientReference));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_permit_is_refused_when_it_is_not_the_users_or_backs_another_order() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let first = order("000123456789");
     let mut stolen = order("000123456789");
     stolen.permit = first.permit.clone();
@@ -109,56 +114,56 @@ async fn a_permit_is_refused_when_it_is_not_the_users_or_backs_another_order() {
         Outcome::InvalidPermit(defect) => defect,
         other => panic!("{other:?}"),
     };
-    assert_eq!(refused(house.submit(stolen).await), PermitDefect::Signer);
-    house.accept(first.clone()).await;
+    assert_eq!(refused(harness.submit(stolen).await), PermitDefect::Signer);
+    harness.accept(first.clone()).await;
     let again = IntentRequest { intent_id: "again".into(), client_reference: None, ..first };
-    assert_eq!(refused(house.submit(again).await), PermitDefect::NonceHeld { next: 1 });
+    assert_eq!(refused(harness.submit(again).await), PermitDefect::NonceHeld { next: 1 });
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_key_gives_the_same_answer_and_another_request_under_it_conflicts() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let (uuid, request) = (uuid::Uuid::new_v4(), order("000123456789"));
-    let first = submit_with(&house, request.clone(), key(&house, uuid, &[1; 32])).await;
-    let again = submit_with(&house, request.clone(), key(&house, uuid, &[1; 32])).await;
+    let first = submit_with(&harness, request.clone(), key(&harness, uuid, &[1; 32])).await;
+    let again = submit_with(&harness, request.clone(), key(&harness, uuid, &[1; 32])).await;
     assert!(matches!(again.outcome, Outcome::Replayed(_)));
     assert_eq!(again.response, first.response);
-    let other = submit_with(&house, order("000123456789"), key(&house, uuid, &[2; 32])).await;
+    let other = submit_with(&harness, order("000123456789"), key(&harness, uuid, &[2; 32])).await;
     assert!(matches!(other.outcome, Outcome::KeyConflict));
-    assert_eq!(house.count("select count(*) from intent").await, 1);
+    assert_eq!(harness.count("select count(*) from intent").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_expired_record_is_a_new_request() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let uuid = uuid::Uuid::new_v4();
-    submit_with(&house, order("000123456789"), key(&house, uuid, &[1; 32])).await;
+    submit_with(&harness, order("000123456789"), key(&harness, uuid, &[1; 32])).await;
     sqlx::query("update idempotency set accepted_at = now() - interval '25 hours'")
-        .execute(house.pool())
+        .execute(harness.pool())
         .await
         .unwrap();
-    let later = submit_with(&house, order("000123456789"), key(&house, uuid, &[2; 32])).await;
+    let later = submit_with(&harness, order("000123456789"), key(&harness, uuid, &[2; 32])).await;
     assert!(matches!(later.outcome, Outcome::Accepted(_)));
-    assert_eq!(house.count("select count(*) from idempotency").await, 1);
+    assert_eq!(harness.count("select count(*) from idempotency").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_key_sent_many_times_at_once_makes_one_intent() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let (uuid, request) = (uuid::Uuid::new_v4(), order("000123456789"));
-    let sends = (0..32).map(|_| submit_with(&house, request.clone(), key(&house, uuid, &[1; 32])));
+    let sends = (0..32).map(|_| submit_with(&harness, request.clone(), key(&harness, uuid, &[1; 32])));
     let done = futures_util::future::join_all(sends).await;
     let accepted = done.iter().filter(|d| matches!(d.outcome, Outcome::Accepted(_))).count();
     let others =
         done.iter().filter(|d| matches!(d.outcome, Outcome::Replayed(_) | Outcome::KeyProcessing)).count();
     assert_eq!((accepted, others), (1, 31));
-    assert_eq!(house.count("select count(*) from execution").await, 1);
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_orders_never_promise_more_than_the_provider_has() {
-    let house = House::with_balance(9_985 * 5 + 100).await;
-    let sends = (0..40).map(|_| house.submit(order("000123456789")));
+    let harness = scenes::harness_with(9_985 * 5 + 100).await;
+    let sends = (0..40).map(|_| harness.submit(order("000123456789")));
     let outcomes = futures_util::future::join_all(sends).await;
     let accepted = outcomes.iter().filter(|o| matches!(o, Outcome::Accepted(_))).count();
     let refused = outcomes
@@ -166,24 +171,24 @@ async fn concurrent_orders_never_promise_more_than_the_provider_has() {
         .filter(|o| matches!(o, Outcome::Rejected { reason: Reason::NoLiquidity, .. }))
         .count();
     assert_eq!((accepted, refused), (5, 35));
-    assert_eq!(house.count("select available::int8 from account_balance where asset = 'USD'").await, 100);
+    assert_eq!(harness.count("select available::int8 from account_balance where asset = 'USD'").await, 100);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn positions_are_dense_and_sequences_contiguous_under_concurrency() {
-    let house = House::new().await;
-    futures_util::future::join_all((0..100).map(|_| house.accept(order("000123456789")))).await;
+    let harness = scenes::harness().await;
+    futures_util::future::join_all((0..100).map(|_| harness.accept(order("000123456789")))).await;
     let gaps = "select count(*) from (select position - lag(position) over (order by position) as step from event) s \
                 where step <> 1";
-    assert_eq!(house.count(gaps).await, 0);
-    assert_eq!(house.count("select max(position) from event").await, 100);
-    assert_eq!(house.count("select position from feed_counter").await, 100);
+    assert_eq!(harness.count(gaps).await, 0);
+    assert_eq!(harness.count("select max(position) from event").await, 100);
+    assert_eq!(harness.count("select position from feed_counter").await, 100);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_firm_quote_is_used_by_one_of_many_that_want_it() {
-    let house = House::new().await;
-    let registry = &house.engine.context().registry;
+    let harness = scenes::harness().await;
+    let registry = &harness.engine.context().registry;
     let asked = FirmRequest {
         input: registry.find("USDC").unwrap(),
         output: registry.find("USD").unwrap(),
@@ -192,15 +197,15 @@ async fn a_firm_quote_is_used_by_one_of_many_that_want_it() {
         side: Side::Sell,
         actor: ActorType::Institution,
     };
-    let terms = house.engine.firm_quote(&asked).await.unwrap().unwrap();
-    let quote = NewFirmQuote { tenant: house.tenant.clone(), request_id: "r".into(), terms: terms.clone() };
-    house.engine.keep_firm_quote(quote, key(&house, uuid::Uuid::new_v4(), &[3; 32])).await.unwrap();
+    let terms = harness.engine.firm_quote(&asked).await.unwrap().unwrap();
+    let quote = NewFirmQuote { tenant: harness.tenant.clone(), request_id: "r".into(), terms: terms.clone() };
+    harness.engine.keep_firm_quote(quote, key(&harness, uuid::Uuid::new_v4(), &[3; 32])).await.unwrap();
     let with_quote = || IntentRequest {
         quote_id: Some(terms.quote_id.to_string()),
         bounds: Bounds::ExactInput { input: terms.priced.input, min_output: terms.priced.output },
         ..order("000123456789")
     };
-    let outcomes = futures_util::future::join_all((0..20).map(|_| house.submit(with_quote()))).await;
+    let outcomes = futures_util::future::join_all((0..20).map(|_| harness.submit(with_quote()))).await;
     let accepted = outcomes.iter().filter(|o| matches!(o, Outcome::Accepted(_))).count();
     let used = outcomes
         .iter()
@@ -208,53 +213,53 @@ async fn a_firm_quote_is_used_by_one_of_many_that_want_it() {
         .count();
     assert_eq!((accepted, used), (1, 19));
 
-    let stranger = Tenant { livemode: true, ..house.tenant.clone() };
+    let stranger = Tenant { livemode: true, ..harness.tenant.clone() };
     let command = SubmitCommand { tenant: stranger, request: with_quote(), idempotency: None, fix: None };
-    let outcome = house.engine.submit(command).await.unwrap().outcome;
+    let outcome = harness.engine.submit(command).await.unwrap().outcome;
     assert!(matches!(outcome, Outcome::Rejected { reason: Reason::QuoteNotFound, .. }));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_of_a_session_that_does_not_exist_fails_alone() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let part = part_of("FIX.4.4:DVP->NOBODY", &FixChain::default(), 1, b"");
-    let poisoned = house.engine.commit_fix(&house.tenant, part);
-    let good = futures_util::future::join_all((0..20).map(|_| house.accept(order("000123456789"))));
+    let poisoned = harness.engine.commit_fix(&harness.tenant, part);
+    let good = futures_util::future::join_all((0..20).map(|_| harness.accept(order("000123456789"))));
     let (failed, accepted) = tokio::join!(poisoned, good);
     assert!(failed.is_err());
     assert_eq!(accepted.len(), 20);
-    assert_eq!(house.count("select count(*) from execution").await, 20);
-    assert_eq!(house.count("select position from feed_counter").await, 20);
+    assert_eq!(harness.count("select count(*) from execution").await, 20);
+    assert_eq!(harness.count("select position from feed_counter").await, 20);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelling_gives_everything_back_and_only_while_accepted() {
-    let house = House::new().await;
-    let accepted = house.accept(order("000123450008")).await;
-    let cancel = || house.engine.cancel(&house.tenant, &accepted.reference, None);
+    let harness = scenes::harness().await;
+    let accepted = harness.accept(order("000123450008")).await;
+    let cancel = || harness.engine.cancel(&harness.tenant, &accepted.reference, None);
     assert_eq!(cancel().await.unwrap(), CancelOutcome::Cancelled);
     assert_eq!(cancel().await.unwrap(), CancelOutcome::TooLate);
-    assert_eq!(house.events(&accepted.reference).await, ["intent.accepted", "intent.cancelled"]);
-    assert_eq!(house.count("select sum(reserved)::int8 from account_balance").await, 0);
-    assert_eq!(house.count("select count(*) from effect").await, 0);
-    assert_eq!(house.count("select count(*) from permit_use").await, 0);
-    let stranger = Tenant { livemode: true, ..house.tenant.clone() };
-    let unknown = house.engine.cancel(&stranger, &accepted.reference, None).await.unwrap();
+    assert_eq!(harness.events(&accepted.reference).await, ["intent.accepted", "intent.cancelled"]);
+    assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0);
+    assert_eq!(harness.count("select count(*) from effect").await, 0);
+    assert_eq!(harness.count("select count(*) from permit_use").await, 0);
+    let stranger = Tenant { livemode: true, ..harness.tenant.clone() };
+    let unknown = harness.engine.cancel(&stranger, &accepted.reference, None).await.unwrap();
     assert_eq!(unknown, CancelOutcome::Unknown);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn amounts_keep_every_digit_of_u128() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let mut huge = order_of(u128::MAX, "000123456789");
     huge.bounds = Bounds::ExactInput { input: Minor::new(u128::MAX), min_output: Minor::new(u128::MAX) };
     assert!(matches!(
-        house.submit(huge).await,
+        harness.submit(huge).await,
         Outcome::Rejected { reason: Reason::NoLiquidity | Reason::BelowMinimumOutput, .. }
     ));
     let kept: (String,) =
         sqlx::query_as("select request -> 'bounds' -> 'exact_input' ->> 'input' from intent")
-            .fetch_one(house.pool())
+            .fetch_one(harness.pool())
             .await
             .unwrap();
     assert_eq!(kept.0, u128::MAX.to_string());
@@ -262,7 +267,7 @@ async fn amounts_keep_every_digit_of_u128() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signature_for_the_same_permit_is_refused() {
-    let house = House::new().await;
+    let harness = scenes::harness().await;
     let mut request = order("000123456789");
     let permit = request.permit.clone().unwrap();
     let bytes = hex::decode(permit.signature.trim_start_matches("0x")).unwrap();
@@ -273,5 +278,5 @@ async fn a_second_signature_for_the_same_permit_is_refused() {
     let malleable =
         dvp_domain::intent::Permit { signature: format!("0x{}", hex::encode(high.as_bytes())), ..permit };
     request.permit = Some(malleable);
-    assert!(matches!(house.submit(request).await, Outcome::InvalidPermit(_)));
+    assert!(matches!(harness.submit(request).await, Outcome::InvalidPermit(_)));
 }

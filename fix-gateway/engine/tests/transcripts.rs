@@ -6,14 +6,14 @@
 //! random places, and once with everything that comes without a pause in one piece.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
-#[path = "transcripts/house.rs"]
-mod house;
+#[path = "transcripts/driver.rs"]
+mod driver;
 #[path = "transcripts/script.rs"]
 mod script;
 
 use std::path::{Path, PathBuf};
 
-use house::House;
+use driver::Driver;
 use proptest::prelude::*;
 use script::{Pieces, Step};
 
@@ -43,35 +43,35 @@ fn is_about_others(script: &str, version: (&str, &str)) -> bool {
 
 /// Plays a script; the transcript repeats it line by line, with what it led to.
 fn play(version: (&str, &str), script: &str, pieces: Pieces<'_>) -> String {
-    let mut house = House::new(version);
+    let mut driver = Driver::new(version);
     let mut transcript = String::new();
     for line in script.lines().map(str::trim_end).filter(|line| !line.is_empty()) {
         transcript.push_str(line);
         transcript.push('\n');
-        house.step(Step::parse(line), pieces);
-        transcript.push_str(&house.said());
+        driver.step(Step::parse(line), pieces);
+        transcript.push_str(&driver.said());
     }
     transcript
 }
 
 /// Only what was said, with messages that follow each other without a pause in one piece.
 fn play_in_one_piece(version: (&str, &str), script: &str) -> String {
-    let mut house = House::new(version);
+    let mut driver = Driver::new(version);
     let mut waiting = Vec::new();
     for line in script.lines().filter(|line| !line.trim().is_empty()) {
         match Step::parse(line) {
             step @ (Step::Send { .. } | Step::Raw(_) | Step::Bytes(_)) => {
-                waiting.extend(house.bytes_of(&step))
+                waiting.extend(driver.bytes_of(&step))
             }
             Step::Comment => {}
             step => {
-                house.take(&std::mem::take(&mut waiting), Pieces::Whole);
-                house.step(step, Pieces::Whole);
+                driver.take(&std::mem::take(&mut waiting), Pieces::Whole);
+                driver.step(step, Pieces::Whole);
             }
         }
     }
-    house.take(&waiting, Pieces::Whole);
-    house.said()
+    driver.take(&waiting, Pieces::Whole);
+    driver.said()
 }
 
 fn what_was_said(transcript: &str) -> String {

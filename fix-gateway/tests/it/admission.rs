@@ -14,7 +14,7 @@ use tokio_rustls::rustls::{
 
 use super::{
     client::Client,
-    house::House,
+    harness::FixHarness,
     tls::{self, Files},
 };
 
@@ -29,8 +29,8 @@ async fn is_let_in(client: &mut Client, logon: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_by_somebody_who_is_not_let_in_resets_nothing() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", "11=x").await;
@@ -40,20 +40,20 @@ async fn a_reset_by_somebody_who_is_not_let_in_resets_nothing() {
     client.send("5", "").await;
     client.expect("5").await;
     while client.next().await.is_some() {}
-    let before = house.count(STATE).await;
+    let before = harness.count(STATE).await;
     assert!(before > 2_002_001);
     for wrong in ["553=acme|554=wrong|141=Y", "554=secret|141=Y", "141=Y", "95=6|96=secret|141=Y"] {
         let mut stranger = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
         assert!(!is_let_in(&mut stranger, wrong).await, "{wrong}");
-        assert_eq!(house.count(STATE).await, before, "{wrong}");
+        assert_eq!(harness.count(STATE).await, before, "{wrong}");
     }
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_inside_a_session_needs_the_credentials_again() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send_as(1, None, "A", &format!("98=0|108=30|141=Y|{LOGON}")).await;
@@ -66,11 +66,11 @@ async fn a_reset_inside_a_session_needs_the_credentials_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signed_logon_opens_once_and_a_password_no_more() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     let secret = b"a secret of this session";
-    let sealed = house.sealed(secret);
-    house.change_settings(|settings| settings.logon_secret = Some(sealed)).await;
-    let gateway = house.gateway().await;
+    let sealed = harness.sealed(secret);
+    harness.change_settings(|settings| settings.logon_secret = Some(sealed)).await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     assert!(!is_let_in(&mut client, LOGON).await, "by password");
     assert!(!is_let_in(&mut client, "95=4|96=AAAA").await, "by nonsense");
@@ -92,7 +92,7 @@ async fn a_signed_logon_opens_once_and_a_password_no_more() {
     assert!(STANDARD.decode(gate::signature(secret, b"")).unwrap().len() == 32);
     // Not even another gateway takes it again.
     gateway.stop().await;
-    let gateway = house.gateway().await;
+    let gateway = harness.gateway().await;
     let mut overheard = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     overheard.send_raw(&signed).await;
     assert!(overheard.next().await.is_none(), "used before, elsewhere");
@@ -101,16 +101,16 @@ async fn a_signed_logon_opens_once_and_a_password_no_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_may_demand_a_certificate_of_its_own() {
-    let (house, files) = (House::new().await, Files::new());
+    let (harness, files) = (FixHarness::new().await, Files::new());
     let tls = files.tls(ClientCertificates::Optional(files.path("clients.pem")), TlsVersion::Tls12);
-    let gateway = house.gateway_with(vec![tls::listener(tls)]).await;
+    let gateway = harness.gateway_with(vec![tls::listener(tls)]).await;
     let addr = gateway.listener_addrs[0];
     let [ours, other] = ["acme.example", "globex.example"].map(|name| tls::identity(&files.clients, name));
     let der = CertificateDer::from_pem_slice(ours.certificate.as_bytes()).unwrap();
     let fingerprint = Sha256::digest(&der).to_vec();
     for by_name in [true, false] {
         let fingerprint = fingerprint.clone();
-        house
+        harness
             .change_settings(|settings| {
                 if by_name {
                     settings.client_cert_names = Some(vec!["acme.example".into()]);
@@ -136,15 +136,15 @@ async fn a_session_may_demand_a_certificate_of_its_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_may_be_bound_to_addresses() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     for (allowed, expected) in [
         (vec!["203.0.113.0/24", "2001:db8::/32"], false),
         (vec![], false),
         (vec!["10.0.0.0/8", "127.0.0.0/8"], true),
     ] {
         let networks = allowed.iter().map(|network| (*network).to_owned()).collect();
-        house.change_settings(|settings| settings.allowed_sources = Some(networks)).await;
+        harness.change_settings(|settings| settings.allowed_sources = Some(networks)).await;
         let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
         assert_eq!(is_let_in(&mut client, LOGON).await, expected, "{allowed:?}");
     }
@@ -153,10 +153,10 @@ async fn a_session_may_be_bound_to_addresses() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     let listener =
         ListenerConfig { proxies: vec!["127.0.0.0/8".parse().unwrap()], ..ListenerConfig::default() };
-    let gateway = house.gateway_as(vec![listener], |config| config.refusal = LogonRefusal::Logout).await;
+    let gateway = harness.gateway_as(vec![listener], |config| config.refusal = LogonRefusal::Logout).await;
     let from = async |source: &str, comp_id: &'static str| {
         let mut stream = tokio::net::TcpStream::connect(gateway.listener_addrs[0]).await.unwrap();
         let header = format!("PROXY TCP4 {source} 192.0.2.1 1000 9880\r\n");
@@ -183,14 +183,14 @@ async fn who_guesses_is_locked_out_and_does_not_lock_the_owner_out() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_disabled_session_is_for_nobody() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("5", "").await;
     client.expect("5").await;
     sqlx::query("update fix_session set enabled = false where client_comp_id = 'ACME'")
-        .execute(house.pool())
+        .execute(harness.pool())
         .await
         .unwrap();
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -200,8 +200,8 @@ async fn a_disabled_session_is_for_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_sessions_stale_password_locks_out_no_other_session_behind_the_same_address() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     for n in 0..60 {
         let mut stale = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
         assert!(!is_let_in(&mut stale, &format!("553=acme|554=stale{n}")).await);
@@ -215,16 +215,16 @@ async fn one_sessions_stale_password_locks_out_no_other_session_behind_the_same_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_refusal_is_the_same_and_none_comes_before_the_delay_on_any_listener() {
-    let house = House::new().await;
-    house.change_settings(|settings| settings.client_cert_names = Some(vec!["acme.example".into()])).await;
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.client_cert_names = Some(vec!["acme.example".into()])).await;
     sqlx::query("update fix_session set enabled = false where client_comp_id = 'ACME42'")
-        .execute(house.pool())
+        .execute(harness.pool())
         .await
         .unwrap();
     let delay = std::time::Duration::from_millis(300);
     // A listener's own values do not count.
     let second = ListenerConfig { refusal: LogonRefusal::Silent, ..ListenerConfig::default() };
-    let gateway = house
+    let gateway = harness
         .gateway_as(vec![second], |config| {
             (config.refusal, config.refusal_delay) = (LogonRefusal::Logout, delay);
         })
@@ -251,8 +251,8 @@ async fn every_refusal_is_the_same_and_none_comes_before_the_delay_on_any_listen
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_password_is_refused_with_words_and_only_to_whom_the_session_belongs() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut stranger = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
     stranger.send("A", "98=0|108=30|1137=9|553=acme|554=wrong|925=mine").await;
     assert!(stranger.next().await.is_none());

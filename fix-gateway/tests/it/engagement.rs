@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     client::Client,
-    house::{House, order},
+    harness::{FixHarness, order},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -21,9 +21,9 @@ const VERSIONS: [(&str, &str, &str); 3] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
-    let house = House::new().await;
-    house.settle_everything();
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.settle_everything();
+    let gateway = harness.gateway().await;
     for (begin_string, comp_id, logon) in VERSIONS {
         let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
         client.log_on(logon).await;
@@ -44,14 +44,14 @@ async fn a_firm_quote_is_taken_once_at_its_price_in_every_version() {
         client.expect("5").await;
     }
     let kept = "select count(*) from firm_quote where used_by is not null";
-    assert_eq!(house.count(kept).await, 3);
+    assert_eq!(harness.count(kept).await, 3);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quote_nobody_can_give_is_refused_in_the_words_of_the_version() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let cases = [
         ("146=1|55=GOLD/USD|54=2|38=1", Some("1"), "1"),
         ("146=1|55=USDC/USD|54=2|38=900000000000", None, "9"),
@@ -77,14 +77,14 @@ async fn a_quote_nobody_can_give_is_refused_in_the_words_of_the_version() {
             assert!(refused.text(58).is_some(), "{refused:?}");
         }
     }
-    assert_eq!(house.count("select count(*) from firm_quote").await, 0);
+    assert_eq!(harness.count("select count(*) from firm_quote").await, 0);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_orders_are_told_at_once_and_closed_ones_are_not() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     for id in ["a", "b", "c"] {
@@ -128,9 +128,9 @@ async fn open_orders_are_told_at_once_and_closed_ones_are_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_of_a_filled_order_has_its_receipt_and_the_receipts_anchor() {
-    let house = House::new().await;
-    house.settle_everything();
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.settle_everything();
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("o", "12345678", LIMIT)).await;
@@ -150,7 +150,7 @@ async fn the_status_of_a_filled_order_has_its_receipt_and_the_receipts_anchor() 
         tokio::time::sleep(Duration::from_millis(50)).await;
     };
     let hash: (Vec<u8>,) =
-        sqlx::query_as("select content_hash from receipt").fetch_one(house.pool()).await.unwrap();
+        sqlx::query_as("select content_hash from receipt").fetch_one(harness.pool()).await.unwrap();
     assert_eq!(status.text(20105), Some(format!("0x{}", hex::encode(hash.0)).as_str()), "{status:?}");
     assert!(status.text(20106).unwrap().starts_with("0x"), "{status:?}");
     assert_eq!((status.text(39), status.text(14), status.text(151)), (Some("2"), Some("100"), Some("0")));
@@ -171,9 +171,9 @@ async fn reports(client: &mut Client, count: usize) -> BTreeMap<String, String> 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drop_copy_tells_every_order_of_the_partner_under_the_same_exec_ids_and_takes_none() {
-    let house = House::new().await;
-    house.change_settings(|settings| settings.drop_copy = true).await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.drop_copy = true).await;
+    let gateway = harness.gateway().await;
     let mut copy = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     copy.log_on(LOGON).await;
     for (kind, body) in
@@ -192,16 +192,16 @@ async fn a_drop_copy_tells_every_order_of_the_partner_under_the_same_exec_ids_an
     let cancelled = client.report("c", "4").await;
     let copied = reports(&mut copy, 2).await;
     assert!(copied.contains_key(cancelled.text(17).unwrap()), "{copied:?}");
-    house.settle_everything();
+    harness.settle_everything();
     client.send("D", &order("through", "12345678", LIMIT)).await;
     let original = reports(&mut client, 5).await;
     assert_eq!(reports(&mut copy, 5).await, original);
     // Away, and an order through the other listener meanwhile.
     copy.send("5", "").await;
     let logout = copy.expect("5").await.seq().unwrap().0;
-    let reference = house.submit_otherwise("by rest").await;
-    house.wait_for_count("select count(*) from event where type = 'payout.completed'", 2).await;
-    house.wait_for_count("select count(*) from fix_outbound where session_id like '%->ACME'", 14).await;
+    let reference = harness.submit_otherwise("by rest").await;
+    harness.wait_for_count("select count(*) from event where type = 'payout.completed'", 2).await;
+    harness.wait_for_count("select count(*) from fix_outbound where session_id like '%->ACME'", 14).await;
     copy.reconnect(gateway.addr).await;
     let logon = copy.log_on(LOGON).await.seq().unwrap().0;
     copy.send("2", &format!("7={}|16={}", logout + 1, logon - 1)).await;
@@ -214,9 +214,9 @@ async fn a_drop_copy_tells_every_order_of_the_partner_under_the_same_exec_ids_an
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_rests_is_cancelled_when_its_peer_stays_away_and_is_told_when_it_comes_back() {
-    let house = House::new().await;
-    house.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(2)).await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(2)).await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     for id in ["a", "b"] {
@@ -231,9 +231,9 @@ async fn what_rests_is_cancelled_when_its_peer_stays_away_and_is_told_when_it_co
     drop(other);
     let seq = client.next_out;
     drop(client);
-    house.wait_for_count("select count(*) from event where type = 'intent.cancelled'", 2).await;
-    house.wait_for_count("select count(*) from fix_outbound where session_id like '%->ACME'", 4).await;
-    assert_eq!(house.count("select count(*) from execution where state_name = 'accepted'").await, 1);
+    harness.wait_for_count("select count(*) from event where type = 'intent.cancelled'", 2).await;
+    harness.wait_for_count("select count(*) from fix_outbound where session_id like '%->ACME'", 4).await;
+    assert_eq!(harness.count("select count(*) from execution where state_name = 'accepted'").await, 1);
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.next_out = seq;
     client.log_on(LOGON).await;
@@ -247,25 +247,25 @@ async fn what_rests_is_cancelled_when_its_peer_stays_away_and_is_told_when_it_co
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_owner_of_a_session_cancels_what_rests_when_the_one_before_died() {
-    let house = House::new().await;
-    house.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(0)).await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     client.report("a", "0").await;
     gateway.kill().await;
-    assert_eq!(house.count("select count(*) from event").await, 1);
-    let gateway = house.gateway().await;
-    house.wait_for_count("select count(*) from fix_outbound", 2).await;
-    assert_eq!(house.count("select count(*) from event where type = 'intent.cancelled'").await, 1);
+    assert_eq!(harness.count("select count(*) from event").await, 1);
+    let gateway = harness.gateway().await;
+    harness.wait_for_count("select count(*) from fix_outbound", 2).await;
+    assert_eq!(harness.count("select count(*) from event where type = 'intent.cancelled'").await, 1);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fix_42_is_answered_within_its_own_enumerations() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
     client.log_on("95=6|96=secret").await;
     let body = order("rests", "00000008", LIMIT);

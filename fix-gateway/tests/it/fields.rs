@@ -7,7 +7,7 @@ use dvp_fix_gateway::dictionaries::{Messages, TAKEN, TakenField};
 
 use super::{
     client::Client,
-    house::{House, order},
+    harness::{FixHarness, order},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -86,8 +86,8 @@ async fn every_field_refuses_what_cannot_be_stored(
     comp_id: &'static str,
     logon: &str,
 ) {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, begin_string, comp_id).await;
     client.log_on(logon).await;
     client.send("D", &order("first", "00000008", LIMIT)).await;
@@ -116,9 +116,9 @@ async fn every_field_refuses_what_cannot_be_stored(
     // The session is up, nothing of all that was kept, and whoever else is there is served.
     client.send("D", &order("last", "00000008", LIMIT)).await;
     assert_eq!(client.expect("8").await.text(39), Some("0"));
-    assert_eq!(house.count("select count(*) from execution").await, 2);
+    assert_eq!(harness.count("select count(*) from execution").await, 2);
     let longest = "select max(octet_length(cl_ord_id)::bigint) from fix_order";
-    assert!(house.count(longest).await <= 128);
+    assert!(harness.count(longest).await <= 128);
     gateway.stop().await;
 }
 
@@ -139,8 +139,8 @@ async fn every_field_of_fix_50_refuses_what_cannot_be_stored() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_identifier_that_no_answer_could_repeat_gets_a_business_reject() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let long = "x".repeat(129);
@@ -168,8 +168,8 @@ async fn an_identifier_that_no_answer_could_repeat_gets_a_business_reject() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_would_not_be_done_is_refused_by_its_tag() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let time = Client::utc().to_millis_text();
@@ -228,13 +228,13 @@ async fn what_would_not_be_done_is_refused_by_its_tag() {
     let refused = client.expect("j").await;
     assert!(names(&refused, 1) && refused.text(379) == Some("m"), "{refused:?}");
     gateway.stop().await;
-    assert_eq!(house.count("select count(*) from execution").await, 1);
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_replacement_is_refused_as_one_in_every_version() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     for (begin_string, comp_id, more) in
         [("FIX.4.2", "ACME42", ""), ("FIX.4.4", "ACME", ""), ("FIXT.1.1", "ACME50", "|1137=9")]
     {
@@ -261,8 +261,8 @@ async fn a_replacement_is_refused_as_one_in_every_version() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cl_ord_id_of_any_request_is_used_up() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let time = Client::utc().to_millis_text();
@@ -304,5 +304,5 @@ async fn a_cl_ord_id_of_any_request_is_used_up() {
     client.send("F", &cancel("listener", "rests")).await;
     assert_eq!(client.expect("9").await.text(102), Some("6"));
     gateway.stop().await;
-    assert_eq!(house.count("select count(*) from execution").await, 1);
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
 }

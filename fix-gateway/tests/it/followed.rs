@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     client::Client,
-    house::{House, order},
+    harness::{FixHarness, order},
 };
 
 /// Ends every connection that listens for notifications, as a restart of the database or of a proxy does.
@@ -15,17 +15,17 @@ const LISTENERS: &str = "select count(*) from pg_stat_activity \
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_whose_connection_is_cut_connects_again_and_loses_no_event() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on("553=acme|554=secret").await;
-    house.wait_for_count(LISTENERS, 1).await;
+    harness.wait_for_count(LISTENERS, 1).await;
     for round in ["first", "second"] {
         client.send("D", &order(round, "12345678", "40=2|44=0.99")).await;
         client.report(round, "0").await;
-        assert!(house.count(CUT).await >= 1, "the follower listens before the {round} cut");
+        assert!(harness.count(CUT).await >= 1, "the follower listens before the {round} cut");
         if round == "first" {
-            house.settle_everything();
+            harness.settle_everything();
         }
         let (mut states, mut ids) = (Vec::new(), BTreeSet::new());
         while states.last().is_none_or(|state| state != "2") {

@@ -9,15 +9,15 @@ use dvp_store::{
 
 use super::{
     client::Client,
-    house::{House, order},
+    harness::{FixHarness, order},
 };
 
 const SESSIONS: usize = 40;
 const ORDERS: usize = 20;
 
 /// Another partner with many sessions.
-async fn add_idle_sessions(house: &House) {
-    let mut conn = house.pool().acquire().await.unwrap();
+async fn add_idle_sessions(harness: &FixHarness) {
+    let mut conn = harness.pool().acquire().await.unwrap();
     let partner_id = partners::ensure_partner(&mut conn, "ptn_idle", "idle", "standard", 100).await.unwrap();
     for n in 0..SESSIONS {
         let session = NewFixSession {
@@ -42,11 +42,11 @@ const READS: &str =
 const COUNTED: Duration = Duration::from_secs(3);
 
 /// The count when the database has caught up with what was done until now.
-async fn reads(house: &House) -> i64 {
+async fn reads(harness: &FixHarness) -> i64 {
     let began = Instant::now();
     let mut most = 0;
     while began.elapsed() < COUNTED {
-        most = most.max(house.count(READS).await);
+        most = most.max(harness.count(READS).await);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     most
@@ -54,20 +54,20 @@ async fn reads(house: &House) -> i64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_partners_events_make_idle_sessions_read_nothing() {
-    let house = House::new().await;
-    add_idle_sessions(&house).await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    add_idle_sessions(&harness).await;
+    let gateway = harness.gateway().await;
     let held = "select count(*) from lease where name like 'fix:%' and expires_at > clock_timestamp()";
-    house.wait_for_count(held, i64::try_from(SESSIONS).unwrap() + 3).await;
+    harness.wait_for_count(held, i64::try_from(SESSIONS).unwrap() + 3).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on("553=acme|554=secret").await;
-    let before = reads(&house).await;
+    let before = reads(&harness).await;
     for n in 0..ORDERS {
         let id = format!("o{n}");
         client.send("D", &order(&id, "00000008", "40=2|44=0.99")).await;
         client.report(&id, "0").await;
     }
-    let reads = reads(&house).await - before;
+    let reads = reads(&harness).await - before;
     // The follower, and the partner's own three sessions.
     let orders = i64::try_from(ORDERS).unwrap();
     assert!((orders..orders * 15).contains(&reads), "{reads} reads");

@@ -2,7 +2,7 @@
 
 use super::{
     client::Client,
-    house::{House, order},
+    harness::{FixHarness, order},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -10,9 +10,9 @@ const LIMIT: &str = "40=2|44=0.99";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_beyond_the_soft_limit_are_refused_one_by_one_and_the_session_goes_on() {
-    let house = House::new().await;
-    house.change_settings(|settings| settings.soft_messages_per_sec = Some(1)).await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.soft_messages_per_sec = Some(1)).await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let orders: Vec<String> = (0..20).map(|n| order(&format!("o{n}"), "12345678", LIMIT)).collect();
@@ -40,7 +40,7 @@ async fn orders_beyond_the_soft_limit_are_refused_one_by_one_and_the_session_goe
     }
     assert_eq!(reports + refused.len(), 20);
     assert!(refused.len() >= 10, "{refused:?}");
-    assert_eq!(house.count("select count(*) from execution").await, i64::try_from(reports).unwrap());
+    assert_eq!(harness.count("select count(*) from execution").await, i64::try_from(reports).unwrap());
     // What was refused was not taken: it may come again.
     let again = usize::try_from(refused[0]).unwrap();
     let wait = tokio::time::Duration::from_millis(1500);
@@ -53,14 +53,14 @@ async fn orders_beyond_the_soft_limit_are_refused_one_by_one_and_the_session_goe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn beyond_the_hard_limit_the_peer_is_logged_out_with_a_reason() {
     for (settings_of, msg_type) in [("hard", "D"), ("admin", "0")] {
-        let house = House::new().await;
-        house
+        let harness = FixHarness::new().await;
+        harness
             .change_settings(|settings| match settings_of {
                 "hard" => settings.hard_messages_per_sec = Some(5),
                 _ => settings.admin_messages_per_sec = Some(5),
             })
             .await;
-        let gateway = house.gateway().await;
+        let gateway = harness.gateway().await;
         let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
         client.log_on(LOGON).await;
         for n in 0..40 {
@@ -75,7 +75,7 @@ async fn beyond_the_hard_limit_the_peer_is_logged_out_with_a_reason() {
             }
         };
         assert_eq!(logout.text(58), Some("message rate exceeded"), "{msg_type}");
-        let taken = house.count("select next_in from fix_session where client_comp_id = 'ACME'").await;
+        let taken = harness.count("select next_in from fix_session where client_comp_id = 'ACME'").await;
         assert!(taken < 20, "{msg_type}: {taken}");
         client.try_send("5", "").await;
         while client.next().await.is_some() {}

@@ -8,7 +8,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use super::{client::Client, house::House};
+use super::{client::Client, harness::FixHarness};
 
 const LOGON: &str = "553=acme|554=secret";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -41,7 +41,7 @@ fn budget(change: impl FnOnce(&mut Budget)) -> ListenerConfig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_proxy_the_header_is_required_and_its_address_counts() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     let listener = ListenerConfig {
         proxies: vec!["127.0.0.0/8".parse().unwrap()],
         allow: vec!["203.0.113.0/24".parse().unwrap()],
@@ -49,7 +49,7 @@ async fn behind_a_proxy_the_header_is_required_and_its_address_counts() {
     };
     let elsewhere =
         ListenerConfig { proxies: vec!["192.0.2.0/24".parse().unwrap()], ..ListenerConfig::default() };
-    let gateway = house.gateway_with(vec![listener, elsewhere]).await;
+    let gateway = harness.gateway_with(vec![listener, elsewhere]).await;
     let [listener, elsewhere] = gateway.listener_addrs[..] else { panic!("two listeners") };
 
     let mut allowed = via_proxy(listener, "PROXY TCP4 203.0.113.7 192.0.2.1 4711 9880\r\n").await;
@@ -70,12 +70,12 @@ async fn behind_a_proxy_the_header_is_required_and_its_address_counts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_who_says_nothing_or_too_much_or_the_wrong_thing_is_closed_without_a_word() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     let listener = budget(|budget| {
         budget.logon = Duration::from_millis(300);
         budget.logon_bytes_max = 1024;
     });
-    let gateway = house.gateway_with(vec![listener]).await;
+    let gateway = harness.gateway_with(vec![listener]).await;
     let listener = gateway.listener_addrs[0];
     assert_eq!(after(listener, b"").await, b"", "nothing");
     assert_eq!(after(listener, b"8=FIX.4.4\x019=").await, b"", "the beginning of a Logon");
@@ -106,12 +106,12 @@ async fn a_stranger_who_says_nothing_or_too_much_or_the_wrong_thing_is_closed_wi
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn strangers_have_so_many_places_and_a_session_needs_none() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     let listener = budget(|budget| {
         budget.logon = Duration::from_millis(1500);
         budget.unauthenticated_per_source_max = 2;
     });
-    let gateway = house.gateway_with(vec![listener]).await;
+    let gateway = harness.gateway_with(vec![listener]).await;
     let listener = gateway.listener_addrs[0];
     let mut first = Client::connect(listener, "FIX.4.4", "ACME").await;
     first.log_on(LOGON).await;
@@ -131,8 +131,8 @@ async fn strangers_have_so_many_places_and_a_session_needs_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_source_connects_so_often_and_not_more() {
-    let house = House::new().await;
-    let gateway = house.gateway_with(vec![budget(|budget| budget.connections_per_minute = 3)]).await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway_with(vec![budget(|budget| budget.connections_per_minute = 3)]).await;
     let listener = gateway.listener_addrs[0];
     for _ in 0..2 {
         drop(TcpStream::connect(listener).await.unwrap());
@@ -146,8 +146,8 @@ async fn a_source_connects_so_often_and_not_more() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopping_sends_strangers_away_too() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let stranger = TcpStream::connect(gateway.addr).await.unwrap();
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;

@@ -6,7 +6,7 @@ use tokio::net::TcpSocket;
 
 use super::{
     client::Client,
-    house::{House, order},
+    harness::{FixHarness, order},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -21,8 +21,8 @@ async fn narrow(addr: SocketAddr) -> Client {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_connection_gives_way_to_a_new_one_and_a_living_one_does_not() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut first = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     first.send("A", &format!("98=0|108=1|{LOGON}")).await;
     first.expect("A").await;
@@ -49,8 +49,8 @@ async fn a_dead_connection_gives_way_to_a_new_one_and_a_living_one_does_not() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_reads_nothing_is_cut_off_and_its_session_is_free_again() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = narrow(gateway.addr).await;
     client.log_on(LOGON).await;
     // Each is answered with as much; none of it is read.
@@ -71,8 +71,8 @@ async fn a_peer_that_reads_nothing_is_cut_off_and_its_session_is_free_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_resend_to_a_peer_that_reads_slowly_waits_for_it_and_is_whole() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = narrow(gateway.addr).await;
     client.log_on(LOGON).await;
     for n in 0..3000 {
@@ -105,8 +105,8 @@ async fn a_resend_to_a_peer_that_reads_slowly_waits_for_it_and_is_whole() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopping_asks_the_peer_to_reconnect_and_waits_for_its_answer() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     for n in 0..50 {
@@ -130,16 +130,16 @@ async fn stopping_asks_the_peer_to_reconnect_and_waits_for_its_answer() {
     }
     stopping.await.unwrap();
     // The answer to the Logout was counted, and everything that was taken was told or can be asked for.
-    let next_in = house.count("select next_in from fix_session where client_comp_id = 'ACME'").await;
+    let next_in = harness.count("select next_in from fix_session where client_comp_id = 'ACME'").await;
     assert_eq!(next_in, i64::try_from(answer).unwrap() + 1);
     let taken = "select (select count(*) from execution) + (select count(*) from fix_parked)";
-    assert_eq!(house.count(taken).await, 50);
+    assert_eq!(harness.count(taken).await, 50);
     assert!(reports <= 50);
     // What still waited for its wallet is decided by the next process.
-    let gateway = house.gateway().await;
-    house.wait_for_count("select count(*) from execution", 50).await;
+    let gateway = harness.gateway().await;
+    harness.wait_for_count("select count(*) from execution", 50).await;
     gateway.stop().await;
     let stored =
-        house.count("select count(*) from fix_outbound where session_id = 'FIX.4.4:DVP->ACME'").await;
+        harness.count("select count(*) from fix_outbound where session_id = 'FIX.4.4:DVP->ACME'").await;
     assert_eq!(stored, 50);
 }

@@ -3,7 +3,7 @@
 use dvp_fix::codec::Body;
 use dvp_fix_gateway::Lockout;
 
-use super::{client::Client, house::House};
+use super::{client::Client, harness::FixHarness};
 
 /// The fields of a Logon in FIX 4.4, and some of the header that an application may set. RawData(96) is not among them:
 /// any bytes are right in it, and it is neither stored nor logged.
@@ -35,8 +35,8 @@ fn logon(tag: u32, value: &[u8]) -> Body {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_logon_with_hostile_bytes_in_any_field_is_refused_and_changes_nothing() {
-    let house = House::new().await;
-    let gateway = house
+    let harness = FixHarness::new().await;
+    let gateway = harness
         .gateway_as(Vec::new(), |config| config.lockout = Lockout { attempts: 10_000, per_minute: 1 })
         .await;
     let mut let_in: Vec<(u32, &str)> = Vec::new();
@@ -55,7 +55,7 @@ async fn a_logon_with_hostile_bytes_in_any_field_is_refused_and_changes_nothing(
     assert_eq!(let_in, []);
     let unchanged = "select count(*) from fix_session where session_id = 'FIX.4.4:DVP->ACME' \
                      and next_in = 1 and next_out = 1";
-    assert_eq!(house.count(unchanged).await, 1);
+    assert_eq!(harness.count(unchanged).await, 1);
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     assert_eq!(client.log_on("553=acme|554=secret").await.seq().unwrap().0, 1);
     gateway.stop().await;

@@ -9,7 +9,7 @@ mod engagement;
 mod failing;
 mod fields;
 mod followed;
-mod house;
+mod harness;
 mod idle;
 mod killed;
 mod limits;

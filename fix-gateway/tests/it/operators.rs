@@ -12,9 +12,11 @@ use dvp_store::{
     partners,
 };
 
+use dvp_testing::market::master_key;
+
 use super::{
     client::Client,
-    house::{House, SESSION, master_key, order},
+    harness::{FixHarness, SESSION, order},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -22,8 +24,8 @@ const LIMIT: &str = "40=2|44=0.99";
 const HOUR: u64 = 3_600_000_000_000;
 
 /// Asks the session's owner, and returns what it answers, and whether it failed.
-async fn ask(house: &House, action: SessionAction) -> (String, bool) {
-    let mut conn = house.pool().acquire().await.unwrap();
+async fn ask(harness: &FixHarness, action: SessionAction) -> (String, bool) {
+    let mut conn = harness.pool().acquire().await.unwrap();
     let command = NewSessionCommand {
         session_id: SESSION.into(),
         action,
@@ -42,13 +44,13 @@ async fn ask(house: &House, action: SessionAction) -> (String, bool) {
     }
 }
 
-async fn set_enabled(house: &House, enabled: bool) {
-    let mut conn = house.pool().acquire().await.unwrap();
+async fn set_enabled(harness: &FixHarness, enabled: bool) {
+    let mut conn = harness.pool().acquire().await.unwrap();
     assert!(fix_admin::set_enabled(&mut conn, SESSION, enabled).await.unwrap());
 }
 
-async fn run(house: &House, statement: &'static str) {
-    sqlx::query(statement).execute(house.pool()).await.unwrap();
+async fn run(harness: &FixHarness, statement: &'static str) {
+    sqlx::query(statement).execute(harness.pool()).await.unwrap();
 }
 
 /// Tries until it is let in.
@@ -70,45 +72,45 @@ async fn log_on(client: &mut Client, addr: std::net::SocketAddr) -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disabling_a_session_logs_its_peer_out_and_enabling_lets_it_in_again() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    set_enabled(&house, false).await;
+    set_enabled(&harness, false).await;
     assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
     client.send("5", "").await;
     assert!(client.next().await.is_none());
     let held =
         "select count(*) from lease where name = 'fix:FIX.4.4:DVP->ACME' and expires_at > clock_timestamp()";
-    house.wait_for_count(held, 0).await;
+    harness.wait_for_count(held, 0).await;
     client.reconnect(gateway.addr).await;
     let seq = client.next_out;
     client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
     assert!(client.next().await.is_none());
-    set_enabled(&house, true).await;
+    set_enabled(&harness, true).await;
     log_on(&mut client, gateway.addr).await;
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_password_kept_under_an_earlier_master_key_lets_in_and_is_kept_under_the_current_one() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let earlier = Vault::with_keys(vec![master_key("2025", 6)]).unwrap();
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     let hash = earlier.fix_password_hash(SESSION, "secret");
     fix::rehash_password(&mut conn, SESSION, &hash, "2025").await.unwrap();
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let current = "select count(*) from fix_session where password_key = '2026'";
-    house.wait_for_count(current, 3).await;
+    harness.wait_for_count(current, 3).await;
     let kept = fix::find_session(&mut conn, SESSION).await.unwrap().unwrap();
     assert_ne!(kept.password_hash, hash);
     gateway.stop().await;
 }
 
-async fn switch_partner(house: &House, enabled: bool) {
-    let mut tx = house.pool().begin().await.unwrap();
+async fn switch_partner(harness: &FixHarness, enabled: bool) {
+    let mut tx = harness.pool().begin().await.unwrap();
     let partner: (String,) = sqlx::query_as("select partner_id from fix_session where session_id = $1")
         .bind(SESSION)
         .fetch_one(&mut *tx)
@@ -120,22 +122,22 @@ async fn switch_partner(house: &House, enabled: bool) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     // The owner looks at its sessions when it is told of a change, and not by itself.
-    let gateway = house.gateway_as(Vec::new(), |config| config.refresh = Duration::from_secs(3600)).await;
+    let gateway = harness.gateway_as(Vec::new(), |config| config.refresh = Duration::from_secs(3600)).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     log_on(&mut client, gateway.addr).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     client.report("a", "0").await;
     // Before the session's owner is told: the order is refused by the commit.
-    run(&house, "alter table partner disable trigger partner_switched").await;
-    switch_partner(&house, false).await;
+    run(&harness, "alter table partner disable trigger partner_switched").await;
+    switch_partner(&harness, false).await;
     client.send("D", &order("b", "00000008", LIMIT)).await;
     let refused = client.report("b", "8").await;
     assert_eq!(refused.text(58), Some("partner disabled"));
-    switch_partner(&house, true).await;
-    run(&house, "alter table partner enable trigger partner_switched").await;
-    switch_partner(&house, false).await;
+    switch_partner(&harness, true).await;
+    run(&harness, "alter table partner enable trigger partner_switched").await;
+    switch_partner(&harness, false).await;
     assert_eq!(client.expect("5").await.text(58), Some("session disabled"));
     client.send("5", "").await;
     assert!(client.next().await.is_none());
@@ -143,18 +145,18 @@ async fn disabling_a_partner_refuses_its_orders_and_logs_its_sessions_out() {
     let seq = client.next_out;
     client.send_as(seq, None, "A", &format!("98=0|108=30|{LOGON}")).await;
     assert!(client.next().await.is_none());
-    switch_partner(&house, true).await;
+    switch_partner(&harness, true).await;
     log_on(&mut client, gateway.addr).await;
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_logs_a_peer_out_and_it_may_come_back() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    let (asked, logout) = tokio::join!(ask(&house, SessionAction::Logout), async {
+    let (asked, logout) = tokio::join!(ask(&harness, SessionAction::Logout), async {
         let logout = client.expect("5").await;
         client.send("5", "").await;
         logout
@@ -167,13 +169,13 @@ async fn an_operator_logs_a_peer_out_and_it_may_come_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operators_reset_keeps_the_reports_that_were_not_seen() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
     let report = client.report("a", "0").await;
-    let (asked, ()) = tokio::join!(ask(&house, SessionAction::Reset), async {
+    let (asked, ()) = tokio::join!(ask(&harness, SessionAction::Reset), async {
         client.expect("5").await;
         // It hangs up instead of answering: what it read is unsure.
         client.reconnect(gateway.addr).await;
@@ -191,21 +193,21 @@ async fn an_operators_reset_keeps_the_reports_that_were_not_seen() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_are_set_forwards_and_never_stand_for_two_messages() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("5", "").await;
     client.expect("5").await;
     let set = |next_in, next_out, with_reset| SessionAction::SetSeq { next_in, next_out, with_reset };
-    let (outcome, failed) = ask(&house, set(10, 2, false)).await;
+    let (outcome, failed) = ask(&harness, set(10, 2, false)).await;
     assert!(failed && outcome.contains("next_out is 3"), "{outcome}");
-    assert!(!ask(&house, set(10, 20, false)).await.1);
+    assert!(!ask(&harness, set(10, 20, false)).await.1);
     client.next_out = 10;
     assert_eq!(log_on(&mut client, gateway.addr).await, 20);
     client.send("5", "").await;
     client.expect("5").await;
-    assert!(!ask(&house, set(5, 2, true)).await.1);
+    assert!(!ask(&harness, set(5, 2, true)).await.1);
     client.next_out = 5;
     client.heard.clear();
     assert_eq!(log_on(&mut client, gateway.addr).await, 2);
@@ -214,11 +216,11 @@ async fn numbers_are_set_forwards_and_never_stand_for_two_messages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_settings_hold_from_the_next_connection_on_and_disturb_nobody_who_is_logged_on() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    house.change_settings(|settings| settings.last_msg_seq_num_processed = true).await;
+    harness.change_settings(|settings| settings.last_msg_seq_num_processed = true).await;
     client.send("1", "112=undisturbed").await;
     assert_eq!(client.expect("0").await.text(369), None);
     let deadline = Instant::now() + Duration::from_secs(20);
@@ -237,21 +239,21 @@ async fn changed_settings_hold_from_the_next_connection_on_and_disturb_nobody_wh
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_cannot_be_run_or_read_keeps_nobody_else_away_and_is_run_once_it_is_mended() {
-    let house = House::new().await;
-    run(&house, "update fix_session set schedule = 'always' where client_comp_id = 'ACME'").await;
+    let harness = FixHarness::new().await;
+    run(&harness, "update fix_session set schedule = 'always' where client_comp_id = 'ACME'").await;
     // An array with nothing in one of its places is no list of fingerprints.
     run(
-        &house,
+        &harness,
         "update fix_session set client_cert_sha256 = array[null]::bytea[] where client_comp_id = 'ACME42'",
     )
     .await;
-    let gateway = house.gateway().await;
+    let gateway = harness.gateway().await;
     let mut other = Client::connect(gateway.addr, "FIXT.1.1", "ACME50").await;
     other.log_on("553=acme|554=secret|1137=9").await;
-    run(&house, "update fix_session set schedule = null where client_comp_id = 'ACME'").await;
+    run(&harness, "update fix_session set schedule = null where client_comp_id = 'ACME'").await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     log_on(&mut client, gateway.addr).await;
-    run(&house, "update fix_session set client_cert_sha256 = null where client_comp_id = 'ACME42'").await;
+    run(&harness, "update fix_session set client_cert_sha256 = null where client_comp_id = 'ACME42'").await;
     let mut client = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
     log_on(&mut client, gateway.addr).await;
     gateway.stop().await;
@@ -259,9 +261,9 @@ async fn a_session_that_cannot_be_run_or_read_keeps_nobody_else_away_and_is_run_
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_rests_is_cancelled_for_an_absent_peer_while_the_schedule_is_closed() {
-    let house = House::new().await;
-    house.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(600)).await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.cancel_on_disconnect_secs = Some(600)).await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
@@ -270,13 +272,13 @@ async fn what_rests_is_cancelled_for_an_absent_peer_while_the_schedule_is_closed
     let time_of_day = |at: u64| UtcNanos(at).to_millis_text()[9..14].to_owned();
     let now = Client::utc().0;
     let closed = format!("daily {} UTC to {} UTC", time_of_day(now + 6 * HOUR), time_of_day(now + 7 * HOUR));
-    house
+    harness
         .change_settings(|settings| {
             settings.schedule = Some(closed);
             settings.cancel_on_disconnect_secs = Some(0);
         })
         .await;
-    let gateway = house.gateway().await;
-    house.wait_for_count("select count(*) from event where type = 'intent.cancelled'", 1).await;
+    let gateway = harness.gateway().await;
+    harness.wait_for_count("select count(*) from event where type = 'intent.cancelled'", 1).await;
     gateway.stop().await;
 }

@@ -2,7 +2,7 @@ use alloy::signers::local::PrivateKeySigner;
 
 use super::{
     client::Client,
-    house::{House, order, order_by},
+    harness::{FixHarness, order, order_by},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -10,9 +10,9 @@ const LIMIT: &str = "40=2|44=0.99";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_told_from_new_to_filled() {
-    let house = House::new().await;
-    house.settle_everything();
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.settle_everything();
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("first", "12345678", LIMIT)).await;
@@ -26,7 +26,7 @@ async fn an_order_is_told_from_new_to_filled() {
     let price: rust_decimal::Decimal = filled.text(31).unwrap().parse().unwrap();
     let delivered: (String,) =
         sqlx::query_as("select object->'output'->>'amountMinor' from event where type = 'payout.completed'")
-            .fetch_one(house.pool())
+            .fetch_one(harness.pool())
             .await
             .unwrap();
     assert_eq!((price * rust_decimal::Decimal::from(10_000)).floor().to_string(), delivered.0);
@@ -35,8 +35,8 @@ async fn an_order_is_told_from_new_to_filled() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_are_pipelined_and_answered_in_order() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let wallet = PrivateKeySigner::random();
@@ -50,13 +50,13 @@ async fn orders_are_pipelined_and_answered_in_order() {
         assert_eq!(u128::from(report.seq().unwrap().0), n + 2);
     }
     gateway.stop().await;
-    assert_eq!(house.count("select count(*) from execution").await, 300);
+    assert_eq!(harness.count("select count(*) from execution").await, 300);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_bad_order_is_rejected_with_its_reason() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let good = |id: &str| order(id, "12345678", LIMIT);
@@ -93,8 +93,8 @@ async fn a_bad_order_is_rejected_with_its_reason() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cl_ord_id_is_used_once_and_a_repetition_is_told_again() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let (body, bad) = (order("a", "12345678", LIMIT), order("b", "1", LIMIT).replace("USDC/USD", "GOLD/USD"));
@@ -112,7 +112,7 @@ async fn a_cl_ord_id_is_used_once_and_a_repetition_is_told_again() {
     assert_eq!((again.text(39), again.text(37), again.text(17)), (Some("0"), new.text(37), new.text(17)));
     // The rule outlives a reset of the numbers, and the gateway.
     gateway.stop().await;
-    let gateway = house.gateway().await;
+    let gateway = harness.gateway().await;
     client.reconnect(gateway.addr).await;
     client.next_out = 1;
     client.heard.clear();
@@ -126,14 +126,14 @@ async fn a_cl_ord_id_is_used_once_and_a_repetition_is_told_again() {
         }
         assert_eq!(report.text(103), Some("6"));
     }
-    assert_eq!(house.count("select count(*) from execution").await, 1);
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_is_cancelled_before_its_lock_and_not_after() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let time = Client::utc().to_millis_text();
@@ -171,14 +171,14 @@ async fn an_order_is_cancelled_before_its_lock_and_not_after() {
     assert_eq!((status.text(39), status.text(103), status.text(37)), (Some("8"), Some("5"), Some("NONE")));
     gateway.stop().await;
     // The cancellation's event was told by the answer and is not told again.
-    assert_eq!(house.count("select count(*) from fix_outbound where seq > 9").await, 0);
+    assert_eq!(harness.count("select count(*) from fix_outbound where seq > 9").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_versions_log_on_and_are_told_in_their_own_words() {
-    let house = House::new().await;
-    house.settle_everything();
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.settle_everything();
+    let gateway = harness.gateway().await;
     let mut old = Client::connect(gateway.addr, "FIX.4.2", "ACME42").await;
     old.log_on("95=6|96=secret").await;
     old.send("D", &order("old", "12345678", LIMIT)).await;

@@ -2,10 +2,11 @@
 
 use alloy::signers::local::PrivateKeySigner;
 use dvp_fix::codec::Message;
+use dvp_testing::wait::wait_until;
 
 use super::{
     client::Client,
-    house::{Gateway, House, order, order_by, purchase},
+    harness::{FixHarness, Gateway, order, order_by, purchase},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -13,8 +14,8 @@ const LIMIT: &str = "40=2|44=0.99";
 const PARKED: &str = "select count(*) from fix_parked";
 const EXECUTIONS: &str = "select count(*) from execution";
 
-async fn logged_on(house: &House) -> (Gateway, Client) {
-    let gateway = house.gateway().await;
+async fn logged_on(harness: &FixHarness) -> (Gateway, Client) {
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     (gateway, client)
@@ -32,12 +33,12 @@ fn told(report: &Message, cl_ord_id: &str, exec_type: &str, ord_status: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_a_wallet_is_looked_up_the_session_goes_on() {
-    let house = House::new().await;
-    let (gateway, mut client) = logged_on(&house).await;
+    let harness = FixHarness::new().await;
+    let (gateway, mut client) = logged_on(&harness).await;
     let known = PrivateKeySigner::random();
     client.send("D", &order_by(&known, 0, "rests", "00000008", LIMIT)).await;
     told(&client.expect("8").await, "rests", "0", "0");
-    house.node.close();
+    harness.node.close();
     client.send("D", &order("unknown", "12345678", LIMIT)).await;
     client.send("1", "112=still here").await;
     assert_eq!(client.expect("0").await.text(112), Some("still here"));
@@ -58,38 +59,38 @@ async fn while_a_wallet_is_looked_up_the_session_goes_on() {
     assert_eq!(open.each_ref().map(|report| report.text(911)), [Some("2"); 2], "{open:?}");
     assert_eq!(open.each_ref().map(|report| report.text(912)), [Some("N"), Some("Y")], "{open:?}");
     assert!(open.iter().any(|report| (report.text(11), report.text(39)) == (Some("unknown"), Some("A"))));
-    assert_eq!(house.count(PARKED).await, 1);
-    house.node.open();
+    assert_eq!(harness.count(PARKED).await, 1);
+    harness.node.open();
     let new = client.expect("8").await;
     told(&new, "unknown", "0", "0");
     assert!(new.text(37).unwrap().starts_with("exe_"), "{new:?}");
-    assert_eq!(house.count(PARKED).await, 0);
+    assert_eq!(harness.count(PARKED).await, 0);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn orders_of_one_wallet_are_decided_in_their_order_by_one_look_up() {
-    let house = House::new().await;
-    house.node.close();
-    let (gateway, mut client) = logged_on(&house).await;
+    let harness = FixHarness::new().await;
+    harness.node.close();
+    let (gateway, mut client) = logged_on(&harness).await;
     let wallet = PrivateKeySigner::random();
     for nonce in 0..5 {
         client.send("D", &order_by(&wallet, nonce, &format!("o{nonce}"), "12345678", LIMIT)).await;
     }
-    house.wait_for_count(PARKED, 5).await;
-    house.node.open();
+    harness.wait_for_count(PARKED, 5).await;
+    harness.node.open();
     for nonce in 0..5 {
         told(&client.expect("8").await, &format!("o{nonce}"), "0", "0");
     }
-    assert_eq!(house.node.asked(), 1);
+    assert_eq!(harness.node.reads(), 1);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_order_is_cancelled_before_it_was_begun() {
-    let house = House::new().await;
-    house.node.close();
-    let (gateway, mut client) = logged_on(&house).await;
+    let harness = FixHarness::new().await;
+    harness.node.close();
+    let (gateway, mut client) = logged_on(&harness).await;
     let body = order("waits", "12345678", LIMIT);
     client.send("D", &body).await;
     client.send("F", &cancel("c1", "waits")).await;
@@ -101,20 +102,20 @@ async fn a_waiting_order_is_cancelled_before_it_was_begun() {
     assert_eq!((late.text(102), late.text(39)), (Some("0"), Some("4")), "{late:?}");
     client.send("H", "11=waits|54=2|55=USDC/USD").await;
     told(&client.expect("8").await, "waits", "I", "4");
-    house.node.open();
+    harness.node.open();
     client.send("D", &body).await;
     let again = client.expect("8").await;
     told(&again, "waits", "8", "8");
     assert_eq!(again.text(103), Some("6"), "{again:?}");
-    assert_eq!((house.count(PARKED).await, house.count(EXECUTIONS).await), (0, 0));
+    assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 0));
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiting_orders_cl_ord_id_is_used_up() {
-    let house = House::new().await;
-    house.node.close();
-    let (gateway, mut client) = logged_on(&house).await;
+    let harness = FixHarness::new().await;
+    harness.node.close();
+    let (gateway, mut client) = logged_on(&harness).await;
     let body = order("waits", "12345678", LIMIT);
     client.send("D", &body).await;
     for other in
@@ -129,45 +130,45 @@ async fn a_waiting_orders_cl_ord_id_is_used_up() {
     assert_eq!(client.expect("9").await.text(102), Some("6"));
     client.send("D", &format!("97=Y|{body}")).await;
     told(&client.expect("8").await, "waits", "A", "A");
-    house.node.open();
+    harness.node.open();
     told(&client.expect("8").await, "waits", "0", "0");
-    assert_eq!(house.count(EXECUTIONS).await, 1);
+    assert_eq!(harness.count(EXECUTIONS).await, 1);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_whose_look_up_fails_is_not_taken_and_may_be_sent_again() {
-    let house = House::new().await;
-    house.node.set_failing(true);
-    let (gateway, mut client) = logged_on(&house).await;
+    let harness = FixHarness::new().await;
+    harness.node.set_failing(true);
+    let (gateway, mut client) = logged_on(&harness).await;
     let body = order("again", "12345678", LIMIT);
     client.send("D", &body).await;
     let refused = client.expect("j").await;
     assert_eq!((refused.text(380), refused.text(45)), (Some("4"), Some("2")), "{refused:?}");
-    house.node.set_failing(false);
+    harness.node.set_failing(false);
     client.send("D", &body).await;
     told(&client.expect("8").await, "again", "0", "0");
-    assert_eq!(house.count(PARKED).await, 0);
+    assert_eq!(harness.count(PARKED).await, 0);
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_order_that_waited_when_its_process_was_killed_is_decided_once_by_the_next() {
-    let mut house = House::new().await;
-    house.node.close();
-    let (gateway, mut client) = logged_on(&house).await;
+    let mut harness = FixHarness::new().await;
+    harness.node.close();
+    let (gateway, mut client) = logged_on(&harness).await;
     let body = order("waits", "12345678", LIMIT);
     client.send("D", &body).await;
     client.send("D", &order("cancelled", "12345678", LIMIT)).await;
     client.send("F", &cancel("c1", "cancelled")).await;
     told(&client.expect("8").await, "c1", "4", "4");
     gateway.kill().await;
-    assert_eq!((house.count(PARKED).await, house.count(EXECUTIONS).await), (1, 0));
-    house.forget();
-    assert_eq!(house.node.asked(), 2);
-    let gateway = house.gateway().await;
+    assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (1, 0));
+    harness.forget();
+    assert_eq!(harness.node.reads(), 2);
+    let gateway = harness.gateway().await;
     // Once the lease of the killed one has run out, the order is taken up.
-    house.wait_until("the wallet is looked up again", |house| house.node.asked() == 3).await;
+    wait_until("the wallet is looked up again", || harness.node.reads() == 3).await;
     client.reconnect(gateway.addr).await;
     client.log_on(LOGON).await;
     // It still waits: a second one of its name is refused, and its own repetition is told where it is.
@@ -175,50 +176,54 @@ async fn an_order_that_waited_when_its_process_was_killed_is_decided_once_by_the
     told(&client.expect("8").await, "waits", "8", "8");
     client.send("D", &format!("97=Y|{body}")).await;
     told(&client.expect("8").await, "waits", "A", "A");
-    house.node.open();
+    harness.node.open();
     told(&client.expect("8").await, "waits", "0", "0");
     client.send("D", &format!("97=Y|{body}")).await;
     told(&client.expect("8").await, "waits", "0", "0");
-    assert_eq!((house.count(PARKED).await, house.count(EXECUTIONS).await), (0, 1));
+    assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 1));
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_of_the_numbers_loses_no_waiting_order() {
-    let house = House::new().await;
-    house.node.close();
-    let (gateway, mut client) = logged_on(&house).await;
+    let harness = FixHarness::new().await;
+    harness.node.close();
+    let (gateway, mut client) = logged_on(&harness).await;
     client.send("D", &order("waits", "12345678", LIMIT)).await;
-    house.wait_for_count(PARKED, 1).await;
+    harness.wait_for_count(PARKED, 1).await;
     client.reconnect(gateway.addr).await;
     client.next_out = 1;
     client.heard.clear();
     client.log_on(&format!("141=Y|{LOGON}")).await;
-    house.node.open();
+    harness.node.open();
     let new = client.expect("8").await;
     told(&new, "waits", "0", "0");
     assert_eq!(new.seq().unwrap().0, 2, "{new:?}");
-    assert_eq!((house.count(PARKED).await, house.count(EXECUTIONS).await), (0, 1));
+    assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 1));
     gateway.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_waiting_orders_than_the_bound_are_refused_and_others_are_not() {
-    let house = House::new().await;
-    house.node.close();
-    let (gateway, mut client) = logged_on(&house).await;
-    for n in 0..513 {
+    const BOUND: usize = 4;
+    let harness = FixHarness::new().await;
+    harness.node.close();
+    // A small bound: all orders are sent and decided well within the time that a look-up has.
+    let gateway = harness.gateway_as(Vec::new(), |config| config.parked_orders_max = BOUND).await;
+    let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
+    client.log_on(LOGON).await;
+    for n in 0..=BOUND {
         client.send("D", &order(&format!("o{n}"), "12345678", LIMIT)).await;
     }
     let refused = client.expect("j").await;
-    assert_eq!((refused.text(380), refused.text(45)), (Some("4"), Some("514")), "{refused:?}");
+    assert_eq!((refused.text(380), refused.text(45)), (Some("4"), Some("6")), "{refused:?}");
     client.send("D", &purchase("fiat")).await;
     told(&client.expect("8").await, "fiat", "8", "8");
-    house.node.open();
-    for _ in 0..512 {
+    harness.node.open();
+    for _ in 0..BOUND {
         let report = client.expect("8").await;
         assert_eq!(report.text(39), Some("0"), "{report:?}");
     }
-    assert_eq!((house.count(PARKED).await, house.count(EXECUTIONS).await), (0, 512));
+    assert_eq!((harness.count(PARKED).await, harness.count(EXECUTIONS).await), (0, 4));
     gateway.stop().await;
 }

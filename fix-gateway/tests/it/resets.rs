@@ -11,7 +11,7 @@ use dvp_fix::{UtcNanos, codec::Message};
 
 use super::{
     client::Client,
-    house::{Gateway, House, SESSION, order},
+    harness::{FixHarness, Gateway, SESSION, order},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -20,15 +20,15 @@ const STORED: &str =
     "select count(*) from fix_outbound where session_id = 'FIX.4.4:DVP->ACME' and msg_type = '8'";
 
 /// An order whose four reports after the first are numbered while its peer is away, logged out in good order.
-async fn away(house: &House, gateway: &Gateway) {
+async fn away(harness: &FixHarness, gateway: &Gateway) {
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("away", "12345678", LIMIT)).await;
     client.report("away", "0").await;
     client.send("5", "").await;
     client.expect("5").await;
-    house.settle_everything();
-    house.wait_for_count(STORED, 5).await;
+    harness.settle_everything();
+    harness.wait_for_count(STORED, 5).await;
 }
 
 /// The states of the reports that follow, each under the number after the one before, and their ExecIDs.
@@ -45,9 +45,9 @@ async fn told(client: &mut Client, first: u64, count: u64) -> (Vec<String>, BTre
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_logon_that_resets_is_followed_by_the_reports_its_peer_has_not_seen() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
-    away(&house, &gateway).await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    away(&harness, &gateway).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     assert_eq!(client.log_on(&format!("{LOGON}|141=Y")).await.seq().unwrap().0, 1);
     let (states, ids) = told(&mut client, 2, 4).await;
@@ -68,17 +68,17 @@ async fn a_logon_that_resets_is_followed_by_the_reports_its_peer_has_not_seen() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_on_logon_keeps_what_was_not_seen_and_a_second_one_after_a_cut_marks_it() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     let update = "update fix_session set reset_on_logon = true where session_id = $1";
-    sqlx::query(update).bind(SESSION).execute(house.pool()).await.unwrap();
-    let gateway = house.gateway().await;
-    away(&house, &gateway).await;
+    sqlx::query(update).bind(SESSION).execute(harness.pool()).await.unwrap();
+    let gateway = harness.gateway().await;
+    away(&harness, &gateway).await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let (_, ids) = told(&mut client, 2, 4).await;
     // Cut off: whether they were read is not known here.
     drop(client);
-    house
+    harness
         .wait_for_count(
             "select count(*) from fix_session where session_id = 'FIX.4.4:DVP->ACME' and written_out = 5",
             1,
@@ -119,15 +119,15 @@ async fn log_on_when_free(client: &mut Client, addr: SocketAddr, logon: &str) ->
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_next_window_of_a_schedule_begins_with_the_reports_that_were_not_seen() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
-    away(&house, &gateway).await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    away(&harness, &gateway).await;
     gateway.stop().await;
     let an_hour_ago = UtcNanos(Client::utc().0 - 3_600_000_000_000).to_millis_text();
     let update = "update fix_session set schedule = $2, epoch = 20000 where session_id = $1";
     let schedule = format!("daily reset {} UTC", &an_hour_ago[9..14]);
-    sqlx::query(update).bind(SESSION).bind(schedule).execute(house.pool()).await.unwrap();
-    let gateway = house.gateway().await;
+    sqlx::query(update).bind(SESSION).bind(schedule).execute(harness.pool()).await.unwrap();
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     let logon = client.log_on(LOGON).await;
     assert_eq!(logon.seq().unwrap().0, 5, "four were kept before it");
@@ -138,8 +138,8 @@ async fn the_next_window_of_a_schedule_begins_with_the_reports_that_were_not_see
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reset_inside_a_session_sends_what_is_unsure_again_with_poss_resend() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("a", "00000008", LIMIT)).await;
@@ -156,8 +156,8 @@ async fn a_reset_inside_a_session_sends_what_is_unsure_again_with_poss_resend() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rejection_that_survives_a_reset_names_the_message_by_its_id_and_by_no_old_number() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let unknown =
@@ -257,17 +257,17 @@ impl Dice {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_report_of_the_feed_reaches_a_peer_that_resets_and_disconnects_at_random() {
-    let house = House::new().await;
-    house.change_settings(|settings| settings.drop_copy = true).await;
-    let gateway = house.gateway().await;
-    house.settle_everything();
+    let harness = FixHarness::new().await;
+    harness.change_settings(|settings| settings.drop_copy = true).await;
+    let gateway = harness.gateway().await;
+    harness.settle_everything();
     for seed in 1..4 {
         let mut dice = Dice(seed);
         let client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
         let mut peer = Peer { client, next_in: 1, told: BTreeMap::new() };
         peer.log_on(gateway.addr, true).await;
         for round in 0..12 {
-            house.submit_otherwise(&format!("s{seed}r{round}")).await;
+            harness.submit_otherwise(&format!("s{seed}r{round}")).await;
             let count = usize::try_from(dice.roll(8)).unwrap();
             peer.read(count).await;
             match dice.roll(4) {
@@ -297,17 +297,17 @@ async fn every_report_of_the_feed_reaches_a_peer_that_resets_and_disconnects_at_
             }
         }
         let completed = "select count(*) from event where type = 'payout.completed'";
-        house.wait_for_count(completed, 12 * i64::try_from(seed).unwrap()).await;
-        check_all_told(&house, &mut peer, gateway.addr, seed).await;
+        harness.wait_for_count(completed, 12 * i64::try_from(seed).unwrap()).await;
+        check_all_told(&harness, &mut peer, gateway.addr, seed).await;
     }
     gateway.stop().await;
 }
 
 /// Every event of the seed's orders was told once, or was marked.
-async fn check_all_told(house: &House, peer: &mut Peer, addr: SocketAddr, seed: u64) {
+async fn check_all_told(harness: &FixHarness, peer: &mut Peer, addr: SocketAddr, seed: u64) {
     let events = "select reference || '.' || sequence from event where client_reference like $1";
     let all: Vec<(String,)> =
-        sqlx::query_as(events).bind(format!("s{seed}r%")).fetch_all(house.pool()).await.unwrap();
+        sqlx::query_as(events).bind(format!("s{seed}r%")).fetch_all(harness.pool()).await.unwrap();
     assert!(all.len() >= 12 * 5, "{all:?}");
     for _ in 0..50 {
         if all.iter().all(|(id,)| peer.told.contains_key(id)) {
@@ -324,13 +324,13 @@ async fn check_all_told(house: &House, peer: &mut Peer, addr: SocketAddr, seed: 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn old_messages_that_were_seen_become_a_gap_fill_and_those_that_were_not_stay() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
-    away(&house, &gateway).await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
+    away(&harness, &gateway).await;
     let old = "update fix_outbound set sending_time = 0";
-    sqlx::query(old).execute(house.pool()).await.unwrap();
-    assert!(round(house.pool(), &Ages::default()).await.failed.is_empty());
-    assert_eq!(house.count("select count(*) from fix_outbound where msg_type = '8'").await, 4);
+    sqlx::query(old).execute(harness.pool()).await.unwrap();
+    assert!(round(harness.pool(), &Ages::default()).await.failed.is_empty());
+    assert_eq!(harness.count("select count(*) from fix_outbound where msg_type = '8'").await, 4);
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.next_out = 4;
     client.log_on(LOGON).await;

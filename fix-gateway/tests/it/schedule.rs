@@ -4,7 +4,7 @@ use dvp_fix::UtcNanos;
 
 use super::{
     client::Client,
-    house::{House, SESSION},
+    harness::{FixHarness, SESSION},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -15,45 +15,47 @@ fn time_of_day(at: u64) -> String {
     UtcNanos(at).to_millis_text()[9..14].to_owned()
 }
 
-async fn numbers_of_another_day(house: &House) {
+async fn numbers_of_another_day(harness: &FixHarness) {
     let statement = "update fix_session set next_in = 5, next_out = 7, epoch = 20000 where session_id = $1";
-    sqlx::query(statement).bind(SESSION).execute(house.pool()).await.unwrap();
+    sqlx::query(statement).bind(SESSION).execute(harness.pool()).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn outside_its_schedule_a_session_lets_nobody_in_and_keeps_its_numbers() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     let now = Client::utc().0;
     let schedule =
         format!("daily {} UTC to {} UTC", time_of_day(now + 6 * HOUR), time_of_day(now + 7 * HOUR));
-    house.change_settings(|settings| settings.schedule = Some(schedule)).await;
-    numbers_of_another_day(&house).await;
-    let gateway = house.gateway().await;
+    harness.change_settings(|settings| settings.schedule = Some(schedule)).await;
+    numbers_of_another_day(&harness).await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.send("A", &format!("98=0|108=30|{LOGON}")).await;
     assert!(client.next().await.is_none());
     gateway.stop().await;
     assert_eq!(
-        house.count("select next_in + next_out + epoch from fix_session where client_comp_id = 'ACME'").await,
+        harness
+            .count("select next_in + next_out + epoch from fix_session where client_comp_id = 'ACME'")
+            .await,
         20_012
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_begin_anew_with_a_window_once_also_over_a_restart() {
-    let house = House::new().await;
+    let harness = FixHarness::new().await;
     let began = time_of_day(Client::utc().0 - HOUR);
     let schedule = format!("daily reset {began} UTC");
-    house.change_settings(|settings| settings.schedule = Some(schedule)).await;
-    numbers_of_another_day(&house).await;
-    let gateway = house.gateway().await;
+    harness.change_settings(|settings| settings.schedule = Some(schedule)).await;
+    numbers_of_another_day(&harness).await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     assert_eq!(client.log_on(LOGON).await.seq().unwrap().0, 1);
     client.send("5", "").await;
     client.expect("5").await;
     gateway.stop().await;
     // The window is the same one after the restart.
-    let gateway = house.gateway().await;
+    let gateway = harness.gateway().await;
     client.reconnect(gateway.addr).await;
     assert_eq!(client.log_on(LOGON).await.seq().unwrap().0, 3);
     gateway.stop().await;

@@ -10,7 +10,7 @@ use std::{
 
 use tracing_subscriber::fmt::{MakeWriter, TestWriter};
 
-use super::{client::Client, house::House};
+use super::{client::Client, harness::FixHarness};
 
 /// Part of every secret of these tests, and of nothing else.
 const SECRET: &str = "hush7d1f";
@@ -58,8 +58,8 @@ pub(crate) fn watch_log() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_secret_is_logged_however_a_logon_fails() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let secrets = format!(
         "553=acme|554={SECRET}|925={SECRET}|95=8|96={SECRET}|1401=8|1402={SECRET}|1403=8|1404={SECRET}"
     );

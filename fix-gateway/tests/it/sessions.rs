@@ -7,7 +7,7 @@ use dvp_fix::codec::Message;
 
 use super::{
     client::Client,
-    house::{House, order},
+    harness::{FixHarness, order},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -15,15 +15,15 @@ const LIMIT: &str = "40=2|44=0.99";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stranger_is_sent_away_and_changes_nothing() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     for logon in ["553=acme|554=wrong|141=Y", "553=other|554=secret|141=Y", "554=secret|141=Y", "141=Y"] {
         let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
         client.send("A", &format!("98=0|108=30|{logon}")).await;
         assert!(client.next().await.is_none(), "{logon}");
     }
     assert_eq!(
-        house.count("select next_in + next_out from fix_session where client_comp_id = 'ACME'").await,
+        harness.count("select next_in + next_out from fix_session where client_comp_id = 'ACME'").await,
         2
     );
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
@@ -39,8 +39,8 @@ async fn a_stranger_is_sent_away_and_changes_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn numbers_go_on_after_a_kill_and_nothing_is_lost_or_told_twice() {
-    let house = House::new().await;
-    let mut gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let mut gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let mut sent = Vec::new();
@@ -55,10 +55,10 @@ async fn numbers_go_on_after_a_kill_and_nothing_is_lost_or_told_twice() {
             client.expect("8").await;
         }
         gateway.kill().await;
-        gateway = house.gateway().await;
+        gateway = harness.gateway().await;
         client = log_on_again(client, gateway.addr, &sent).await;
     }
-    house.wait_for_count("select count(*) from execution", 120).await;
+    harness.wait_for_count("select count(*) from execution", 120).await;
     // Everything ever said can be had again, and is what it was.
     client.send("2", "7=1|16=0").await;
     client.send("1", "112=end").await;
@@ -124,16 +124,16 @@ async fn log_on_again(mut client: Client, addr: SocketAddr, sent: &[(u64, String
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reports_for_a_peer_that_is_away_come_by_resend() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("D", &order("away", "12345678", LIMIT)).await;
     client.report("away", "0").await;
     client.send("5", "").await;
     let logout = client.expect("5").await.seq().unwrap().0;
-    house.settle_everything();
-    house.wait_for_count("select count(*) from fix_outbound where msg_type = '8'", 5).await;
+    harness.settle_everything();
+    harness.wait_for_count("select count(*) from fix_outbound where msg_type = '8'", 5).await;
     client.reconnect(gateway.addr).await;
     let logon = client.log_on(LOGON).await.seq().unwrap().0;
     assert_eq!(logon, logout + 5, "four reports were numbered meanwhile");
@@ -150,11 +150,11 @@ async fn reports_for_a_peer_that_is_away_come_by_resend() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn another_gateway_takes_over_a_session_whose_owner_stopped() {
-    let house = House::new().await;
-    let first = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let first = harness.gateway().await;
     let mut client = Client::connect(first.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
-    let second = house.gateway().await;
+    let second = harness.gateway().await;
     first.stop().await;
     assert_eq!(client.expect("5").await.text(58), Some("server draining, please reconnect"));
     // The number goes on where the first owner left it.

@@ -8,7 +8,7 @@ use dvp_store::orders::feed;
 
 use super::{
     client::Client,
-    house::{House, order, order_by},
+    harness::{FixHarness, order, order_by},
 };
 
 const LOGON: &str = "553=acme|554=secret";
@@ -24,22 +24,22 @@ fn sent_ago(body: &str, ago: Duration) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_status_is_right_after_the_events_have_left_the_feed() {
-    let house = House::new().await;
-    house.settle_everything();
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.settle_everything();
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let body = order("old", "12345678", LIMIT);
     client.send("D", &body).await;
     let filled = client.report("old", "2").await;
-    let mut conn = house.pool().acquire().await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
     sqlx::query("update event set observed_at = observed_at - interval '16 days', occurred_at = occurred_at - interval '16 days'")
         .execute(&mut *conn)
         .await
         .unwrap();
     assert!(feed::trim(&mut conn, 1000).await.unwrap() > 0);
     drop(conn);
-    assert_eq!(house.count("select count(*) from event where type = 'payout.completed'").await, 0);
+    assert_eq!(harness.count("select count(*) from event where type = 'payout.completed'").await, 0);
     client.send("H", "11=old|54=2|55=USDC/USD").await;
     let status = client.expect("8").await;
     assert_eq!((status.text(150), status.text(39)), (Some("I"), Some("2")), "{status:?}");
@@ -56,8 +56,8 @@ async fn a_status_is_right_after_the_events_have_left_the_feed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_order_that_may_have_been_sent_before_is_not_run() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let (hour, minute) = (Duration::from_secs(3600), Duration::from_secs(60));
@@ -82,13 +82,13 @@ async fn an_old_order_that_may_have_been_sent_before_is_not_run() {
     assert_eq!(client.expect("8").await.text(39), Some("0"));
     gateway.stop().await;
 
-    house
+    harness
         .change_settings(|settings| {
             settings.order_age_secs = Some(30);
             settings.repeated_order_age_secs = None;
         })
         .await;
-    let gateway = house.gateway().await;
+    let gateway = harness.gateway().await;
     client.reconnect(gateway.addr).await;
     client.log_on(LOGON).await;
     client.send("D", &sent_ago(&order("stale", "00000008", LIMIT), hour)).await;
@@ -101,8 +101,8 @@ async fn an_old_order_that_may_have_been_sent_before_is_not_run() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn terms_that_contradict_each_other_or_cannot_be_read_are_refused() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let good = |id: &str| order(id, "00000008", LIMIT);
@@ -135,14 +135,14 @@ async fn terms_that_contradict_each_other_or_cannot_be_read_are_refused() {
         assert_eq!((report.text(39), report.text(58)), (Some("8"), Some(text)), "{report:?}");
     }
     gateway.stop().await;
-    assert_eq!(house.count("select count(*) from intent").await, 0);
+    assert_eq!(harness.count("select count(*) from intent").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fill_tells_account_currency_and_fees_in_every_version() {
-    let house = House::new().await;
-    house.settle_everything();
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    harness.settle_everything();
+    let gateway = harness.gateway().await;
     for (begin_string, comp_id, more) in
         [("FIX.4.2", "ACME42", ""), ("FIX.4.4", "ACME", ""), ("FIXT.1.1", "ACME50", "|1137=9")]
     {
@@ -172,8 +172,8 @@ async fn a_fill_tells_account_currency_and_fees_in_every_version() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_report_keeps_its_exec_id_when_it_is_repeated_and_a_status_has_its_own() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let time = Client::utc().to_millis_text();
@@ -198,8 +198,8 @@ async fn a_report_keeps_its_exec_id_when_it_is_repeated_and_a_status_has_its_own
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_purchase_by_quote_is_bounded_by_the_quotes_own_amounts() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     client.send("R", "131=q|146=1|55=USDC/USD|54=2|38=100").await;
@@ -214,13 +214,13 @@ async fn a_purchase_by_quote_is_bounded_by_the_quotes_own_amounts() {
     gateway.stop().await;
     let sql = "select count(*) from intent, firm_quote \
                where intent.request->'bounds'->'exact_output'->'max_input' = firm_quote.terms->'priced'->'input'";
-    assert_eq!(house.count(sql).await, 1);
+    assert_eq!(harness.count(sql).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_permit_that_does_not_continue_what_its_wallet_has_pending_is_refused_by_its_tag() {
-    let house = House::new().await;
-    let gateway = house.gateway().await;
+    let harness = FixHarness::new().await;
+    let gateway = harness.gateway().await;
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let wallet = PrivateKeySigner::random();
@@ -251,5 +251,5 @@ async fn a_permit_that_does_not_continue_what_its_wallet_has_pending_is_refused_
         assert_eq!(report.text(58), text.as_deref(), "{report:?}");
     }
     gateway.stop().await;
-    assert_eq!(house.count("select count(*) from intent where reference is not null").await, 2);
+    assert_eq!(harness.count("select count(*) from intent where reference is not null").await, 2);
 }

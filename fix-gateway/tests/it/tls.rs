@@ -20,7 +20,7 @@ use tokio_rustls::{
     },
 };
 
-use super::{client::Client, house::House};
+use super::{client::Client, harness::FixHarness};
 
 const LOGON: &str = "553=acme|554=secret";
 
@@ -107,10 +107,10 @@ pub(crate) async fn connect(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_speak_tls_1_2_and_1_3_beside_plain_ones() {
-    let (house, files) = (House::new().await, Files::new());
+    let (harness, files) = (FixHarness::new().await, Files::new());
     let tls = files.tls(ClientCertificates::Ignored, TlsVersion::Tls12);
     let newest = files.tls(ClientCertificates::Ignored, TlsVersion::Tls13);
-    let gateway = house.gateway_with(vec![listener(tls), listener(newest)]).await;
+    let gateway = harness.gateway_with(vec![listener(tls), listener(newest)]).await;
     let addr = gateway.listener_addrs[0];
     for (version, begin_string, comp_id, logon) in
         [(&TLS12, "FIX.4.2", "ACME42", "95=6|96=secret"), (&TLS13, "FIX.4.4", "ACME", LOGON)]
@@ -135,10 +135,10 @@ async fn sessions_speak_tls_1_2_and_1_3_beside_plain_ones() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_handshake_that_stalls_is_given_up_and_keeps_nobody_waiting() {
-    let (house, files) = (House::new().await, Files::new());
+    let (harness, files) = (FixHarness::new().await, Files::new());
     let budget = Budget { handshake: Duration::from_millis(400), ..Budget::default() };
     let tls = files.tls(ClientCertificates::Ignored, TlsVersion::Tls12);
-    let gateway = house.gateway_with(vec![ListenerConfig { budget, ..listener(tls) }]).await;
+    let gateway = harness.gateway_with(vec![ListenerConfig { budget, ..listener(tls) }]).await;
     let addr = gateway.listener_addrs[0];
     let mut stalled: Vec<TcpStream> = Vec::new();
     for _ in 0..50 {
@@ -156,9 +156,9 @@ async fn a_handshake_that_stalls_is_given_up_and_keeps_nobody_waiting() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_can_be_replaced_while_sessions_are_up() {
-    let (house, files) = (House::new().await, Files::new());
+    let (harness, files) = (FixHarness::new().await, Files::new());
     let tls = files.tls(ClientCertificates::Ignored, TlsVersion::Tls12);
-    let gateway = house.gateway_with(vec![listener(Arc::clone(&tls))]).await;
+    let gateway = harness.gateway_with(vec![listener(Arc::clone(&tls))]).await;
     let addr = gateway.listener_addrs[0];
     let stream = connect(addr, &files.servers, &[&TLS13], None).await.unwrap();
     let mut client = Client::over(stream, "FIX.4.4", "ACME");
@@ -199,9 +199,9 @@ fn files_that_make_no_server_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_of_another_authority_opens_nothing() {
-    let (house, files) = (House::new().await, Files::new());
+    let (harness, files) = (FixHarness::new().await, Files::new());
     let required = ClientCertificates::Required(files.path("clients.pem"));
-    let gateway = house.gateway_with(vec![listener(files.tls(required, TlsVersion::Tls12))]).await;
+    let gateway = harness.gateway_with(vec![listener(files.tls(required, TlsVersion::Tls12))]).await;
     let addr = gateway.listener_addrs[0];
     let foreign = identity(&authority(), "acme.example");
     for identity in [None, Some(&foreign)] {

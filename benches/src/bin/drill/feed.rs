@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use dvp_benches::house::House;
+use dvp_benches::harness::DurableHarness;
 use dvp_domain::event::EventType;
 use dvp_store::orders::events::{self, EventFilter, NewEvent};
 use dvp_store::orders::insert_batch::{self, InsertBatch};
@@ -62,12 +62,12 @@ pub(crate) async fn run(seeds: Seeds) -> anyhow::Result<bool> {
 /// Returns how many events the reader saw.
 async fn one(seed: u64, processes: u64) -> anyhow::Result<u64> {
     let dir = tempfile::tempdir()?;
-    let house = House::start(dir.path()).await?;
+    let harness = DurableHarness::start(dir.path()).await?;
     let here = WRITERS / processes;
     let mut others = Vec::new();
     for process in 1..processes {
         let told = json!({
-            "url": house.postgres.url(), "partner": house.tenant.partner_id, "seed": seed,
+            "url": harness.database.postgres.url(), "partner": harness.tenant.partner_id, "seed": seed,
             "first": process * here, "count": here,
         });
         let child = tokio::process::Command::new(std::env::current_exe()?)
@@ -79,14 +79,14 @@ async fn one(seed: u64, processes: u64) -> anyhow::Result<u64> {
         others.push(child);
     }
     let expected = WRITERS.saturating_mul(COMMITS);
-    let writing = write_all(&house.pool, &house.tenant, seed, 0..here);
-    let (written, read) = tokio::join!(writing, read(&house.pool, &house.tenant, expected));
+    let writing = write_all(harness.pool(), &harness.tenant, seed, 0..here);
+    let (written, read) = tokio::join!(writing, read(harness.pool(), &harness.tenant, expected));
     written?;
     for mut other in others {
         ensure!(other.wait().await?.success(), "the other process failed");
     }
     let events = read?;
-    house.postgres.stop().await?;
+    harness.stop().await?;
     Ok(events)
 }
 

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use dvp_api::delivery::names::{LookUp, Names};
+use dvp_benches::harness::DurableHarness;
 use dvp_benches::hooks;
-use dvp_benches::house::House;
 use dvp_benches::receiver::{Authority, Got, Manner, Receiver, Reply};
 use dvp_core::webhooks::{Command, Owner};
 use serde_json::{Value, json};
@@ -82,29 +82,29 @@ async fn receiver(
 async fn one() -> anyhow::Result<Value> {
     let authority = Authority::new().map_err(|error| anyhow::anyhow!("{error}"))?;
     let dir = tempfile::tempdir()?;
-    let house = House::start(dir.path()).await?;
+    let harness = DurableHarness::start(dir.path()).await?;
     let mut config = hooks::config(&authority);
     config.names = Arc::new(Rebinding::default());
-    let stop = hooks::deliver(&house, config)?;
+    let stop = hooks::deliver(&harness, config)?;
     let healthy =
         receiver(&authority, Manner { keep: false, ..Manner::default() }, |_, _| Reply::Status(200)).await?;
-    let well = hooks::endpoint(&house, "healthy", &healthy.url("127.0.0.1")).await?;
-    let alone = latency(&house, &well, &healthy).await?;
+    let well = hooks::endpoint(&harness, "healthy", &healthy.url("127.0.0.1")).await?;
+    let alone = latency(&harness, &well, &healthy).await?;
     // Whoever is led here has been led astray.
     let private =
         Manner { ip: IpAddr::from([127, 0, 0, 2]), names: vec!["rebinding.test"], ..Manner::default() };
     let trap = receiver(&authority, private, |_, _| Reply::Status(200)).await?;
-    let hostile = hostile(&house, &authority, &trap).await?;
+    let hostile = hostile(&harness, &authority, &trap).await?;
     for one in &hostile {
         for _ in 0..QUEUED {
             // Whoever is gone takes no more, from whenever it is known.
-            let asked = hooks::ask(&house, &one.owner, Command::Test { kind: None }).await;
+            let asked = hooks::ask(&harness, &one.owner, Command::Test { kind: None }).await;
             ensure!(asked.is_ok() || !one.active, "{} is switched off", one.name);
         }
     }
-    let beside = latency(&house, &well, &healthy).await?;
+    let beside = latency(&harness, &well, &healthy).await?;
     for one in &hostile {
-        judge(&house, one).await.with_context(|| one.name)?;
+        judge(&harness, one).await.with_context(|| one.name)?;
     }
     ensure!(trap.count() == 0, "a private address was reached {} times", trap.count());
     ensure!(
@@ -112,7 +112,7 @@ async fn one() -> anyhow::Result<Value> {
         "healthy: {alone:?} alone, {beside:?} beside the others"
     );
     stop.cancel();
-    house.postgres.stop().await?;
+    harness.stop().await?;
     Ok(json!({
         "hostile": hostile.iter().map(|one| one.name).collect::<Vec<_>>(),
         "healthyAloneMs": millis(alone), "healthyBesideMs": millis(beside),
@@ -123,7 +123,11 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-async fn hostile(house: &House, authority: &Authority, trap: &Receiver) -> anyhow::Result<Vec<Hostile>> {
+async fn hostile(
+    harness: &DurableHarness,
+    authority: &Authority,
+    trap: &Receiver,
+) -> anyhow::Result<Vec<Hostile>> {
     let astray = trap.url("127.0.0.2");
     let always = |reply: Reply| move |_: usize, _: &Got| reply.clone();
     let mut all = Vec::new();
@@ -139,29 +143,29 @@ async fn hostile(house: &House, authority: &Authority, trap: &Receiver) -> anyho
     ] {
         let receiver =
             receiver(authority, Manner { keep: false, ..Manner::default() }, always(reply)).await?;
-        let owner = hooks::endpoint(house, name, &receiver.url("127.0.0.1")).await?;
+        let owner = hooks::endpoint(harness, name, &receiver.url("127.0.0.1")).await?;
         all.push(Hostile { name, owner, error, state, active, _receiver: receiver });
     }
     let expired = Manner { expired: true, ..Manner::default() };
     let receiver_expired = receiver(authority, expired, |_, _| Reply::Status(200)).await?;
-    let owner = hooks::endpoint(house, "expired", &receiver_expired.url("127.0.0.1")).await?;
+    let owner = hooks::endpoint(harness, "expired", &receiver_expired.url("127.0.0.1")).await?;
     let (error, state) = (Some("tls"), "pending");
     all.push(Hostile { name: "expired", owner, error, state, active: true, _receiver: receiver_expired });
     // Hangs up after each answer, so that the next one needs another look-up.
     let named = Manner { names: vec!["rebinding.test"], ..Manner::default() };
     let first = receiver(authority, named, |_, _| Reply::HangUp).await?;
-    let owner = hooks::endpoint(house, "rebinding", &first.url("rebinding.test")).await?;
+    let owner = hooks::endpoint(harness, "rebinding", &first.url("rebinding.test")).await?;
     let error = Some("address_refused");
     all.push(Hostile { name: "rebinding", owner, error, state: "pending", active: true, _receiver: first });
     Ok(all)
 }
 
 /// The slowest twentieth of the time from asking for a ping to its arrival.
-async fn latency(house: &House, owner: &Owner, receiver: &Receiver) -> anyhow::Result<Duration> {
+async fn latency(harness: &DurableHarness, owner: &Owner, receiver: &Receiver) -> anyhow::Result<Duration> {
     let mut times = Vec::with_capacity(PINGS);
     for _ in 0..PINGS {
         let (before, started) = (receiver.count(), Instant::now());
-        hooks::ask(house, owner, Command::Test { kind: None }).await?;
+        hooks::ask(harness, owner, Command::Test { kind: None }).await?;
         while receiver.count() == before {
             ensure!(started.elapsed() < PATIENCE, "a ping never came");
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -173,7 +177,7 @@ async fn latency(house: &House, owner: &Owner, receiver: &Receiver) -> anyhow::R
 }
 
 /// Whether some attempt ended as it must, and none otherwise.
-async fn judge(house: &House, hostile: &Hostile) -> anyhow::Result<()> {
+async fn judge(harness: &DurableHarness, hostile: &Hostile) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let attempts: Vec<(Option<String>, String)> = sqlx::query_as(
@@ -184,11 +188,11 @@ async fn judge(house: &House, hostile: &Hostile) -> anyhow::Result<()> {
              select d.error, d.state from own join webhook_delivery d on d.endpoint_id = own.id",
         )
         .bind(&hostile.owner.key_id)
-        .fetch_all(&house.pool)
+        .fetch_all(harness.pool())
         .await?;
         let (active,): (bool,) = sqlx::query_as("select is_active from webhook_endpoint where key_id = $1")
             .bind(&hostile.owner.key_id)
-            .fetch_one(&house.pool)
+            .fetch_one(harness.pool())
             .await?;
         let right = |attempt: &(Option<String>, String)| {
             attempt.0.as_deref() == hostile.error && attempt.1 == hostile.state

@@ -30,7 +30,7 @@ const ORDER: &str = "11=id|21=1|40=1|54=1|55=INTC|60=20270115-08:00:00";
 /// The standard header, which the echo does not send back.
 const STAMPED: [u32; 11] = [8, 9, 10, 34, 35, 43, 49, 52, 56, 122, 369];
 
-pub(crate) struct House {
+pub(crate) struct Driver {
     config: SessionConfig,
     /// Made with the first connection.
     session: Option<Session>,
@@ -42,7 +42,7 @@ pub(crate) struct House {
     said: String,
 }
 
-impl House {
+impl Driver {
     pub(crate) fn new((begin_string, application): (&str, &str)) -> Self {
         let rules = Rules::strict(begin_string, application).unwrap();
         let config = SessionConfig {

@@ -2,79 +2,38 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
+use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicI64, Ordering};
 
-use alloy::primitives::Address;
-use alloy::signers::SignerSync;
 use alloy::signers::local::PrivateKeySigner;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
 use dvp_api::delivery::names::{LookUp, Names};
 use dvp_api::{Api, WebhookRules, router};
-use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletReader, WalletReading};
-use dvp_core::context::{ChainConfig, Context, Windows, now};
-use dvp_core::engine::Engine;
+use dvp_core::context::now;
 use dvp_core::keys::SCOPES;
-use dvp_core::liquidity::Liquidity;
-use dvp_core::permit::PermitDomain;
-use dvp_core::secrets::{MasterKey, Vault, mac};
-use dvp_core::workflow;
-use dvp_core::writer::Writer;
-use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
-use dvp_domain::chain::ChainCommand;
+use dvp_core::secrets::mac;
+use dvp_domain::asset::Pair;
 use dvp_domain::intent::Permit;
 use dvp_domain::ledger::Owner;
-use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
-use dvp_domain::pricing::FeeSchedule;
 use dvp_domain::reconcile::{Break, BreakKind, SuggestedAction};
 use dvp_domain::time::Timestamp;
-use dvp_sandbox::embedded::TestDatabase;
-use dvp_sandbox::rails::{self as simulated, SimulatedRails};
 use dvp_store::ledger::balances;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::orders::legacy;
 use dvp_store::partners;
 use dvp_store::partners::NewKey;
 use dvp_store::reconcile::{self, NewRun};
+use dvp_testing::market::{ESCROW, TOKEN, pair};
+use dvp_testing::{Harness, Market, orders};
 use serde_json::{Value, json};
-use sqlx::PgPool;
-use sqlx::types::Json;
-use tokio::sync::watch;
 use tower::ServiceExt;
 use uuid::Uuid;
 
 use crate::contract;
-
-pub(crate) const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
-pub(crate) const ESCROW: &str = "0x00000000000000000000000000000000000000ee";
-const PERMIT: &str = "0x00000000000000000000000000000000000000b0";
-const ANCHOR: &str = "0x00000000000000000000000000000000000000ac";
-
-const HEAD: ChainHead = ChainHead { number: 1, hash: [1; 32] };
-
-/// Stands for the chain: the next permit nonce of every wallet, whose funds suffice.
-#[derive(Default)]
-struct NextNonce(AtomicU64);
-
-impl WalletReader for NextNonce {
-    fn head(&self) -> ChainAnswer<'_, ChainHead> {
-        Box::pin(async { Ok(HEAD) })
-    }
-
-    fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {
-        let facts = WalletFacts {
-            nonce: u128::from(self.0.load(Ordering::Relaxed)),
-            balance: u128::MAX,
-            allowance: u128::MAX,
-        };
-        let reading = WalletReading { head: HEAD, facts: vec![facts; wallets.len()] };
-        Box::pin(async { Ok(reading) })
-    }
-}
 
 /// Stands for the resolver: `private.example` has a private address among its own.
 struct OwnNames;
@@ -95,18 +54,24 @@ pub(crate) struct Keys {
     pub(crate) secret: String,
 }
 
-pub(crate) struct House {
-    database: TestDatabase,
-    engine: Engine,
+/// The API over the harness. Two partners have keys.
+pub(crate) struct ApiHarness {
+    harness: Harness,
     router: Router,
-    next_nonce: Arc<NextNonce>,
-    stop: watch::Sender<bool>,
     /// The API's clock stands still here, until it is moved.
     pub(crate) now: Timestamp,
     clock: Arc<AtomicI64>,
     pub(crate) acme: Keys,
     pub(crate) acme_live: Keys,
     pub(crate) globex: Keys,
+}
+
+impl Deref for ApiHarness {
+    type Target = Harness;
+
+    fn deref(&self) -> &Harness {
+        &self.harness
+    }
 }
 
 pub(crate) struct Answer {
@@ -206,57 +171,20 @@ impl Call {
     }
 }
 
-fn pair(base: &str, quote: &str, price: &str, fees: FeeSchedule) -> Pair {
-    let min_input = Minor::new(if base == "USDC" { 1_000_000 } else { 100 });
-    let max = if base == "USDC" { 500_000_000_000 } else { 1_000_000_000 };
-    let max_input = Some(Minor::new(max));
-    Pair {
-        base: base.into(),
-        quote: quote.into(),
-        reference_price: price.parse().ok(),
-        fees,
-        min_input,
-        max_input,
-    }
+fn market() -> Market {
+    let bounded = |min: u128, max: u128, pair: Pair| Pair {
+        min_input: Minor::new(min),
+        max_input: Some(Minor::new(max)),
+        ..pair
+    };
+    let pairs = vec![
+        bounded(1_000_000, 500_000_000_000, pair("USDC", "USD", "1")),
+        bounded(100, 1_000_000_000, pair("USD", "EUR", "0.92")),
+    ];
+    Market::new(pairs).with_funds("north", "USD", 100_000_000).with_funds("north", "EUR", 100_000_000)
 }
 
-pub(crate) fn master_key(id: &str, byte: u8) -> MasterKey {
-    MasterKey { id: id.to_owned(), key: [byte; 32] }
-}
-
-fn context() -> Context {
-    let token = AssetKind::Erc20 { chain: "anvil".into(), address: TOKEN.into() };
-    let fiat = AssetKind::Fiat { currency: "USD".into() };
-    let fees = FeeSchedule {
-        protocol_fee_bps: 5,
-        payout_fee_minor: Minor::new(50),
-        network_fee_minor: Minor::new(30_000),
-    };
-    let registry = Registry {
-        assets: vec![
-            Asset { symbol: "USDC".into(), exponent: 6, kind: token },
-            Asset { symbol: "USD".into(), exponent: 2, kind: fiat },
-            Asset { symbol: "EUR".into(), exponent: 2, kind: AssetKind::Fiat { currency: "EUR".into() } },
-        ],
-        pairs: vec![pair("USDC", "USD", "1", fees), pair("USD", "EUR", "0.92", fees)],
-    };
-    let provider = LiquidityProvider {
-        full_depth_bps: 100,
-        ..LiquidityProvider::new("north", "0x0000000000000000000000000000000000000001", 10)
-    };
-    Context {
-        liquidity: Arc::new(Liquidity::configured(&registry, [provider])),
-        registry,
-        payout_provider: simulated::PROVIDER.into(),
-        chain: ChainConfig::new(31337, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
-        windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
-        vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
-        rest_millis: simulated::rest_millis,
-        check_payout: simulated::check_payout,
-    }
-}
-
-impl House {
+impl ApiHarness {
     /// With the contract's rules for webhooks, and names of its own.
     pub(crate) async fn new() -> Self {
         let names = Arc::new(OwnNames);
@@ -264,41 +192,29 @@ impl House {
     }
 
     pub(crate) async fn with_webhooks(webhook_rules: WebhookRules) -> Self {
-        let database = TestDatabase::create().await;
-        let pool = database.pool().clone();
-        let mut conn = pool.acquire().await.unwrap();
-        balances::insert_opening(&mut conn, "north", "USD", Minor::new(100_000_000)).await.unwrap();
-        balances::insert_opening(&mut conn, "north", "EUR", Minor::new(100_000_000)).await.unwrap();
-        drop(conn);
-        let context = Arc::new(context());
-        let (writer, _) = Writer::start(pool.clone(), context.clone());
-        let next_nonce = Arc::new(NextNonce::default());
-        let engine = Engine::new(pool, writer, context, next_nonce.clone());
+        let harness = Harness::new(market()).await;
         let now = now();
         let clock = Arc::new(AtomicI64::new(now.millis()));
         let read = clock.clone();
         let api = Api::with_clock(
-            engine.clone(),
+            harness.engine.clone(),
             Arc::new(move || Timestamp::from_millis(read.load(Ordering::Relaxed))),
         )
         .with_webhook_rules(webhook_rules);
         let blank = Keys { id: String::new(), api_key: String::new(), secret: String::new() };
-        let mut house = Self {
-            database,
-            engine,
+        let mut api = Self {
+            harness,
             router: router(api),
-            next_nonce,
-            stop: watch::Sender::new(false),
             now,
             clock,
             acme: blank.clone(),
             acme_live: blank.clone(),
             globex: blank,
         };
-        house.acme = house.issue("acme", 100_000, "test", &SCOPES).await;
-        house.acme_live = house.issue("acme", 100_000, "live", &SCOPES).await;
-        house.globex = house.issue("globex", 100_000, "test", &SCOPES).await;
-        house
+        api.acme = api.issue("acme", 100_000, "test", &SCOPES).await;
+        api.acme_live = api.issue("acme", 100_000, "live", &SCOPES).await;
+        api.globex = api.issue("globex", 100_000, "test", &SCOPES).await;
+        api
     }
 
     pub(crate) async fn issue(&self, partner: &str, limit: i64, env: &'static str, scopes: &[&str]) -> Keys {
@@ -336,35 +252,19 @@ impl House {
 
     /// Another process of the service on the same database, its door.
     pub(crate) fn another_process(&self) -> Router {
-        let context = Arc::new(context());
-        let (writer, _) = Writer::start(self.pool().clone(), Arc::clone(&context));
-        let engine = Engine::new(self.pool().clone(), writer, context, self.next_nonce.clone());
         let read = self.clock.clone();
         let clock = Arc::new(move || Timestamp::from_millis(read.load(Ordering::Relaxed)));
-        router(Api::with_clock(engine, clock))
-    }
-
-    pub(crate) fn pool(&self) -> &PgPool {
-        self.database.pool()
+        router(Api::with_clock(self.another_engine(), clock))
     }
 
     pub(crate) fn router(&self) -> Router {
         self.router.clone()
     }
 
-    /// What the chain says is the next permit nonce of every wallet.
-    pub(crate) fn set_next_nonce(&self, nonce: u64) {
-        self.next_nonce.0.store(nonce, Ordering::Relaxed);
-    }
-
     /// Moves the API's clock on and tells its time in Unix seconds.
     pub(crate) fn pass(&self, seconds: i64) -> u64 {
         let millis = self.clock.fetch_add(seconds * 1000, Ordering::Relaxed) + seconds * 1000;
         Timestamp::from_millis(millis).unix_secs()
-    }
-
-    pub(crate) fn engine(&self) -> Engine {
-        self.engine.clone()
     }
 
     pub(crate) async fn send(&self, call: &Call) -> Answer {
@@ -395,58 +295,6 @@ impl House {
         self.send(&self.intent(keys, body)).await
     }
 
-    /// Starts the workflow's workers.
-    pub(crate) fn work(&self) {
-        let rails = Arc::new(SimulatedRails::new(self.pool().clone()));
-        tokio::spawn(workflow::run(self.engine(), rails.clone(), rails, self.stop.subscribe()));
-    }
-
-    /// Plays the chain side of one execution: every command succeeds, as the indexer would report it.
-    pub(crate) async fn play_chain(&self, reference: &str) {
-        for kind in ["create", "fill", "settle", "anchor"] {
-            let (entity, command) = self
-                .wait_for(kind, || async {
-                    sqlx::query_as::<_, (Vec<u8>, Json<ChainCommand>)>(
-                        "select entity, payload from chain_command where reference = $1 and kind = $2",
-                    )
-                    .bind(reference)
-                    .bind(kind)
-                    .fetch_optional(self.pool())
-                    .await
-                    .unwrap()
-                })
-                .await;
-            let fact = dvp_core::chain::expected::goal(&command);
-            sqlx::query(
-                "insert into chain_fact \
-                 (chain_id, entity, kind, payload, block_hash, tx_hash, log_index, block_time) \
-                 values (31337, $1, $2, $3, sha256(random()::text::bytea), sha256(random()::text::bytea), 0, now())",
-            )
-            .bind(entity)
-            .bind(kind)
-            .bind(serde_json::to_value(fact).unwrap())
-            .execute(self.pool())
-            .await
-            .unwrap();
-        }
-    }
-
-    /// Asks until there is an answer; fails loudly after a while.
-    pub(crate) async fn wait_for<T, F: Future<Output = Option<T>>>(
-        &self,
-        what: &str,
-        ask: impl Fn() -> F,
-    ) -> T {
-        let deadline = Instant::now() + Duration::from_secs(120);
-        loop {
-            if let Some(found) = ask().await {
-                return found;
-            }
-            assert!(Instant::now() < deadline, "waited too long for {what}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    }
-
     /// Keeps a comparison with the chain that found these breaks of an execution.
     pub(crate) async fn found(&self, reference: &str, kinds: &[BreakKind]) {
         let found = |kind: &BreakKind| Break {
@@ -469,16 +317,6 @@ impl House {
         let mut tx = self.pool().begin().await.unwrap();
         reconcile::insert_run(&mut tx, &run).await.unwrap();
         tx.commit().await.unwrap();
-    }
-
-    pub(crate) async fn count(&self, sql: &'static str) -> i64 {
-        sqlx::query_as::<_, (i64,)>(sql).fetch_one(self.pool()).await.unwrap().0
-    }
-}
-
-impl Drop for House {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
     }
 }
 
@@ -506,9 +344,7 @@ pub(crate) fn permit(wallet: &PrivateKeySigner, changes: Value) -> Value {
     });
     fields.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
     let unsigned: Permit = serde_json::from_value(fields.clone()).unwrap();
-    let domain = PermitDomain::new("Permit", 31337, PERMIT.parse::<Address>().unwrap());
-    let signature = wallet.sign_hash_sync(&domain.digest(&unsigned).unwrap().into()).unwrap();
-    fields["signature"] = format!("0x{}", hex::encode(signature.as_bytes())).into();
+    fields["signature"] = orders::sign(wallet, unsigned).signature.into();
     fields
 }
 

@@ -1,0 +1,201 @@
+//! An engine with one partner, a provider and a FIX session each of every version; the chain side is played.
+
+use std::{
+    net::SocketAddr,
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
+
+use alloy::signers::local::PrivateKeySigner;
+use dvp_domain::{asset::Pair, intent::Permit, money::Minor};
+use dvp_fix_gateway::{FixGateway, GatewayConfig, ListenerConfig, SlowConsumer};
+use dvp_store::fix::{
+    NewFixSession,
+    settings::{FixSessionSettings, find_settings, update_settings},
+    upsert_session,
+};
+use dvp_testing::{
+    Harness, Market, chain,
+    market::{TOKEN, pair},
+    orders::{Terms, order_for, permit, sign},
+};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// The session whose settings tests change.
+pub(crate) const SESSION: &str = "FIX.4.4:DVP->ACME";
+
+/// The harness with a FIX session of every version.
+pub(crate) struct FixHarness {
+    harness: Harness,
+}
+
+impl Deref for FixHarness {
+    type Target = Harness;
+
+    fn deref(&self) -> &Harness {
+        &self.harness
+    }
+}
+
+impl DerefMut for FixHarness {
+    fn deref_mut(&mut self) -> &mut Harness {
+        &mut self.harness
+    }
+}
+
+/// A running gateway.
+pub(crate) struct Gateway {
+    pub(crate) addr: SocketAddr,
+    /// The further listeners.
+    pub(crate) listener_addrs: Vec<SocketAddr>,
+    shutdown: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Gateway {
+    /// Ends it without any ceremony, as a kill does.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+fn market() -> Market {
+    let pair = Pair {
+        min_input: Minor::new(1_000_000),
+        max_input: Some(Minor::new(500_000_000_000)),
+        ..pair("USDC", "USD", "1")
+    };
+    Market::new(vec![pair]).with_funds("north", "USD", 100_000_000_000)
+}
+
+impl FixHarness {
+    pub(crate) async fn new() -> Self {
+        super::secrecy::watch_log();
+        let harness = Harness::new(market()).await;
+        let mut conn = harness.pool().acquire().await.unwrap();
+        let vault = &harness.engine.context().vault;
+        for (begin_string, client) in [("FIX.4.4", "ACME"), ("FIX.4.2", "ACME42"), ("FIXT.1.1", "ACME50")] {
+            let session_id = format!("{begin_string}:DVP->{client}");
+            let session = NewFixSession {
+                partner_id: harness.tenant.partner_id.clone(),
+                livemode: false,
+                begin_string: begin_string.into(),
+                client_comp_id: client.into(),
+                service_comp_id: "DVP".into(),
+                default_appl_ver_id: (begin_string == "FIXT.1.1").then(|| "9".to_owned()),
+                username: "acme".into(),
+                password_hash: vault.fix_password_hash(&session_id, "secret"),
+                password_key: vault.current_id().to_owned(),
+            };
+            upsert_session(&mut conn, &session).await.unwrap();
+        }
+        drop(conn);
+        harness.refresh_wallets();
+        Self { harness }
+    }
+
+    /// What another process begins with: nothing in memory.
+    pub(crate) fn forget(&mut self) {
+        self.engine = self.another_engine();
+    }
+
+    pub(crate) async fn gateway(&self) -> Gateway {
+        self.gateway_with(Vec::new()).await
+    }
+
+    /// A gateway with more listeners than the plain one. `addrs` has them in this order.
+    pub(crate) async fn gateway_with(&self, listeners: Vec<ListenerConfig>) -> Gateway {
+        self.gateway_as(listeners, |_| ()).await
+    }
+
+    /// A gateway whose configuration differs from that of the other tests.
+    pub(crate) async fn gateway_as(
+        &self,
+        listeners: Vec<ListenerConfig>,
+        change: impl FnOnce(&mut GatewayConfig),
+    ) -> Gateway {
+        let mut config = GatewayConfig {
+            lease_ttl: Duration::from_secs(3),
+            refresh: Duration::from_millis(100),
+            refusal_delay: Duration::from_millis(20),
+            slow_consumer: SlowConsumer { stall_max: Duration::from_millis(1500), ..SlowConsumer::default() },
+            ..GatewayConfig::default()
+        };
+        change(&mut config);
+        let any = "127.0.0.1:0".parse().unwrap();
+        let pool = self.pool().clone();
+        let (mut gateway, addr) = FixGateway::bind(any, self.engine.clone(), pool, config).await.unwrap();
+        let mut listener_addrs = Vec::new();
+        for listener in listeners {
+            listener_addrs.push(gateway.listen(any, listener).await.unwrap());
+        }
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(gateway.run(shutdown.clone()));
+        Gateway { addr, listener_addrs, shutdown, task }
+    }
+
+    /// Starts the workflow and plays the chain side: every command succeeds.
+    pub(crate) fn settle_everything(&self) {
+        self.start_workers();
+        tokio::spawn(chain::succeed_always(self.pool().clone(), self.stopped()));
+    }
+
+    /// Changes the settings of `FIX.4.4:DVP->ACME`; they hold from its next connection on.
+    pub(crate) async fn change_settings(&self, change: impl FnOnce(&mut FixSessionSettings)) {
+        let mut settings = FixSessionSettings::default();
+        change(&mut settings);
+        let mut conn = self.pool().acquire().await.unwrap();
+        update_settings(&mut conn, SESSION, &settings).await.unwrap();
+        assert_eq!(find_settings(&mut conn, SESSION).await.unwrap(), Some(settings));
+    }
+
+    /// A secret as it is kept for `FIX.4.4:DVP->ACME`.
+    pub(crate) fn sealed(&self, secret: &[u8]) -> Vec<u8> {
+        self.engine.context().vault.seal(SESSION, secret).unwrap()
+    }
+
+    /// An order through the other listener; answers its reference.
+    pub(crate) async fn submit_otherwise(&self, client_reference: &str) -> String {
+        let terms = Terms { input: ("USDC", 100_000_000), output: "USD", account: "12345678" };
+        let mut request = order_for(&terms);
+        request.client_reference = Some(client_reference.to_owned());
+        self.accept(request).await.reference
+    }
+}
+
+/// A NewOrderSingle's body: 100 USDC for USD by a wallet of its own, paid to `account`.
+pub(crate) fn order(cl_ord_id: &str, account: &str, terms: &str) -> String {
+    order_by(&PrivateKeySigner::random(), 0, cl_ord_id, account, terms)
+}
+
+/// The same by a wallet that is given, with its permit of this nonce.
+pub(crate) fn order_by(
+    wallet: &PrivateKeySigner,
+    nonce: u128,
+    cl_ord_id: &str,
+    account: &str,
+    terms: &str,
+) -> String {
+    let Permit { deadline, signature, .. } = sign(wallet, permit(TOKEN, 100_000_000, nonce));
+    let time = super::client::Client::utc().to_millis_text();
+    format!(
+        "11={cl_ord_id}|21=1|38=100|{terms}|54=2|55=USDC/USD|60={time}|20001={nonce}|20002={deadline}|\
+         20003={signature}|20010=Jane Doe|20011={account}|20012=US|20013=ach"
+    )
+}
+
+/// A NewOrderSingle's body: buys 100 USDC with money, for which no node is asked anything. Nobody sells it.
+pub(crate) fn purchase(cl_ord_id: &str) -> String {
+    let time = super::client::Client::utc().to_millis_text();
+    format!(
+        "11={cl_ord_id}|21=1|38=100|40=2|44=1.05|54=1|55=USDC/USD|60={time}|20010=Jane Doe|20011=12345678|20012=US|\
+         20013=ach|20020=0x00000000000000000000000000000000000000dd"
+    )
+}

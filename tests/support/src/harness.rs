@@ -1,0 +1,282 @@
+//! An engine over a database of its own, with one partner and the money of a market.
+
+use std::sync::Arc;
+
+use dvp_core::chain::WalletReader;
+use dvp_core::context::{ChainConfig, Context, Windows};
+use dvp_core::engine::{Engine, SubmitCommand};
+use dvp_core::liquidity::Liquidity;
+use dvp_core::secrets::Vault;
+use dvp_core::workflow;
+use dvp_core::writer::{Accepted, Outcome, Writer};
+use dvp_domain::intent::IntentRequest;
+use dvp_domain::ledger::Owner;
+use dvp_domain::money::Minor;
+use dvp_rails::Rail;
+use dvp_sandbox::embedded::TestDatabase;
+use dvp_sandbox::rails::{self as simulated, SimulatedRails};
+use dvp_store::ledger::{self, balances};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::partners;
+use dvp_store::pools::Pools;
+use sqlx::PgPool;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::market::{ANCHOR, CHAIN_ID, ESCROW, Market, PERMIT, master_key};
+use crate::node::Node;
+use crate::wait::wait_for;
+
+/// A migrated database, which goes with its owner.
+pub trait Database {
+    fn pool(&self) -> &PgPool;
+}
+
+impl Database for TestDatabase {
+    fn pool(&self) -> &PgPool {
+        self.pool()
+    }
+}
+
+/// An engine, what it stands on, and a partner. Its workers stop when it is dropped.
+pub struct Harness<D = TestDatabase> {
+    pub database: D,
+    pub engine: Engine,
+    pub node: Arc<Node>,
+    /// The test side of the partner `acme`.
+    pub tenant: Tenant,
+    pub market: Market,
+    /// The task of the engine's writer.
+    pub writing: JoinHandle<()>,
+    stop: Stop,
+}
+
+/// Tells the workers to stop.
+struct Stop(watch::Sender<bool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+impl Harness {
+    pub async fn new(market: Market) -> Self {
+        Self::over(TestDatabase::create().await, market).await
+    }
+
+    /// With prices of the test's.
+    pub async fn with_liquidity(market: Market, liquidity: impl FnOnce(&PgPool) -> Liquidity) -> Self {
+        let database = TestDatabase::create().await;
+        let liquidity = liquidity(database.pool());
+        Self::set_up(database, market, liquidity).await
+    }
+}
+
+impl<D: Database> Harness<D> {
+    /// Over a database that has no rows yet.
+    pub async fn over(database: D, market: Market) -> Self {
+        let liquidity = configured(&market);
+        Self::set_up(database, market, liquidity).await
+    }
+
+    async fn set_up(database: D, market: Market, liquidity: Liquidity) -> Self {
+        let pool = database.pool().clone();
+        let mut conn = pool.acquire().await.unwrap();
+        let partner =
+            partners::ensure_partner(&mut conn, "ptn_acme", "acme", "enterprise", 1_000_000).await.unwrap();
+        for (provider, asset, amount) in &market.funds {
+            balances::insert_opening(&mut conn, provider, asset, Minor::new(*amount)).await.unwrap();
+        }
+        drop(conn);
+        let node = Arc::<Node>::default();
+        let context = context(&market, liquidity);
+        let (engine, writing) = engine(pool, context, Arc::clone(&node) as Arc<dyn WalletReader>);
+        let tenant = Tenant { partner_id: partner, livemode: false };
+        Self { database, engine, node, tenant, market, writing, stop: Stop(watch::Sender::new(false)) }
+    }
+
+    pub fn pool(&self) -> &PgPool {
+        self.database.pool()
+    }
+
+    /// Stops the workers, and leaves the database.
+    pub fn into_database(self) -> D {
+        self.database
+    }
+
+    /// What another process of the service has: the same configuration and prices of its own.
+    pub fn context(&self) -> Arc<Context> {
+        context(&self.market, configured(&self.market))
+    }
+
+    /// Another engine, as another process on the same database has it: nothing in memory.
+    pub fn another_engine(&self) -> Engine {
+        self.engine_over(Arc::clone(&self.node) as Arc<dyn WalletReader>)
+    }
+
+    /// Another engine over a chain of the test's.
+    pub fn engine_over(&self, wallets: Arc<dyn WalletReader>) -> Engine {
+        engine(self.pool().clone(), self.context(), wallets).0
+    }
+
+    /// Another engine over prices of the test's.
+    pub fn engine_with(&self, liquidity: Liquidity) -> Engine {
+        let context = context(&self.market, liquidity);
+        engine(self.pool().clone(), context, Arc::clone(&self.node) as Arc<dyn WalletReader>).0
+    }
+
+    /// Another engine whose parts have the connections of a process.
+    pub fn engine_in(&self, pools: &Pools) -> Engine {
+        engine(pools.clone(), self.context(), Arc::clone(&self.node) as Arc<dyn WalletReader>).0
+    }
+
+    /// Keeps the facts of known wallets fresh, as a running service does.
+    pub fn refresh_wallets(&self) {
+        tokio::spawn(self.engine.wallets().clone().run(self.stopped()));
+    }
+
+    /// True once the harness is dropped.
+    pub fn stopped(&self) -> watch::Receiver<bool> {
+        self.stop.0.subscribe()
+    }
+
+    /// Starts the workflow's workers over simulated rails.
+    pub fn start_workers(&self) -> JoinHandle<()> {
+        let rails = Arc::new(SimulatedRails::new(self.pool().clone()));
+        self.start_workers_over(rails.clone(), rails)
+    }
+
+    /// The same over rails of the test's. Who aborts the handle stops them dead, between any two lines.
+    pub fn start_workers_over(&self, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>) -> JoinHandle<()> {
+        tokio::spawn(workflow::run(self.engine.clone(), offramp, payout, self.stopped()))
+    }
+
+    /// A second partner.
+    pub async fn other_tenant(&self) -> Tenant {
+        let mut conn = self.pool().acquire().await.unwrap();
+        let id = partners::ensure_partner(&mut conn, "ptn_globex", "globex", "enterprise", 1_000_000).await;
+        Tenant { partner_id: id.unwrap(), livemode: false }
+    }
+
+    /// The partner as an owner of money.
+    pub fn partner(&self) -> Owner {
+        Owner::Partner { id: self.tenant.partner_id.clone(), livemode: self.tenant.livemode }
+    }
+
+    /// Gives a provider more money.
+    pub async fn fund(&self, provider: &str, asset: &str, amount: u128) {
+        let mut conn = self.pool().acquire().await.unwrap();
+        balances::insert_opening(&mut conn, provider, asset, Minor::new(amount)).await.unwrap();
+    }
+
+    /// Deposits money of the partner's.
+    pub async fn deposit(&self, asset: &str, amount: u128) {
+        let mut conn = self.pool().acquire().await.unwrap();
+        let id = uuid::Uuid::new_v4().to_string();
+        balances::deposit(&mut conn, &id, &self.partner(), asset, Minor::new(amount)).await.unwrap();
+    }
+
+    /// What an owner has free and reserved.
+    pub async fn balance(&self, owner: &Owner, asset: &str) -> (u128, u128) {
+        let mut conn = self.pool().acquire().await.unwrap();
+        let held = balances::find(&mut conn, owner, asset).await.unwrap();
+        (held.available.get(), held.reserved.get())
+    }
+
+    /// The sum of the entries of one kind of owner, as text.
+    pub async fn account(&self, kind: &str, asset: &str) -> String {
+        let row: (String,) = sqlx::query_as(
+            "select coalesce(sum(amount), 0)::numeric(39, 0)::text from ledger_entry \
+             where owner_kind = $1 and asset = $2",
+        )
+        .bind(kind)
+        .bind(asset)
+        .fetch_one(self.pool())
+        .await
+        .unwrap();
+        row.0
+    }
+
+    /// Every posting's entries sum to zero in each asset, and every kept balance is the sum of its entries.
+    pub async fn check_books(&self) {
+        let unbalanced = "select count(*) from (select asset from ledger_entry group by reference, step, asset \
+                          having sum(amount) <> 0) u";
+        assert_eq!(self.count(unbalanced).await, 0);
+        let mut conn = self.pool().acquire().await.unwrap();
+        assert_eq!(ledger::list_disagreements(&mut conn).await.unwrap(), []);
+    }
+
+    pub async fn submit(&self, request: IntentRequest) -> Outcome {
+        let command = SubmitCommand { tenant: self.tenant.clone(), request, idempotency: None, fix: None };
+        self.engine.submit(command).await.unwrap().outcome
+    }
+
+    /// Submits an order that has to be accepted.
+    pub async fn accept(&self, request: IntentRequest) -> Accepted {
+        match self.submit(request).await {
+            Outcome::Accepted(accepted) => *accepted,
+            other => panic!("not accepted: {other:?}"),
+        }
+    }
+
+    /// The single number that a statement selects.
+    pub async fn count(&self, sql: &'static str) -> i64 {
+        sqlx::query_as::<_, (i64,)>(sql).fetch_one(self.pool()).await.unwrap().0
+    }
+
+    /// Waits until a statement selects this number.
+    pub async fn wait_for_count(&self, sql: &'static str, expected: i64) {
+        wait_for(sql, || async { (self.count(sql).await == expected).then_some(()) }).await;
+    }
+
+    pub async fn wait_for_state(&self, reference: &str, state: &str) {
+        wait_for(state, || async {
+            let found: (String,) = sqlx::query_as("select state_name from execution where reference = $1")
+                .bind(reference)
+                .fetch_one(self.pool())
+                .await
+                .unwrap();
+            (found.0 == state).then_some(())
+        })
+        .await;
+    }
+
+    /// The types of an execution's events, in order.
+    pub async fn events(&self, reference: &str) -> Vec<String> {
+        let rows: Vec<(String,)> =
+            sqlx::query_as("select type from event where reference = $1 order by sequence")
+                .bind(reference)
+                .fetch_all(self.pool())
+                .await
+                .unwrap();
+        rows.into_iter().map(|row| row.0).collect()
+    }
+}
+
+fn configured(market: &Market) -> Liquidity {
+    Liquidity::configured(&market.registry, market.providers.iter().cloned())
+}
+
+fn engine(
+    pools: impl Into<Pools>,
+    context: Arc<Context>,
+    wallets: Arc<dyn WalletReader>,
+) -> (Engine, JoinHandle<()>) {
+    let pools = pools.into();
+    let (writer, writing) = Writer::start(pools.orders.clone(), Arc::clone(&context));
+    (Engine::new(pools, writer, context, wallets), writing)
+}
+
+fn context(market: &Market, liquidity: Liquidity) -> Arc<Context> {
+    Arc::new(Context {
+        liquidity: Arc::new(liquidity),
+        registry: market.registry.clone(),
+        payout_provider: simulated::PROVIDER.into(),
+        chain: ChainConfig::new(CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
+        windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
+        vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
+        rest_millis: simulated::rest_millis,
+        check_payout: simulated::check_payout,
+    })
+}

@@ -1,0 +1,22 @@
+//! The harness of the tests and the measurements: an engine over a database of its own, with a partner, providers,
+//! prices, rails, and a chain whose part the test plays.
+//!
+//! **Architecture invariant:** only tests and measurements depend on this crate, and it knows nothing of REST, FIX or
+//! the real chain. What one crate's tests need beside it stays in that crate's tests. Unit tests cannot use it: they are
+//! compiled with another copy of the types.
+//!
+//! Reading order: [`market`] what is traded, [`node`] the chain as the engine reads it, [`harness`] the engine and its
+//! database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`wait`].
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
+
+pub mod chain;
+pub mod harness;
+pub mod market;
+pub mod node;
+pub mod orders;
+pub mod wait;
+
+pub use harness::{Database, Harness};
+pub use market::Market;
+pub use node::Node;

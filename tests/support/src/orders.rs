@@ -1,0 +1,76 @@
+//! Orders, and permits really signed by their wallets.
+
+use alloy::primitives::Address;
+use alloy::signers::SignerSync as _;
+use alloy::signers::local::PrivateKeySigner;
+use dvp_core::context::now;
+use dvp_core::permit::PermitDomain;
+use dvp_domain::intent::{IntentRequest, Permit};
+use dvp_domain::money::Minor;
+use serde_json::json;
+
+use crate::market::{CHAIN_ID, ESCROW, PERMIT, TOKEN, WETH};
+
+/// What an order is about, beside who places it.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms<'a> {
+    /// Asset and minor units.
+    pub input: (&'a str, u128),
+    pub output: &'a str,
+    pub account: &'a str,
+}
+
+/// A best-effort order of any kind, by a wallet of its own.
+pub fn order_for(terms: &Terms<'_>) -> IntentRequest {
+    order_by(&PrivateKeySigner::random(), 0, terms)
+}
+
+/// A best-effort order of a wallet. Of a token, it has a permit with the nonce; of money, it is paid from a deposit.
+pub fn order_by(wallet: &PrivateKeySigner, nonce: u128, terms: &Terms<'_>) -> IntentRequest {
+    let (symbol, input) = terms.input;
+    let id = uuid::Uuid::new_v4().to_string();
+    let is_fiat = |symbol: &str| matches!(symbol, "USD" | "EUR");
+    let asset =
+        |symbol: &str| json!({"type": if is_fiat(symbol) { "fiat" } else { "erc20" }, "symbol": symbol});
+    let token = if symbol == "WETH" { WETH } else { TOKEN };
+    let permit = (!is_fiat(symbol)).then(|| sign(wallet, permit(token, input, nonce)));
+    serde_json::from_value(json!({
+        "intent_id": id, "client_reference": format!("ref-{id}"), "user": format!("{:#x}", wallet.address()),
+        "input_asset": asset(symbol), "output_asset": asset(terms.output),
+        "bounds": {"exact_input": {"input": input.to_string(), "min_output": "1"}},
+        "quote_id": null, "deadline": now().plus_millis(600_000), "settlement_type": "hybrid",
+        "output_recipient": null,
+        "beneficiary": {"account": terms.account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
+        "permit": permit, "actor_type": "institution", "side": "sell", "metadata": null,
+    }))
+    .unwrap()
+}
+
+/// An order of 100 USDC for USD, by a wallet of its own, paid to `account`.
+pub fn order(account: &str) -> IntentRequest {
+    order_of(100_000_000, account)
+}
+
+/// An order of so many minor units of USDC for USD, by a wallet of its own, paid to `account`.
+pub fn order_of(input: u128, account: &str) -> IntentRequest {
+    order_for(&Terms { input: ("USDC", input), output: "USD", account })
+}
+
+/// A permit for the escrow that nobody has signed, for two hours.
+pub fn permit(token: &str, amount: u128, nonce: u128) -> Permit {
+    Permit {
+        token: token.into(),
+        amount_minor: Minor::new(amount),
+        spender: ESCROW.into(),
+        nonce: Minor::new(nonce),
+        deadline: now().unix_secs() + 7200,
+        signature: String::new(),
+    }
+}
+
+/// Signs a permit with a wallet.
+pub fn sign(wallet: &PrivateKeySigner, permit: Permit) -> Permit {
+    let domain = PermitDomain::new("Permit", CHAIN_ID, PERMIT.parse::<Address>().unwrap());
+    let signature = wallet.sign_hash_sync(&domain.digest(&permit).unwrap().into()).unwrap();
+    Permit { signature: format!("0x{}", hex::encode(signature.as_bytes())), ..permit }
+}
