@@ -353,9 +353,12 @@ pub(super) async fn move_kept(
     let done = sqlx::query(
         "with gone as (delete from fix_outbound where session_id = $1 returning seq, msg_type, body, sending_time), \
               kept as (select seq, row_number() over (order by seq) - 1 + $4 as new_seq, msg_type, sending_time, \
-                              case when msg_type = 'j' and substring(body from 1 for 3) = $7 \
-                                   then substring(body from position($8 in body) + 1) else body end as body \
-                       from gone where seq > $2 and msg_type <> all($5)) \
+                              case when msg_type = 'j' and found > 0 \
+                                   then substring(body from 1 for found - 1) \
+                                        || substring(rest from position($8 in rest) + 1) \
+                                   else body end as body \
+                       from gone, position($7 in $8 || body) found, substring(body from found) rest \
+                       where seq > $2 and msg_type <> all($5)) \
          insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
          select $1, new_seq, msg_type, \
                 case when seq <= $3 and substring(body from 1 for 5) <> $6 then $6 || body else body end, sending_time \
@@ -368,7 +371,7 @@ pub(super) async fn move_kept(
     .bind(&reset.stale_types)
     .bind(&POSS_RESEND[..])
     .bind(&REF_SEQ_NUM[..])
-    .bind(&b"\x01"[..])
+    .bind(&SOH[..])
     .execute(conn)
     .await?;
     if done.rows_affected() == reset.kept { Ok(()) } else { Err(StoreError::Stale { what: "fix session" }) }
@@ -376,8 +379,9 @@ pub(super) async fn move_kept(
 
 /// PossResend(97)=Y in front of a body, from where it goes into the header.
 const POSS_RESEND: [u8; 5] = *b"97=Y\x01";
-/// How the body of a BusinessMessageReject begins.
-const REF_SEQ_NUM: [u8; 3] = *b"45=";
+/// RefSeqNum(45) after the end of the field before it. No field of a BusinessMessageReject contains an SOH.
+const REF_SEQ_NUM: [u8; 4] = *b"\x0145=";
+const SOH: [u8; 1] = *b"\x01";
 
 async fn insert_outbound(
     conn: &mut PgConnection,

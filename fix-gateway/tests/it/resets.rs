@@ -161,7 +161,7 @@ async fn a_rejection_that_survives_a_reset_names_the_message_by_its_id_and_by_no
     let mut client = Client::connect(gateway.addr, "FIX.4.4", "ACME").await;
     client.log_on(LOGON).await;
     let unknown =
-        format!("11=c|41={}|54=2|55=USD/EUR|60={}", "x".repeat(129), Client::utc().to_millis_text());
+        format!("115=DESK|11=c|41={}|54=2|55=USD/EUR|60={}", "x".repeat(129), Client::utc().to_millis_text());
     client.send("F", &unknown).await;
     let reject = client.expect("j").await;
     assert_eq!((reject.text(45), reject.text(379)), (Some("2"), Some("c")), "{reject:?}");
@@ -170,7 +170,8 @@ async fn a_rejection_that_survives_a_reset_names_the_message_by_its_id_and_by_no
     client.log_on(&format!("{LOGON}|141=Y")).await;
     let again = client.expect("j").await;
     assert!(again.is_yes(97) && again.get(45).is_none(), "{again:?}");
-    for tag in [58, 372, 379, 380] {
+    assert_eq!(again.text(128), Some("DESK"), "{again:?}");
+    for tag in [58, 128, 372, 379, 380] {
         assert_eq!(again.text(tag), reject.text(tag), "{again:?}");
     }
     gateway.stop().await;

@@ -209,10 +209,6 @@ impl Session {
 
 /// The routing fields of an answer: back along the way the message came. Empty ones are left out.
 pub fn reversed_route(message: MessageRef<'_>) -> Body {
-    with_reversed_route(Body::new(), message)
-}
-
-fn with_reversed_route(body: Body, message: MessageRef<'_>) -> Body {
     const PAIRS: [(Tag, Tag); 6] = [
         (tag::DELIVER_TO_COMP_ID, tag::ON_BEHALF_OF_COMP_ID),
         (tag::DELIVER_TO_SUB_ID, tag::ON_BEHALF_OF_SUB_ID),
@@ -221,17 +217,15 @@ fn with_reversed_route(body: Body, message: MessageRef<'_>) -> Body {
         (tag::DELIVER_TO_LOCATION_ID, tag::ON_BEHALF_OF_LOCATION_ID),
         (tag::ON_BEHALF_OF_LOCATION_ID, tag::DELIVER_TO_LOCATION_ID),
     ];
-    PAIRS
-        .iter()
-        .fold(body, |body, (from, to)| body.maybe(*to, message.get(*from).filter(|value| !value.is_empty())))
+    PAIRS.iter().fold(Body::new(), |body, (from, to)| {
+        body.maybe(*to, message.get(*from).filter(|value| !value.is_empty()))
+    })
 }
 
-/// The body of a BusinessMessageReject(j) of `message`.
-///
-/// RefSeqNum(45) is its first field: a reset that keeps the message removes it from there.
+/// The body of a BusinessMessageReject(j) of `message`. The routing fields belong to the header and precede RefSeqNum(45).
 pub fn business_reject(message: MessageRef<'_>, ref_id: Option<&str>, reason: u8, text: &str) -> Body {
-    let seq = message.seq().map(|seq| seq.to_string());
-    with_reversed_route(Body::new().maybe(tag::REF_SEQ_NUM, seq), message)
+    reversed_route(message)
+        .maybe(tag::REF_SEQ_NUM, message.seq().map(|seq| seq.to_string()))
         .field(tag::TEXT, text)
         .field(tag::REF_MSG_TYPE, message.msg_type())
         .maybe(tag::BUSINESS_REJECT_REF_ID, ref_id)
