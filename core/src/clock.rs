@@ -1,8 +1,40 @@
 //! The service's clock.
 
+use std::fmt;
+use std::sync::Arc;
+
 use dvp_domain::time::Timestamp;
 
-/// The time of decisions and of recorded events.
+/// The time of decisions and of recorded events: the system's, except in a test that supplies its own.
+///
+/// Two things are measured by other clocks: the age of an answer of a provider, a price source or the node by the
+/// system's, and whatever several processes must agree on, such as the end of a lease, by the database's.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Clock {
+    pub fn new(read: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self::new(now)
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Clock")
+    }
+}
+
+/// The system's time.
 pub fn now() -> Timestamp {
     chrono::Utc::now().into()
 }

@@ -9,7 +9,7 @@ pub use dvp_domain::windows::{PayoutTime, Windows, WindowsError};
 use dvp_rails::CheckPayout;
 
 use crate::backlog::Backlog;
-pub use crate::clock::now;
+pub use crate::clock::{Clock, now};
 use crate::liquidity::Liquidity;
 use crate::permit::PermitDomain;
 use crate::secrets::Vault;
@@ -49,6 +49,7 @@ pub struct Context {
     pub chain: ChainConfig,
     pub windows: Windows,
     pub vault: Vault,
+    pub clock: Clock,
     /// The delay before an order's lock, by its beneficiary's account: zero except for a simulated rail.
     pub rest_millis: fn(account: &str) -> i64,
     /// Orders that the payout rail cannot pay are not accepted.

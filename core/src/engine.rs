@@ -12,6 +12,7 @@ use dvp_domain::permit::{self, PermitDefect};
 use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, firm, indicative};
 use dvp_domain::settlement::{Happened, IllegalTransition, State};
 use dvp_domain::status::{self, ExecutionView};
+use dvp_domain::time::Timestamp;
 use dvp_domain::{ids::QuoteId, receipt};
 use dvp_store::database::Availability;
 use dvp_store::orders::events::{EventFilter, StoredEvent};
@@ -30,7 +31,7 @@ use tracing::{Instrument, info, info_span};
 use uuid::Uuid;
 
 use crate::chain::{ChainUnavailable, WalletFacts, WalletKey, WalletReader};
-use crate::context::{Context, now};
+use crate::context::Context;
 use crate::liquidity::{PairAssets, PriceRequest};
 use crate::permit::Signer;
 use crate::statuses::Status;
@@ -184,6 +185,11 @@ impl Engine {
         Self { pool: pools.orders.clone(), pools, ..self.clone() }
     }
 
+    /// The time by the engine's clock.
+    pub fn now(&self) -> Timestamp {
+        self.context.clock.now()
+    }
+
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -231,7 +237,7 @@ impl Engine {
             registry: &self.context.registry,
             snapshot: &snapshot,
             holdings: holdings.as_ref(),
-            now: now(),
+            now: self.now(),
         };
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         Ok(indicative(&market, request, latency_ms))
@@ -245,7 +251,7 @@ impl Engine {
             registry: &self.context.registry,
             snapshot: &liquidity.snapshot(),
             holdings: holdings.as_ref(),
-            now: now(),
+            now: self.now(),
         };
         Ok(firm(&market, request, QuoteId::from_unique(Uuid::now_v7().simple())))
     }
@@ -283,7 +289,7 @@ impl Engine {
         let refused = |defect| PermitCheck::Judged(JudgedPermit::without_wallet(Err(defect)));
         let fine = PermitCheck::Judged(JudgedPermit::without_wallet(Ok(None)));
         let Some(permit) = &request.permit else { return fine };
-        if let Some(defect) = permit::form_defect(request, &self.context.chain.escrow, now()) {
+        if let Some(defect) = permit::form_defect(request, &self.context.chain.escrow, self.now()) {
             return refused(defect);
         }
         let token = self.context.registry.resolve(&request.input_asset).and_then(|asset| match &asset.kind {

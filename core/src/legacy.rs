@@ -36,7 +36,6 @@ use tracing::{info, warn};
 
 use self::strategy::{Offer, StrategyDecision, Window, judge};
 pub use self::strategy::{Strategy, first_turn};
-use crate::context::now;
 use crate::engine::{Engine, EngineError};
 use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
 
@@ -176,7 +175,8 @@ async fn turn(engine: &Engine, order: &ClaimedLegacyIntent) -> Result<(), Engine
     let request: LegacyRequest = serde_json::from_value(order.request.clone())
         .map_err(|error| StoreError::corrupt("legacy_intent", error))?;
     let found = if order.submitting { submission(engine, order).await? } else { None };
-    let window = Window { now: now().to_utc(), created_at: order.created_at, expires_at: order.expires_at };
+    let window =
+        Window { now: engine.now().to_utc(), created_at: order.created_at, expires_at: order.expires_at };
     let turn = match found {
         Some(Some(reference)) => Turn::Submitted { reference },
         Some(None) => after_rejection(&request, &window, CONSTRAINTS_NOT_MET),

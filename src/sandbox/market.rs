@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
-use dvp_core::context::{ChainConfig, Context, Windows};
+use dvp_core::context::{ChainConfig, Clock, Context, Windows};
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
     OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
@@ -92,6 +92,7 @@ pub(super) fn context(
         chain: facts,
         windows: WINDOWS,
         vault,
+        clock: Clock::default(),
         rest_millis: simulated::rest_millis,
         check_payout: simulated::check_payout,
     })

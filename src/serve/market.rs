@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
-use dvp_core::context::{ChainConfig, Context};
+use dvp_core::context::{ChainConfig, Clock, Context};
 use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider, FeedConfig,
     HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, PoolConfig,
@@ -47,6 +47,7 @@ pub(super) fn context(
         chain: facts(config, chains)?,
         windows: config.settlement.windows(rails.payout.time())?,
         vault,
+        clock: Clock::default(),
         rest_millis,
         check_payout,
     })

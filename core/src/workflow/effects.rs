@@ -26,7 +26,6 @@ use tracing::{Instrument, error, info, info_span, warn};
 use super::putting_off::{Failed, PutOff};
 use super::step::{StepResult, account, take};
 use super::{BACK_OFF, POLL, Wake};
-use crate::context::now;
 use crate::engine::{Engine, EngineError};
 use crate::writer::Consumed;
 
@@ -97,7 +96,7 @@ async fn take_up_due(
         let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, room).await?;
         if claimed.is_empty() {
             let next = effects::find_next_due(&mut conn).await?;
-            let wait = next.and_then(|at| at.signed_duration_since(Utc::now()).to_std().ok());
+            let wait = next.and_then(|at| at.signed_duration_since(engine.now().to_utc()).to_std().ok());
             return Ok(wait.unwrap_or(POLL).min(POLL));
         }
         let pauses = Arc::new(pauses::load(&mut conn).await?);
@@ -170,7 +169,7 @@ async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result
     let deadline = execution.terms.request.deadline;
     let happened = match claim.verdict {
         Some(ManualResolution::Cancel) => Happened::CancelAsked,
-        _ if now() < deadline => Happened::LockDue,
+        _ if engine.now() < deadline => Happened::LockDue,
         _ => Happened::DeadlinePassed { at: deadline },
     };
     take(engine, execution, happened, consumed(claim, EffectEnd::Done), is_suspect(claim)).await
@@ -205,7 +204,7 @@ impl Call<'_> {
         if let Some(ManualResolution::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
             let occurred_at = Timestamp::from(*occurred_at);
             let done = LegDone { provider_reference: provider_reference.clone(), occurred_at };
-            let happened = Happened::DebtReturned { done, at: now() };
+            let happened = Happened::DebtReturned { done, at: self.engine.now() };
             let consumed = consumed(self.claim, EffectEnd::Done);
             return take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await;
         }
@@ -213,7 +212,7 @@ impl Call<'_> {
         let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
         let refused = self.resolve_beneficiary(&execution, &mut request).await?;
         let mut heard = "";
-        let then = match execution.state.first(self.leg, known, now()) {
+        let then = match execution.state.first(self.leg, known, self.engine.now()) {
             First::Nothing => return self.end(EffectEnd::Done).await,
             First::Wait => Then::Later { called: false },
             First::Withhold(why) => Then::Withhold(why),
@@ -221,7 +220,7 @@ impl Call<'_> {
             First::Call => Then::Call,
             First::Ask => {
                 let answer = self.ask(&request, &mut heard).await;
-                let then = execution.state.asked(known, answer, now());
+                let then = execution.state.asked(known, answer, self.engine.now());
                 if then == Then::Call && self.is_paused {
                     return self.paused().await;
                 }
@@ -304,12 +303,16 @@ impl Call<'_> {
         // A query costs the rail little, and an operator waits for its answer.
         let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
         info!(attempts, called, heard, wait_ms = wait, "rail call failed, will retry");
-        self.end(EffectEnd::Again { at: in_ms(wait), called, heard }).await
+        self.end(EffectEnd::Again { at: self.in_ms(wait), called, heard }).await
     }
 
     /// The leg was never called, and does not begin while it is paused.
     async fn paused(&self) -> Result<StepResult, Failed> {
-        self.end(EffectEnd::Again { at: in_ms(PAUSED_MS), called: false, heard: "paused" }).await
+        self.end(EffectEnd::Again { at: self.in_ms(PAUSED_MS), called: false, heard: "paused" }).await
+    }
+
+    fn in_ms(&self, wait: u64) -> DateTime<Utc> {
+        self.engine.now().to_utc() + TimeDelta::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX))
     }
 
     fn chance(&self) -> u64 {
@@ -325,7 +328,7 @@ impl Call<'_> {
     /// Decided by the settlement as it was read: after a concurrent change it is decided again.
     async fn withhold(&self, execution: Execution, why: Withheld) -> Result<StepResult, Failed> {
         error!(?why, leg = self.leg.as_str(), "leg failed before it began");
-        let happened = Happened::Withheld { why, at: now() };
+        let happened = Happened::Withheld { why, at: self.engine.now() };
         let consumed = consumed(self.claim, EffectEnd::Done);
         take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await
     }
@@ -336,7 +339,8 @@ impl Call<'_> {
             "a payout has no final word and its timelock is near: the funds are released, and the output is a debt \
              until it is paid or the input given back"
         );
-        let end = EffectEnd::Again { at: in_ms(ASK_AGAIN_MS), called: true, heard: "settled without a word" };
+        let end =
+            EffectEnd::Again { at: self.in_ms(ASK_AGAIN_MS), called: true, heard: "settled without a word" };
         let consumed = consumed(self.claim, end);
         take(self.engine, execution, Happened::TimelockNear, consumed, is_suspect(self.claim)).await
     }
@@ -347,11 +351,11 @@ impl Call<'_> {
             RailAnswer::InProgress { .. } => {
                 let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
                 let wait = back_off_ms(attempts, ASK_AGAIN_MS, ASK_MAX_MS, self.chance());
-                EffectEnd::Again { at: in_ms(wait), called: true, heard: "in progress" }
+                EffectEnd::Again { at: self.in_ms(wait), called: true, heard: "in progress" }
             }
             RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,
         };
-        let at = now();
+        let at = self.engine.now();
         let happened = match self.leg {
             LegKind::Offramp => Happened::Offramp { answer, at },
             LegKind::Payout => Happened::Payout { answer, at },
@@ -392,10 +396,6 @@ fn silence(error: &RailError, heard: &mut &'static str) -> RailResponse {
             RailResponse::Silence
         }
     }
-}
-
-fn in_ms(wait: u64) -> DateTime<Utc> {
-    Utc::now() + TimeDelta::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX))
 }
 
 /// The payout of a destination that may not be paid fails before the rail is called.

@@ -16,7 +16,6 @@ use super::putting_off::{Failed, PutOff};
 use super::step::{StepResult, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::chain::expected::{Difference, difference, is_compared};
-use crate::context::now;
 use crate::engine::{Engine, EngineError};
 use crate::writer::Consumed;
 
@@ -139,7 +138,7 @@ async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) ->
 }
 
 fn happened(engine: &Engine, fact: &OpenFact, told: &ChainFact) -> Result<Happened, Failed> {
-    let at = fact.block_time.map_or_else(now, Timestamp::from);
+    let at = fact.block_time.map_or_else(|| engine.now(), Timestamp::from);
     let happened = match told {
         ChainFact::LockLost => {
             counter!("dvp_workflow_lost_facts_total", "fact" => "lock").increment(1);

@@ -5,7 +5,6 @@ use dvp_store::orders::executions::Execution;
 use tracing::{debug, info};
 
 use super::putting_off::Failed;
-use crate::context::now;
 use crate::engine::Engine;
 use crate::writer::{Change, Consumed, Unit, WriteError};
 
@@ -30,7 +29,7 @@ pub(super) async fn take(
 ) -> Result<StepResult, Failed> {
     let Execution { terms, state, version, last_sequence, last_occurred_at } = execution;
     let (from, event) = (state.name(), happened.name());
-    let happened = happened.between(last_occurred_at, now());
+    let happened = happened.between(last_occurred_at, engine.now());
     let step = match state.clone().step(&terms, happened) {
         // A commit that was not acknowledged has already applied it: it only has to be consumed.
         Ok(step) if step.next == state && step.events.is_empty() && step.effects.is_empty() => None,

@@ -21,7 +21,7 @@ use super::sessions::{Numbers, session_ids};
 use super::submit::{self, BatchSnapshot, DecidedSubmission};
 use super::unit::{Change, Done, Outcome, Submission, Unit, Work};
 use super::{BatchContext, WriteError, figures, idempotency, plan};
-use crate::context::{Context, now};
+use crate::context::Context;
 
 /// The assumption about the ids of a batch's units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ async fn write<'u>(
     units: &[&'u Unit],
     attempt: &Attempt<'_>,
 ) -> Result<Written<'u>, StoreError> {
-    let (context, trust, now) = (place.context.as_ref(), attempt.trust, now());
+    let (context, trust, now) = (place.context.as_ref(), attempt.trust, place.context.clock.now());
     if let Some(patience) = attempt.patience {
         limit(conn, patience).await?;
     }

@@ -7,6 +7,7 @@ mod bank_files;
 mod beneficiaries;
 mod commitment;
 mod compared;
+mod days;
 mod desk;
 mod endpoint_leases;
 mod fix_parts;

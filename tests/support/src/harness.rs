@@ -1,9 +1,10 @@
 //! An engine over a database of its own, with one partner and the money of a market.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dvp_core::chain::WalletReader;
-use dvp_core::context::{ChainConfig, Context, Windows};
+use dvp_core::context::{ChainConfig, Clock, Context};
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::liquidity::Liquidity;
 use dvp_core::secrets::Vault;
@@ -12,6 +13,7 @@ use dvp_core::writer::{Accepted, Outcome, Writer};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::ledger::Owner;
 use dvp_domain::money::Minor;
+use dvp_domain::time::Timestamp;
 use dvp_rails::Rail;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_sandbox::rails::{self as simulated, SimulatedRails};
@@ -25,6 +27,7 @@ use tokio::task::JoinHandle;
 
 use crate::market::{ANCHOR, CHAIN_ID, ESCROW, Market, PERMIT, master_key};
 use crate::node::Node;
+use crate::time::VirtualTime;
 use crate::wait::wait_for;
 
 /// A migrated database, which goes with its owner.
@@ -46,6 +49,7 @@ pub struct Harness<D = TestDatabase> {
     /// The test side of the partner `acme`.
     pub tenant: Tenant,
     pub market: Market,
+    time: VirtualTime,
     /// The task of the engine's writer.
     pub writing: JoinHandle<()>,
     stop: Stop,
@@ -63,6 +67,16 @@ impl Drop for Stop {
 impl Harness {
     pub async fn new(market: Market) -> Self {
         Self::over(TestDatabase::create().await, market).await
+    }
+
+    /// With virtual time, which starts at a time in the future.
+    pub async fn in_virtual_time(market: Market, start: Timestamp) -> Self {
+        let database = TestDatabase::create().await;
+        VirtualTime::install(database.pool()).await;
+        let liquidity = configured(&market);
+        let harness = Self::set_up(database, market, liquidity).await;
+        harness.advance(VirtualTime::until(start)).await;
+        harness
     }
 
     /// With prices of the test's.
@@ -90,14 +104,25 @@ impl<D: Database> Harness<D> {
         }
         drop(conn);
         let node = Arc::<Node>::default();
-        let context = context(&market, liquidity);
+        let time = VirtualTime::default();
+        let context = context(&market, liquidity, time.clock());
         let (engine, writing) = engine(pool, context, Arc::clone(&node) as Arc<dyn WalletReader>);
         let tenant = Tenant { partner_id: partner, livemode: false };
-        Self { database, engine, node, tenant, market, writing, stop: Stop(watch::Sender::new(false)) }
+        Self { database, engine, node, tenant, market, time, writing, stop: Stop(watch::Sender::new(false)) }
     }
 
     pub fn pool(&self) -> &PgPool {
         self.database.pool()
+    }
+
+    /// The clock of its engines.
+    pub fn clock(&self) -> Clock {
+        self.time.clock()
+    }
+
+    /// Advances virtual time.
+    pub async fn advance(&self, by: Duration) {
+        self.time.advance(self.pool(), by).await;
     }
 
     /// Stops the workers, and leaves the database.
@@ -107,7 +132,7 @@ impl<D: Database> Harness<D> {
 
     /// What another process of the service has: the same configuration and prices of its own.
     pub fn context(&self) -> Arc<Context> {
-        context(&self.market, configured(&self.market))
+        context(&self.market, configured(&self.market), self.time.clock())
     }
 
     /// Another engine, as another process on the same database has it: nothing in memory.
@@ -122,7 +147,7 @@ impl<D: Database> Harness<D> {
 
     /// Another engine over prices of the test's.
     pub fn engine_with(&self, liquidity: Liquidity) -> Engine {
-        let context = context(&self.market, liquidity);
+        let context = context(&self.market, liquidity, self.time.clock());
         engine(self.pool().clone(), context, Arc::clone(&self.node) as Arc<dyn WalletReader>).0
     }
 
@@ -268,14 +293,15 @@ fn engine(
     (Engine::new(pools, writer, context, wallets), writing)
 }
 
-fn context(market: &Market, liquidity: Liquidity) -> Arc<Context> {
+fn context(market: &Market, liquidity: Liquidity, clock: Clock) -> Arc<Context> {
     Arc::new(Context {
         liquidity: Arc::new(liquidity),
         registry: market.registry.clone(),
         payout_provider: simulated::PROVIDER.into(),
         chain: ChainConfig::new(CHAIN_ID, ESCROW, ANCHOR, PERMIT, "Permit").unwrap(),
-        windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: simulated::PAYOUT_TIME },
+        windows: market.windows,
         vault: Vault::with_keys(vec![master_key("2026", 7), master_key("2025", 6)]).unwrap(),
+        clock,
         rest_millis: simulated::rest_millis,
         check_payout: simulated::check_payout,
     })

@@ -6,7 +6,7 @@
 //! compiled with another copy of the types.
 //!
 //! Reading order: [`market`] what is traded, [`node`] the chain as the engine reads it, [`harness`] the engine and its
-//! database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`wait`].
+//! database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`time`], [`wait`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
@@ -15,6 +15,7 @@ pub mod harness;
 pub mod market;
 pub mod node;
 pub mod orders;
+pub mod time;
 pub mod wait;
 
 pub use harness::{Database, Harness};

@@ -5,6 +5,8 @@ use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
 use dvp_domain::pricing::FeeSchedule;
+use dvp_domain::windows::Windows;
+use dvp_sandbox::rails::PAYOUT_TIME;
 
 /// USDC.
 pub const TOKEN: &str = "0x00000000000000000000000000000000000000aa";
@@ -21,6 +23,8 @@ pub struct Market {
     pub providers: Vec<LiquidityProvider>,
     /// What providers hold at first: provider, asset and minor units.
     pub funds: Vec<(String, String, u128)>,
+    /// The time that each part of a settlement has.
+    pub windows: Windows,
 }
 
 impl Market {
@@ -29,7 +33,12 @@ impl Market {
         let is_traded =
             |asset: &Asset| pairs.iter().any(|pair| [&pair.base, &pair.quote].contains(&&asset.symbol));
         let assets = assets().into_iter().filter(is_traded).collect();
-        Self { registry: Registry { assets, pairs }, providers: vec![north()], funds: Vec::new() }
+        Self {
+            registry: Registry { assets, pairs },
+            providers: vec![north()],
+            funds: Vec::new(),
+            windows: Windows { fill_secs: 3600, margin_secs: 3600, payout: PAYOUT_TIME },
+        }
     }
 
     pub fn with_provider(mut self, provider: LiquidityProvider) -> Self {

@@ -7,9 +7,13 @@ use dvp_core::context::now;
 use dvp_core::permit::PermitDomain;
 use dvp_domain::intent::{IntentRequest, Permit};
 use dvp_domain::money::Minor;
+use dvp_domain::time::Timestamp;
 use serde_json::json;
 
 use crate::market::{CHAIN_ID, ESCROW, PERMIT, TOKEN, WETH};
+
+/// How long a permit is good for.
+const PERMIT_SECS: u64 = 7200;
 
 /// What an order is about, beside who places it.
 #[derive(Debug, Clone, Copy)]
@@ -27,18 +31,25 @@ pub fn order_for(terms: &Terms<'_>) -> IntentRequest {
 
 /// A best-effort order of a wallet. Of a token, it has a permit with the nonce; of money, it is paid from a deposit.
 pub fn order_by(wallet: &PrivateKeySigner, nonce: u128, terms: &Terms<'_>) -> IntentRequest {
+    order_at(now(), wallet, nonce, terms)
+}
+
+/// The same at a time of the test's.
+pub fn order_at(at: Timestamp, wallet: &PrivateKeySigner, nonce: u128, terms: &Terms<'_>) -> IntentRequest {
     let (symbol, input) = terms.input;
     let id = uuid::Uuid::new_v4().to_string();
     let is_fiat = |symbol: &str| matches!(symbol, "USD" | "EUR");
     let asset =
         |symbol: &str| json!({"type": if is_fiat(symbol) { "fiat" } else { "erc20" }, "symbol": symbol});
     let token = if symbol == "WETH" { WETH } else { TOKEN };
-    let permit = (!is_fiat(symbol)).then(|| sign(wallet, permit(token, input, nonce)));
+    let permit = (!is_fiat(symbol)).then(|| {
+        sign(wallet, Permit { deadline: at.unix_secs() + PERMIT_SECS, ..permit(token, input, nonce) })
+    });
     serde_json::from_value(json!({
         "intent_id": id, "client_reference": format!("ref-{id}"), "user": format!("{:#x}", wallet.address()),
         "input_asset": asset(symbol), "output_asset": asset(terms.output),
         "bounds": {"exact_input": {"input": input.to_string(), "min_output": "1"}},
-        "quote_id": null, "deadline": now().plus_millis(600_000), "settlement_type": "hybrid",
+        "quote_id": null, "deadline": at.plus_millis(600_000), "settlement_type": "hybrid",
         "output_recipient": null,
         "beneficiary": {"account": terms.account, "name": "Jane Doe", "country": "US", "payoutMethod": "ach"},
         "permit": permit, "actor_type": "institution", "side": "sell", "metadata": null,
@@ -63,7 +74,7 @@ pub fn permit(token: &str, amount: u128, nonce: u128) -> Permit {
         amount_minor: Minor::new(amount),
         spender: ESCROW.into(),
         nonce: Minor::new(nonce),
-        deadline: now().unix_secs() + 7200,
+        deadline: now().unix_secs() + PERMIT_SECS,
         signature: String::new(),
     }
 }

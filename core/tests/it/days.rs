@@ -1,0 +1,353 @@
+//! Settlements that take days, in virtual time.
+//!
+//! Each story starts on a Friday evening. An order has three days to be filled, so its fill deadline is Monday 20:00;
+//! the payout has four business days from then on, and the margin is two days:
+//!
+//! ```text
+//! Fri 20:00 ── Mon 02:00 ──── Mon 20:00 ───── Tue 20:00 ── Sat 00:00 ─ Sun 00:00 ───── Mon 00:00
+//! accepted     begin_before   fill_deadline   pay_before   overdue     settle_at       timelock
+//! ```
+
+mod bank;
+
+use std::sync::Arc;
+
+use alloy::signers::local::PrivateKeySigner;
+use chrono::{DateTime, TimeDelta, Utc};
+use dvp_core::operations::{Action, Resolution, resolve};
+use dvp_domain::chain::{ChainCommand, ChainFact};
+use dvp_domain::ledger::Owner;
+use dvp_domain::windows::{PayoutTime, Windows};
+use dvp_rails::LegKind;
+use dvp_testing::market::pair;
+use dvp_testing::orders::{Terms, order_at};
+use dvp_testing::wait::wait_for;
+use dvp_testing::{Harness, Market};
+
+use self::bank::{Bank, Manner};
+
+const FRIDAY_EVENING: &str = "2027-03-12T20:00:00Z";
+const DAY_SECS: u64 = 24 * 60 * 60;
+/// What the provider has at first, in cents.
+const FUNDS: u128 = 1_000_000;
+
+fn at(text: &str) -> DateTime<Utc> {
+    text.parse().unwrap()
+}
+
+/// A harness on Friday evening.
+async fn friday_evening() -> Harness {
+    let market = Market {
+        windows: Windows {
+            fill_secs: 3 * DAY_SECS,
+            margin_secs: 2 * DAY_SECS,
+            payout: PayoutTime::BusinessDays,
+        },
+        ..Market::new(vec![pair("USDC", "USD", "1")]).with_funds("north", "USD", FUNDS)
+    };
+    Harness::in_virtual_time(market, at(FRIDAY_EVENING).into()).await
+}
+
+type Manners<'a> = &'a [(&'static str, Manner)];
+
+/// Starts the workers over a desk that converts and a bank that pays.
+fn start(harness: &Harness, desk: Manners<'_>, bank: Manners<'_>) -> (Arc<Bank>, Arc<Bank>) {
+    let rail = |manners: Manners<'_>| Arc::new(Bank::new(harness.clock(), manners.iter().cloned()));
+    let (desk, bank) = (rail(desk), rail(bank));
+    harness.start_workers_over(desk.clone(), bank.clone());
+    (desk, bank)
+}
+
+/// Waits until the workers have done all that is due.
+async fn settle_down(harness: &Harness) {
+    let due = "select (select count(*) from effect where run_at <= now()) \
+               + (select count(*) from chain_fact where consumed_at is null and retracted_at is null)";
+    harness.wait_for_count(due, 0).await;
+}
+
+/// Lets time pass hour by hour, and the workers do what is due at each.
+async fn pass_until(harness: &Harness, until: &str) {
+    settle_down(harness).await;
+    let now = || harness.clock().now().to_utc();
+    let until = at(until);
+    while now() < until {
+        let step = (until - now()).min(TimeDelta::hours(1));
+        harness.advance(step.to_std().unwrap()).await;
+        settle_down(harness).await;
+    }
+}
+
+/// Accepts an order of now.
+async fn accept(harness: &Harness, account: &str) -> String {
+    let terms = Terms { input: ("USDC", 100_000_000), output: "USD", account };
+    let order = order_at(harness.clock().now(), &PrivateKeySigner::random(), 0, &terms);
+    harness.accept(order).await.reference
+}
+
+/// Accepts an order, and lets its chain commands up to a kind succeed.
+async fn accept_and_play(harness: &Harness, account: &str, last: &str) -> String {
+    let reference = accept(harness, account).await;
+    harness.play_until(&reference, |kind| kind == last).await;
+    reference
+}
+
+async fn state(harness: &Harness, reference: &str) -> String {
+    field(harness, reference, "state_name").await
+}
+
+async fn failure(harness: &Harness, reference: &str) -> String {
+    field(harness, reference, "coalesce(state #>> '{failure,code}', '')").await
+}
+
+async fn field(harness: &Harness, reference: &str, expression: &str) -> String {
+    let statement = format!("select {expression} from execution where reference = $1");
+    let row: (String,) = sqlx::query_as(sqlx::AssertSqlSafe(statement))
+        .bind(reference)
+        .fetch_one(harness.pool())
+        .await
+        .unwrap();
+    row.0
+}
+
+async fn commands(harness: &Harness, reference: &str, kind: &str) -> i64 {
+    let row: (i64,) = sqlx::query_as("select count(*) from chain_command where reference = $1 and kind = $2")
+        .bind(reference)
+        .bind(kind)
+        .fetch_one(harness.pool())
+        .await
+        .unwrap();
+    row.0
+}
+
+/// When the payout happened, by its event.
+async fn paid_at(harness: &Harness, reference: &str) -> DateTime<Utc> {
+    let row: (DateTime<Utc>,) =
+        sqlx::query_as("select occurred_at from event where reference = $1 and type = 'payout.completed'")
+            .bind(reference)
+            .fetch_one(harness.pool())
+            .await
+            .unwrap();
+    row.0
+}
+
+async fn decide(harness: &Harness, operator: &str, reference: &str, action: &Action) {
+    wait_for("the decision", || async {
+        let resolution = Resolution {
+            reference,
+            action: action.clone(),
+            operator,
+            reason: "the bank called",
+            evidence: "statement 17",
+        };
+        let mut conn = harness.pool().acquire().await.unwrap();
+        resolve(&mut conn, &resolution).await.ok()
+    })
+    .await;
+}
+
+async fn available(harness: &Harness) -> (u128, u128) {
+    harness.balance(&Owner::Provider("north".into()), "USD").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_over_a_weekend_are_ordered_once_and_an_operator_ends_the_one_that_is_not_answered() {
+    let harness = friday_evening().await;
+    let (_, bank) = start(&harness, &[], &[("000123", Manner::Books), ("000999", Manner::Silent)]);
+    let booked = accept_and_play(&harness, "000123", "fill").await;
+    let unanswered = accept_and_play(&harness, "000999", "fill").await;
+    for account in ["000123", "000999"] {
+        wait_for("the order", || async { (bank.calls(account) == 1).then_some(()) }).await;
+    }
+    // After the cut-off on Friday: the bank processes the payments on Monday, and books them on Tuesday.
+    pass_until(&harness, "2027-03-15T23:00:00Z").await;
+    for reference in [&booked, &unanswered] {
+        assert_eq!(state(&harness, reference).await, "paying");
+    }
+    pass_until(&harness, "2027-03-16T10:00:00Z").await;
+    harness.wait_for_state(&booked, "releasing").await;
+    harness.play_chain(&booked).await;
+    harness.wait_for_state(&booked, "completed").await;
+    assert_eq!(paid_at(&harness, &booked).await, at("2027-03-16T09:00:00Z"), "the bank's time");
+
+    // Two days later an operator finds the other payment on a statement.
+    pass_until(&harness, "2027-03-18T12:00:00Z").await;
+    assert_eq!(state(&harness, &unanswered).await, "paying");
+    let paid = Action::MarkPaid {
+        leg: LegKind::Payout,
+        provider_reference: "S17".into(),
+        at: at("2027-03-17T09:00:00Z"),
+    };
+    decide(&harness, "jo", &unanswered, &paid).await;
+    harness.play_chain(&unanswered).await;
+    harness.wait_for_state(&unanswered, "completed").await;
+    assert_eq!((bank.calls("000123"), bank.calls("000999")), (1, 1));
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_without_a_final_answer_is_a_debt_from_the_timelock_until_the_bank_answers() {
+    let harness = friday_evening().await;
+    let manners = [
+        ("000124", Manner::BooksAt(at("2027-03-24T09:00:00Z"))),
+        ("000125", Manner::ReturnsAt(at("2027-03-25T09:00:00Z"))),
+    ];
+    let (_, bank) = start(&harness, &[], &manners);
+    let late = accept_and_play(&harness, "000124", "fill").await;
+    let returned = accept_and_play(&harness, "000125", "fill").await;
+    pass_until(&harness, "2027-03-20T23:00:00Z").await;
+    for reference in [&late, &returned] {
+        assert_eq!(state(&harness, reference).await, "paying");
+        assert_eq!(commands(&harness, reference, "settle").await, 0);
+    }
+    assert_eq!(harness.account("debt", "USD").await, "0");
+    pass_until(&harness, "2027-03-21T01:00:00Z").await;
+    for reference in [&late, &returned] {
+        harness.wait_for_state(reference, "owing").await;
+        harness.play_until(reference, |kind| kind == "settle").await;
+    }
+    assert_ne!(harness.account("debt", "USD").await, "0");
+
+    pass_until(&harness, "2027-03-24T10:00:00Z").await;
+    harness.wait_for_state(&late, "completed").await;
+    assert_eq!(paid_at(&harness, &late).await, at("2027-03-24T09:00:00Z"));
+    assert_eq!(state(&harness, &returned).await, "owing");
+
+    pass_until(&harness, "2027-03-25T10:00:00Z").await;
+    assert_eq!(state(&harness, &returned).await, "owing");
+    assert_eq!(failure(&harness, &returned).await, "account_closed");
+    let given_back =
+        Action::ReturnDebt { provider_reference: "0xback".into(), at: at("2027-03-25T09:30:00Z") };
+    for operator in ["jo", "mika"] {
+        assert_eq!(state(&harness, &returned).await, "owing");
+        decide(&harness, operator, &returned, &given_back).await;
+    }
+    harness.wait_for_state(&returned, "payout_failed").await;
+    assert_eq!(harness.account("debt", "USD").await, "0");
+    assert_eq!((bank.calls("000124"), bank.calls("000125")), (1, 1));
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_is_retried_for_days_and_does_not_begin_when_too_little_time_is_left() {
+    let harness = friday_evening().await;
+    let manners = [
+        ("000126", Manner::DownUntil(at("2027-03-14T12:00:00Z"))),
+        ("000127", Manner::DownUntil(at("2027-03-17T12:00:00Z"))),
+    ];
+    let (_, bank) = start(&harness, &[], &manners);
+    let paid = accept_and_play(&harness, "000126", "fill").await;
+    let unpaid = accept_and_play(&harness, "000127", "fill").await;
+    pass_until(&harness, "2027-03-14T11:00:00Z").await;
+    assert_eq!(bank.calls("000126"), 0);
+    assert!(bank.unreached("000126") >= 39, "an attempt an hour: {}", bank.unreached("000126"));
+    pass_until(&harness, "2027-03-14T13:00:00Z").await;
+    harness.play_chain(&paid).await;
+    harness.wait_for_state(&paid, "completed").await;
+
+    pass_until(&harness, "2027-03-16T19:00:00Z").await;
+    assert_eq!(state(&harness, &unpaid).await, "paying");
+    pass_until(&harness, "2027-03-16T21:00:00Z").await;
+    harness.wait_for_state(&unpaid, "payout_failed").await;
+    assert_eq!(failure(&harness, &unpaid).await, "timelock_near");
+    // The bank is back, and is not called any more. From the timelock on the funds can be refunded.
+    pass_until(&harness, "2027-03-21T23:00:00Z").await;
+    assert_eq!(commands(&harness, &unpaid, "refund").await, 0);
+    pass_until(&harness, "2027-03-22T01:00:00Z").await;
+    harness.play_until(&unpaid, |kind| kind == "refund").await;
+    let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true'";
+    harness.wait_for_count(refunded, 1).await;
+    assert_eq!((bank.calls("000126"), bank.calls("000127")), (1, 0));
+    let (available, reserved) = available(&harness).await;
+    assert!(available < FUNDS && reserved == 0, "one order was paid: {available}, {reserved}");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversion_is_retried_for_days_and_its_lock_is_given_back_before_the_fill_deadline() {
+    let harness = friday_evening().await;
+    let manners = [
+        ("000128", Manner::DownUntil(at("2027-03-14T12:00:00Z"))),
+        ("000129", Manner::DownUntil(at("2027-03-16T12:00:00Z"))),
+    ];
+    let (desk, bank) = start(&harness, &manners, &[]);
+    let converted = accept_and_play(&harness, "000128", "create").await;
+    let withheld = accept_and_play(&harness, "000129", "create").await;
+    pass_until(&harness, "2027-03-14T11:00:00Z").await;
+    assert!(desk.unreached("000128") >= 39, "an attempt an hour: {}", desk.unreached("000128"));
+    pass_until(&harness, "2027-03-14T13:00:00Z").await;
+    harness.play_chain(&converted).await;
+    harness.wait_for_state(&converted, "completed").await;
+
+    pass_until(&harness, "2027-03-15T01:00:00Z").await;
+    assert_eq!(state(&harness, &withheld).await, "converting");
+    pass_until(&harness, "2027-03-15T03:00:00Z").await;
+    harness.wait_for_state(&withheld, "conversion_failed").await;
+    assert_eq!(failure(&harness, &withheld).await, "fill_deadline_near");
+    harness.play_until(&withheld, |kind| kind == "cancel").await;
+    let refunded = "select count(*) from execution where state #>> '{lock,refunded}' = 'true'";
+    harness.wait_for_count(refunded, 1).await;
+    // The desk is back, and is not called any more.
+    pass_until(&harness, "2027-03-16T13:00:00Z").await;
+    assert_eq!((desk.calls("000128"), desk.calls("000129")), (1, 0));
+    assert_eq!((bank.calls("000128"), bank.calls("000129")), (1, 0));
+    assert_eq!(available(&harness).await.1, 0);
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commitment_that_is_seen_late_is_paid_and_one_that_is_seen_too_late_is_not() {
+    let harness = friday_evening().await;
+    let (_, bank) = start(&harness, &[], &[]);
+    let late = accept_and_play(&harness, "000131", "create").await;
+    let too_late = accept_and_play(&harness, "000132", "create").await;
+    let fills = [harness.command(&late, "fill").await, harness.command(&too_late, "fill").await];
+    let filled = |command: &ChainCommand| match command {
+        ChainCommand::Fill { payout_ref, .. } => ChainFact::Filled { payout_ref: payout_ref.clone() },
+        other => panic!("{other:?}"),
+    };
+    pass_until(&harness, "2027-03-15T21:00:00Z").await;
+    assert_eq!(state(&harness, &late).await, "committing");
+    harness.report_fact(&fills[0].0, &filled(&fills[0].1)).await;
+    harness.play_chain(&late).await;
+    harness.wait_for_state(&late, "completed").await;
+
+    pass_until(&harness, "2027-03-16T21:00:00Z").await;
+    harness.report_fact(&fills[1].0, &filled(&fills[1].1)).await;
+    harness.wait_for_state(&too_late, "payout_failed").await;
+    assert_eq!(failure(&harness, &too_late).await, "timelock_near");
+    assert_eq!((bank.calls("000131"), bank.calls("000132")), (1, 0));
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_that_were_not_locked_in_time_end_and_free_what_they_reserved() {
+    let harness = friday_evening().await;
+    // No worker runs until Sunday: the order's deadline has passed by then.
+    let expired = accept(&harness, "000133").await;
+    assert_ne!(available(&harness).await.1, 0);
+    harness.advance(std::time::Duration::from_secs(2 * DAY_SECS)).await;
+    let (desk, _) = start(&harness, &[], &[]);
+    harness.wait_for_state(&expired, "expired").await;
+    assert_eq!(commands(&harness, &expired, "create").await, 0);
+    assert_eq!(available(&harness).await, (FUNDS, 0));
+
+    // The chain includes nothing for a day: the relayer may lock until `lock_by`, and says then that it cannot.
+    let accepted_at = harness.clock().now().unix_secs();
+    let unlocked = accept(&harness, "000134").await;
+    let (entity, command) = harness.command(&unlocked, "create").await;
+    let ChainCommand::Create(create) = command else { panic!("{command:?}") };
+    assert!((accepted_at..accepted_at + 600).contains(&create.lock_by), "within the order's deadline");
+    harness.advance(std::time::Duration::from_secs(DAY_SECS)).await;
+    assert_eq!(state(&harness, &unlocked).await, "locking");
+    assert_ne!(available(&harness).await.1, 0, "it may still have been locked in time");
+    let failed = ChainFact::CommandFailed {
+        command: "create".into(),
+        code: "lock_rejected".into(),
+        message: "LockDeadlinePassed".into(),
+    };
+    harness.report_fact(&entity, &failed).await;
+    harness.wait_for_state(&unlocked, "failed").await;
+    assert_eq!(available(&harness).await, (FUNDS, 0));
+    assert_eq!((desk.calls("000133"), desk.calls("000134")), (0, 0));
+    harness.check_books().await;
+}

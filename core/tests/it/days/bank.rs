@@ -1,0 +1,125 @@
+//! A bank, and a desk that converts, with business hours: both answer by the virtual clock.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use chrono::{DateTime, NaiveTime, Utc};
+use dvp_core::context::Clock;
+use dvp_domain::calendar::Calendar;
+use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
+
+/// From this hour on a payment is processed on the next business day.
+const CUT_OFF_HOUR: u32 = 17;
+/// The hour at which a payment is booked, on the business day after the one that processes it.
+const BOOKING_HOUR: u32 = 9;
+
+/// What the rail does with the orders of one account.
+#[derive(Debug, Clone)]
+pub(super) enum Manner {
+    /// Books on the business day after the one that processes the payment.
+    Books,
+    /// Takes the order and answers nothing, ever.
+    Silent,
+    /// In progress until this time, then booked.
+    BooksAt(DateTime<Utc>),
+    /// In progress until this time, then returned unpaid.
+    ReturnsAt(DateTime<Utc>),
+    /// Unreachable before this time; from then on, orders are executed at once.
+    DownUntil(DateTime<Utc>),
+}
+
+#[derive(Debug, Default)]
+struct Orders {
+    /// The time of each order's first call.
+    ordered_at: HashMap<String, DateTime<Utc>>,
+    /// Calls that reached the bank, by account.
+    calls: HashMap<String, u32>,
+    /// Attempts that did not reach it, by account.
+    unreached: HashMap<String, u32>,
+}
+
+pub(super) struct Bank {
+    clock: Clock,
+    manners: HashMap<&'static str, Manner>,
+    orders: Mutex<Orders>,
+}
+
+fn hour(hour: u32) -> NaiveTime {
+    NaiveTime::from_hms_opt(hour, 0, 0).unwrap()
+}
+
+fn booked_at(ordered: DateTime<Utc>) -> DateTime<Utc> {
+    let calendar = Calendar::FederalReserve;
+    let is_late = ordered.time() >= hour(CUT_OFF_HOUR);
+    let from = if is_late { ordered.date_naive().succ_opt().unwrap() } else { ordered.date_naive() };
+    let processed_on = calendar.business_day_after(from.pred_opt().unwrap(), 1);
+    calendar.business_day_after(processed_on, 1).and_time(hour(BOOKING_HOUR)).and_utc()
+}
+
+impl Bank {
+    pub(super) fn new(clock: Clock, manners: impl IntoIterator<Item = (&'static str, Manner)>) -> Self {
+        Self { clock, manners: manners.into_iter().collect(), orders: Mutex::default() }
+    }
+
+    /// The calls for an account that reached the bank.
+    pub(super) fn calls(&self, account: &str) -> u32 {
+        self.orders.lock().unwrap().calls.get(account).copied().unwrap_or(0)
+    }
+
+    /// The attempts for an account that did not reach it.
+    pub(super) fn unreached(&self, account: &str) -> u32 {
+        self.orders.lock().unwrap().unreached.get(account).copied().unwrap_or(0)
+    }
+
+    /// An account without a manner of its own is served at once.
+    fn answer(&self, request: &RailRequest, ordered: DateTime<Utc>) -> Result<RailAnswer, RailError> {
+        let now = self.clock.now().to_utc();
+        let provider_reference = request.reference.clone();
+        let done_at = match self.manners.get(request.account.as_str()) {
+            Some(Manner::Silent) => return Err(RailError::Unconfirmed),
+            Some(Manner::ReturnsAt(at)) if now >= *at => {
+                let (code, message) = ("account_closed".to_owned(), "the account is closed".to_owned());
+                return Ok(RailAnswer::Failed { code, message, retryable: false });
+            }
+            Some(Manner::BooksAt(at) | Manner::ReturnsAt(at)) => *at,
+            Some(Manner::Books) => booked_at(ordered),
+            Some(Manner::DownUntil(_)) | None => ordered,
+        };
+        Ok(if now < done_at {
+            RailAnswer::InProgress { provider_reference }
+        } else {
+            RailAnswer::Done(LegDone { provider_reference, occurred_at: done_at.into() })
+        })
+    }
+
+    fn submitted(&self, request: &RailRequest) -> Result<RailAnswer, RailError> {
+        let (now, account) = (self.clock.now().to_utc(), request.account.clone());
+        let ordered = {
+            let mut orders = self.orders.lock().unwrap();
+            if matches!(self.manners.get(account.as_str()), Some(Manner::DownUntil(up)) if now < *up) {
+                *orders.unreached.entry(account).or_default() += 1;
+                return Err(RailError::Down("connection refused".into()));
+            }
+            *orders.calls.entry(account).or_default() += 1;
+            *orders.ordered_at.entry(request.reference.clone()).or_insert(now)
+        };
+        self.answer(request, ordered)
+    }
+}
+
+impl Rail for Bank {
+    fn submit<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailAnswer> {
+        Box::pin(async { self.submitted(request) })
+    }
+
+    fn status<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailStatus> {
+        Box::pin(async {
+            let ordered = self.orders.lock().unwrap().ordered_at.get(&request.reference).copied();
+            match ordered {
+                None => Ok(RailStatus::NeverSeen),
+                Some(ordered) => self.answer(request, ordered).map(RailStatus::Known),
+            }
+        })
+    }
+}
