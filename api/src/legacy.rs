@@ -15,8 +15,8 @@ use dvp_domain::quote::{Candidate, IndicativeRequest};
 use rust_decimal::Decimal;
 use serde::Serialize;
 
-use crate::app::Api;
-use crate::error::{ApiError, json, text};
+use crate::http::error::{ApiError, json, text};
+use crate::state::Api;
 
 /// What an answer of the older surface is wrapped in.
 #[derive(Serialize)]

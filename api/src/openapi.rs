@@ -1,25 +1,31 @@
-//! The OpenAPI 3.1 document, made from the list of routes, the codes and the tables the parsers use.
+//! The OpenAPI 3.1 document, made from the list of endpoints, the codes and the tables the parsers use.
 //!
 //! What a route takes and answers is described beside the others in [`operations`] and [`schemas`], in JSON Schema's
 //! own words. The tests hold every answer they see against this document, so it cannot drift from the handlers.
 
 mod deliveries;
 pub(crate) mod operations;
+pub(crate) mod page;
 mod schemas;
 mod shared;
 pub(crate) mod webhooks;
 
-use std::sync::OnceLock;
-
-use axum::http::StatusCode;
-use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 pub use self::shared::resolve;
-use crate::error::{Code, json as answer};
-use crate::routes::{self, Access, Route};
+use crate::access::scope::Access;
+use crate::http::error::Code;
 
-/// One route, described.
+/// A method of a path, and what it asks of its caller.
+pub(crate) struct Endpoint {
+    /// In lower case, as OpenAPI has it.
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) access: Access,
+    pub(crate) operation: fn() -> Operation,
+}
+
+/// What an endpoint takes and answers.
 pub(crate) struct Operation {
     pub(crate) id: &'static str,
     pub(crate) tag: &'static str,
@@ -85,7 +91,7 @@ enum Repeats {
     ByOptionalKey,
 }
 
-fn repeats(route: &Route, tag: &str) -> Repeats {
+fn repeats(route: &Endpoint, tag: &str) -> Repeats {
     match (route.method, tag) {
         ("post" | "patch", webhooks::TAG) => Repeats::ByOptionalKey,
         ("post", _) => Repeats::ByRequiredKey,
@@ -94,11 +100,11 @@ fn repeats(route: &Route, tag: &str) -> Repeats {
 }
 
 /// The whole document.
-pub fn document() -> Value {
+pub(crate) fn document(endpoints: impl IntoIterator<Item = Endpoint>) -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for route in routes::all() {
-        let entry = paths.entry(route.path).or_insert_with(|| json!({}));
-        entry[route.method] = operation(&route);
+    for endpoint in endpoints {
+        let entry = paths.entry(endpoint.path).or_insert_with(|| json!({}));
+        entry[endpoint.method] = operation(&endpoint);
     }
     let mut document = json!({
         "openapi": "3.1.0",
@@ -127,19 +133,13 @@ pub fn document() -> Value {
 }
 
 /// The document's text as it is committed: pretty, with a line break at the end.
-pub fn document_text() -> String {
-    let mut text = serde_json::to_string_pretty(&document()).unwrap_or_default();
+pub(crate) fn text(document: &Value) -> String {
+    let mut text = serde_json::to_string_pretty(document).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// `GET /v1/openapi.json`
-pub(crate) async fn show() -> Response {
-    static TEXT: OnceLock<String> = OnceLock::new();
-    answer(StatusCode::OK, TEXT.get_or_init(document_text).clone())
-}
-
-fn operation(route: &Route) -> Value {
+fn operation(route: &Endpoint) -> Value {
     let described = (route.operation)();
     let repeats = repeats(route, described.tag);
     let mut parameters = described.params;

@@ -1,33 +1,39 @@
 //! Every route, once: its path, who may use it, and what answers.
 
+mod cursor;
+pub(crate) mod docs;
+mod events;
+mod executions;
+mod firm_quotes;
+mod health;
+mod intent_status;
+mod intents;
+mod quotes;
+mod reconciliation;
+mod webhooks;
+
 use axum::routing::{self, MethodRouter};
+use serde_json::Value;
 
-use crate::app::Api;
-use crate::auth::{Scope, Scopes};
-use crate::openapi::{self, Operation, operations as doc, webhooks as webhook};
-use crate::{
-    docs, events, executions, firm_quotes, health, intent_status, intents, legacy, quotes, reconciliation,
-    webhooks,
-};
+use crate::access::scope::{Access, Scope};
+use crate::legacy;
+use crate::openapi::{self, Endpoint, Operation, operations as doc, webhooks as webhook};
+use crate::state::Api;
 
-/// What a caller must show.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Access {
-    /// Nothing.
-    Open,
-    /// An API key with one of the scopes.
-    Key(Scopes),
-    /// The same, and the request signed.
-    Signed(Scopes),
+/// An endpoint and what answers it.
+pub(crate) struct Route {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) handler: MethodRouter<Api>,
 }
 
-pub(crate) struct Route {
-    /// In lower case, as OpenAPI has it.
-    pub(crate) method: &'static str,
-    pub(crate) path: &'static str,
-    pub(crate) access: Access,
-    pub(crate) handler: MethodRouter<Api>,
-    pub(crate) operation: fn() -> Operation,
+fn route(
+    method: &'static str,
+    path: &'static str,
+    access: Access,
+    handler: MethodRouter<Api>,
+    operation: fn() -> Operation,
+) -> Route {
+    Route { endpoint: Endpoint { method, path, access, operation }, handler }
 }
 
 const QUOTES: Access = Access::Key(&[Scope::QuotesWrite]);
@@ -41,8 +47,8 @@ const INTENT_STATUS: Access = Access::Key(&[Scope::IntentsWrite, Scope::Executio
 
 /// The routes in the order they are documented.
 pub(crate) fn all() -> Vec<Route> {
-    let get = |path, access, handler, operation| Route { method: "get", path, access, handler, operation };
-    let post = |path, access, handler, operation| Route { method: "post", path, access, handler, operation };
+    let get = |path, access, handler, operation| route("get", path, access, handler, operation);
+    let post = |path, access, handler, operation| route("post", path, access, handler, operation);
     let signed = Access::Signed(&[Scope::IntentsWrite]);
     let mut all = vec![
         post("/v1/quotes", QUOTES, routing::post(quotes::create), doc::quote),
@@ -56,13 +62,13 @@ pub(crate) fn all() -> Vec<Route> {
         ),
         get("/v1/intents", EXECUTIONS, routing::get(legacy::intents::list), doc::legacy_intents),
         get("/v1/intents/{intentId}", EXECUTIONS, routing::get(legacy::intents::show), doc::legacy_intent),
-        Route {
-            method: "delete",
-            path: "/v1/intents/{intentId}",
-            access: Access::Key(&[Scope::IntentsWrite]),
-            handler: routing::delete(legacy::intents::cancel),
-            operation: doc::cancel_legacy_intent,
-        },
+        route(
+            "delete",
+            "/v1/intents/{intentId}",
+            Access::Key(&[Scope::IntentsWrite]),
+            routing::delete(legacy::intents::cancel),
+            doc::cancel_legacy_intent,
+        ),
         get("/v1/rates/{base}/{target}", QUOTES, routing::get(legacy::rate), doc::rate),
         get("/v1/pairs", QUOTES, routing::get(legacy::pairs), doc::pairs),
         get("/v1/executions", EXECUTIONS, routing::get(executions::list), doc::executions),
@@ -77,8 +83,8 @@ pub(crate) fn all() -> Vec<Route> {
         get("/v1/reports/reconciliation/daily", REPORTS, routing::get(reconciliation::daily), doc::daily),
         get("/v1/events", EVENTS, routing::get(events::list), doc::events),
         get("/v1/events/{eventId}", EVENTS, routing::get(events::show), doc::event),
-        get("/v1/openapi.json", Access::Open, routing::get(openapi::show), doc::openapi),
-        get("/docs", Access::Open, routing::get(docs::show), doc::docs),
+        get("/v1/openapi.json", Access::Open, routing::get(docs::openapi), doc::openapi),
+        get("/docs", Access::Open, routing::get(docs::html), doc::docs),
         get("/healthz", Access::Open, routing::get(health::show), doc::health),
     ];
     all.extend(webhooks());
@@ -87,8 +93,7 @@ pub(crate) fn all() -> Vec<Route> {
 
 /// Of the webhooks.
 fn webhooks() -> Vec<Route> {
-    let route =
-        |method, path, handler, operation| Route { method, path, access: WEBHOOKS, handler, operation };
+    let route = |method, path, handler, operation| route(method, path, WEBHOOKS, handler, operation);
     let path = "/v1/webhook_endpoints";
     vec![
         route("get", path, routing::get(webhooks::show), webhook::show),
@@ -111,4 +116,14 @@ fn webhooks() -> Vec<Route> {
         ),
         route("post", "/v1/events/{eventId}/resend", routing::post(webhooks::resend), webhook::resend),
     ]
+}
+
+/// The OpenAPI document.
+pub fn document() -> Value {
+    openapi::document(all().into_iter().map(|route| route.endpoint))
+}
+
+/// The document's text as it is committed: pretty, with a line break at the end.
+pub fn document_text() -> String {
+    openapi::text(&document())
 }

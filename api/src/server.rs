@@ -19,14 +19,17 @@ use tokio_util::task::TaskTracker;
 use tower::Layer as _;
 use tracing::{debug, info, warn};
 
-use crate::answering::Answering;
-use crate::app::Api;
-use crate::error::ApiError;
-use crate::load::require_database;
-use crate::request::Peer;
-use crate::routes::{self, Access, Route};
-use crate::source::Connections;
-use crate::{auth, request, signature};
+use crate::access::scope::Access;
+use crate::access::{auth, signature};
+use crate::http::answering::Answering;
+use crate::http::error::ApiError;
+use crate::http::load::require_database;
+use crate::http::request;
+use crate::http::request::Peer;
+use crate::http::source::Connections;
+use crate::routes::docs::Rendered;
+use crate::routes::{self, Route};
+use crate::state::Api;
 
 /// How long requests in hand may take after the stop.
 const DRAIN: Duration = Duration::from_secs(15);
@@ -37,10 +40,10 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// All routes. What is not among them is answered with the envelope too.
 pub fn router(api: Api) -> Router {
     let mut router = Router::new();
-    for Route { path, access, handler, .. } in routes::all() {
+    for Route { endpoint, handler } in routes::all() {
         // Of several layers the last one is the outermost.
         let database = || from_fn_with_state(api.engine.clone(), require_database);
-        let guarded = match access {
+        let guarded = match endpoint.access {
             Access::Open => handler,
             Access::Key(scopes) => handler
                 .route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
@@ -50,11 +53,12 @@ pub fn router(api: Api) -> Router {
                 .route_layer(from_fn_with_state((api.clone(), scopes), auth::require))
                 .route_layer(database()),
         };
-        router = router.route(path, guarded);
+        router = router.route(endpoint.path, guarded);
     }
     router
         .fallback(|| async { ApiError::NotFound })
         .method_not_allowed_fallback(|| async { ApiError::MethodNotAllowed })
+        .layer(Extension(Rendered::new(&routes::document())))
         .layer(from_fn_with_state(api.load.clone(), request::wrap))
         .with_state(api)
 }

@@ -13,12 +13,12 @@ use dvp_core::liquidity::{
     AmmPool, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, PairAssets, PoolConfig,
 };
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::fees::FeeSchedule;
 use dvp_domain::intent::{ActorType, SettlementType};
 use dvp_domain::liquidity::{
     Curve, Deliverer, LiquidityProvider, Market, Offer, Policy, Reference, Rung, Unlimited, Venue,
 };
 use dvp_domain::money::Minor;
-use dvp_domain::pricing::FeeSchedule;
 use dvp_domain::quote::{IndicativeRequest, indicative};
 use dvp_domain::time::Timestamp;
 

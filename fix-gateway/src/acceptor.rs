@@ -9,8 +9,6 @@
 
 mod directory;
 mod proxy;
-mod sources;
-mod tls;
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -27,15 +25,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 pub use directory::{Directory, SessionKey};
-pub use sources::Budget;
-pub(crate) use sources::source_of;
-pub use tls::{ClientCertificates, PeerCertificate, Tls, TlsError, TlsFiles, TlsVersion, UnknownTlsVersion};
 
 use crate::{
     connection::{Attach, Connection, Pass, Stream},
     gate::{NotAdmitted, Origin},
+    sources::{self, Budget, ConnectionSlot, Sources, Visit, contains},
+    tls::Tls,
 };
-use sources::{Sources, Visit};
 
 /// After a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -69,13 +65,6 @@ pub enum LogonRefusal {
     Silent,
     /// A Logout that gives no reason and uses up no number of the session.
     Logout,
-}
-
-/// A stranger's place; free again when dropped.
-#[derive(Debug)]
-pub(crate) struct ConnectionSlot {
-    _permit: OwnedSemaphorePermit,
-    _visit: Visit,
 }
 
 struct LogonListener {
@@ -207,7 +196,7 @@ impl LogonListener {
         let _ = stream.set_nodelay(true);
         let opened = tokio::time::timeout_at(began + budget.handshake, self.open(stream, addr));
         let (stream, origin, visit) = opened.await.map_err(|_| AcceptError::TooSlow)??;
-        let place = ConnectionSlot { _permit: permit, _visit: visit };
+        let place = ConnectionSlot::new(permit, visit);
         let mut connection = Connection::new(stream, origin.addr, budget.logon_bytes_max, place);
         let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
         let logon = logon.await.map_err(|_| AcceptError::TooSlow)?.ok_or(AcceptError::NoLogon)?;
@@ -284,12 +273,6 @@ impl LogonListener {
 fn refused_after(decided_after: Duration, delay: Duration) -> Duration {
     let times = decided_after.as_nanos().div_ceil(delay.as_nanos().max(1)).max(1);
     delay.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
-}
-
-/// Is the address in one of the networks? An IPv4 address that came over an IPv6 socket counts as IPv4.
-pub(crate) fn contains(networks: &[IpNet], addr: SocketAddr) -> bool {
-    let ip = addr.ip().to_canonical();
-    networks.iter().any(|network| network.contains(&ip))
 }
 
 /// `None` when the first frame is garbled or no Logon.

@@ -1,5 +1,7 @@
 //! A connection: frames in, bytes out, with bounds on both.
 
+mod outgoing;
+
 use std::{
     future::poll_fn,
     io,
@@ -17,11 +19,12 @@ use dvp_fix::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 
+pub(crate) use self::outgoing::Outgoing;
+pub use self::outgoing::SlowConsumer;
 use crate::{
-    acceptor::ConnectionSlot,
     clock,
-    driver::Outgoing,
     gate::{Admission, Gatekeeper, NotAdmitted, Origin},
+    sources::ConnectionSlot,
 };
 
 /// Whatever carries bytes both ways.

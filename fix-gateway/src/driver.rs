@@ -13,7 +13,6 @@ mod flight;
 mod inbound;
 mod limiter;
 mod metrics;
-mod outgoing;
 mod outputs;
 mod presence;
 mod reached;
@@ -37,14 +36,12 @@ use self::metrics::{Picture, SessionMetrics};
 use crate::{
     application::{Application, Unavailable},
     clock,
-    connection::{Attach, Connection, Pass},
+    connection::{Attach, Connection, Outgoing, Pass, SlowConsumer},
     limits::MessageLimits,
 };
 pub(crate) use control::{Ask, Control};
 use flight::Pending;
 use limiter::Limiter;
-pub(crate) use outgoing::Outgoing;
-pub use outgoing::SlowConsumer;
 use reached::Reached;
 use reason::CloseReason;
 pub use resends::ResendPace;

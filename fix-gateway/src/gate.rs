@@ -16,7 +16,7 @@ pub(crate) use lockout::Lockouts;
 pub(crate) use session::SessionGate;
 pub use signature::{prehash, signature};
 
-use crate::{acceptor::PeerCertificate, limits::MessageLimits};
+use crate::{limits::MessageLimits, tls::PeerCertificate};
 
 /// Where a connection comes from.
 #[derive(Debug, Clone)]

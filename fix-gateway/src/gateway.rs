@@ -3,7 +3,7 @@
 //! A session has one owner among all processes, by a lease in the database. The owner's driver runs whether or not the
 //! peer is connected, because reports are written for a peer that is away, too.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc};
 
 use dvp_core::engine::Engine;
 use dvp_store::PgPool;
@@ -13,49 +13,12 @@ use tracing::error;
 use uuid::Uuid;
 
 use crate::{
-    acceptor::{self, Directory, ListenerConfig, LogonRefusal},
-    driver::SlowConsumer,
+    acceptor::{self, Directory, ListenerConfig},
+    config::GatewayConfig,
     feed::{self, Feed},
-    gate::{Lockout, Lockouts},
+    gate::Lockouts,
     supervisor::SessionSupervisor,
 };
-
-/// How the gateway keeps its sessions.
-#[derive(Debug, Clone)]
-pub struct GatewayConfig {
-    /// How long a session stays with an owner that has stopped renewing.
-    pub lease_ttl: Duration,
-    /// How often sessions that were added or changed, or whose owner has died, are looked for. What an operator changes
-    /// is notified besides.
-    pub refresh: Duration,
-    /// The first listener. Its delay and words for refused Logons are those below.
-    pub listener: ListenerConfig,
-    /// When a refused Logon is answered, on every listener alike.
-    pub refusal_delay: Duration,
-    /// What a peer hears whose Logon is refused, on every listener alike.
-    pub refusal: LogonRefusal,
-    /// How often a source may be wrong about a session.
-    pub lockout: Lockout,
-    /// What a peer may leave unread.
-    pub slow_consumer: SlowConsumer,
-    /// Orders of one session that may wait for a look-up of their wallet; beyond, an order is refused.
-    pub parked_orders_max: usize,
-}
-
-impl Default for GatewayConfig {
-    fn default() -> Self {
-        Self {
-            lease_ttl: Duration::from_secs(10),
-            refresh: Duration::from_secs(1),
-            listener: ListenerConfig::default(),
-            refusal_delay: Duration::from_secs(1),
-            refusal: LogonRefusal::default(),
-            lockout: Lockout::default(),
-            slow_consumer: SlowConsumer::default(),
-            parked_orders_max: 512,
-        }
-    }
-}
 
 /// The gateway, bound and not yet running.
 pub struct FixGateway {

@@ -10,6 +10,7 @@
 pub mod acceptor;
 pub mod application;
 mod clock;
+mod config;
 mod connection;
 pub mod dictionaries;
 pub mod driver;
@@ -20,14 +21,17 @@ mod limits;
 mod order_entry;
 mod orders;
 mod session_config;
+pub mod sources;
 pub mod store;
 mod supervisor;
+pub mod tls;
 
 pub use acceptor::{Directory, ListenerConfig, LogonRefusal, SessionKey};
 pub use application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable, UnderWay};
-pub use connection::Attach;
-pub use driver::{Driver, ResendPace, SlowConsumer};
+pub use config::GatewayConfig;
+pub use connection::{Attach, SlowConsumer};
+pub use driver::{Driver, ResendPace};
 pub use gate::{Admission, Anyone, Gatekeeper, Lockout, NotAdmitted, Origin};
-pub use gateway::{FixGateway, GatewayConfig};
+pub use gateway::FixGateway;
 pub use limits::{MessageLimits, Pace};
 pub use session_config::{SessionConfigError, check_agreement, stale_types};

@@ -32,10 +32,10 @@ use uuid::Uuid;
 
 use crate::{
     acceptor::{Directory, SessionKey},
+    config::GatewayConfig,
     driver::{Ask, Control, Driver},
     feed::{Feed, Interest},
     gate::{Lockouts, SessionGate},
-    gateway::GatewayConfig,
     order_entry::OrderEntry,
     session_config::session_config,
 };

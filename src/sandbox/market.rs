@@ -13,9 +13,9 @@ use dvp_core::liquidity::{
 };
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
-use dvp_domain::pricing::FeeSchedule;
 use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::instruction::Debtor;
 use dvp_sandbox::bank::Bank;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use dvp_fix_gateway::ListenerConfig;
-use dvp_fix_gateway::acceptor::{ClientCertificates, Tls, TlsFiles, TlsVersion};
+use dvp_fix_gateway::tls::{ClientCertificates, Tls, TlsFiles, TlsVersion};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
     KeyUsagePurpose,

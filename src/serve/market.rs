@@ -13,8 +13,8 @@ use dvp_core::liquidity::{
 };
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
-use dvp_domain::pricing::FeeSchedule;
 use dvp_rails::iso20022::instruction::check_payout as check_bank_payout;
 use dvp_rails::{CheckPayout, iso20022};
 #[cfg(feature = "sandbox")]

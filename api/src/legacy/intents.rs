@@ -21,12 +21,13 @@ use serde_json::{Value, json as value};
 use uuid::Uuid;
 
 use super::{listed_pair, wrapped};
-use crate::app::Api;
-use crate::auth::Caller;
-use crate::error::{ApiError, json, text};
-use crate::fields::{Object, fault, is_id};
-use crate::idempotency::{IdempotentRequest, answer};
-use crate::query::Params;
+use crate::access::auth::Caller;
+use crate::access::idempotency::{IdempotentRequest, answer};
+use crate::http::error::{ApiError, json, text};
+use crate::http::fields::{Object, fault, is_id};
+use crate::http::query::Params;
+use crate::state::Api;
+use crate::wire::LEGACY_STATUSES;
 
 const SLIPPAGE_BPS: u32 = 50;
 const FEE_BPS: u32 = 30;
@@ -34,9 +35,6 @@ const TTL_MS: i64 = 30_000;
 const TTL_MS_MAX: i64 = 7 * 24 * 3600 * 1000;
 const PREFERENCES: &[(&str, &str)] = &[("onchain", "onchain"), ("offchain", "offchain"), ("auto", "auto")];
 const STRATEGIES: [Strategy; 3] = [Strategy::Instant, Strategy::Optimized, Strategy::Scheduled];
-pub(crate) const STATUSES: [&str; 8] =
-    ["pending", "solving", "queued", "executing", "settled", "expired", "rejected", "cancelled"];
-
 const LIMIT: i64 = 20;
 const PAGE_MAX: i64 = 1_000_000;
 
@@ -261,7 +259,7 @@ pub(crate) async fn list(
             .ok_or_else(|| fault(name, format_args!("must be one of {}", known.join(", "))))
     };
     let filter = LegacyFilter {
-        status: one_of("status", &STATUSES)?,
+        status: one_of("status", &LEGACY_STATUSES)?,
         strategy: one_of("strategy", &strategies)?,
         from: params.get("fromDate")?.map(|text| instant("fromDate", text, false)).transpose()?,
         until: params.get("toDate")?.map(|text| instant("toDate", text, true)).transpose()?,

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::Content::{Html, Json, JsonOrCsv};
 use super::{Operation, Success};
-use crate::error::Code;
-use crate::legacy::intents::STATUSES;
+use crate::http::error::Code;
+use crate::wire::LEGACY_STATUSES;
 
 pub(super) fn tags() -> Value {
     json!([
@@ -165,7 +165,7 @@ pub(crate) fn legacy_intents() -> Operation {
         summary: "Orders of the older surface, newest first",
         description: "",
         params: vec![
-            one_of("status", &STATUSES),
+            one_of("status", &LEGACY_STATUSES),
             one_of("strategy", &["instant", "optimized", "scheduled"]),
             date("fromDate", "First day, or an ISO 8601 instant."),
             date("toDate", "Last day, or an ISO 8601 instant."),

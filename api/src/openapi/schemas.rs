@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use self::events::events;
 use self::requests::requests;
 use self::webhooks::webhooks;
-use crate::legacy::intents::STATUSES;
+use crate::wire::LEGACY_STATUSES;
 
 /// An object whose named fields are always there, whatever else it has.
 fn object(fields: &[(&str, Value)]) -> Value {
@@ -345,7 +345,7 @@ fn older() -> Group {
         ("filledAmount", text()),
         ("strategy", one_of(&["instant", "optimized", "scheduled"])),
         ("constraints", constraints),
-        ("status", one_of(&STATUSES)),
+        ("status", one_of(&LEGACY_STATUSES)),
         ("clientRef", nullable(text())),
         ("reference", nullable(text())),
         ("rejection", nullable(one_of(&["CONSTRAINTS_NOT_MET", "INSUFFICIENT_LIQUIDITY"]))),

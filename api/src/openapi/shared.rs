@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::error::Code;
+use crate::http::error::Code;
 
 /// Moves parameters and responses that occur more than once in `paths` and `webhooks` to `components`.
 pub(super) fn share(document: &mut Value) {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Operation;
 use super::operations::{cursor_param, limit_param, ok, text_param};
-use crate::error::Code;
+use crate::http::error::Code;
 
 pub(super) const TAG: &str = "webhooks";
 

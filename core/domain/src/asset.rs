@@ -3,8 +3,8 @@
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
+use crate::fees::FeeSchedule;
 use crate::money::Minor;
-use crate::pricing::FeeSchedule;
 
 /// How an asset exists in the world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,15 +1,15 @@
 //! Whether an intent is accepted, and how it will be filled. The order of the checks is the contract's (section 7):
 //! the first reason that applies is returned.
 
-use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::asset::{Asset, AssetKind, AssetType};
 use crate::intent::{Bounds, IntentRequest};
 use crate::liquidity::route::{Fill, Want};
 use crate::liquidity::{Ask, Market};
 use crate::money::Minor;
-use crate::pricing::{FeeItem, Priced};
+use crate::plan::{InputFunding, OrderKind, PathStep, Plan, SolvedPath};
+use crate::pricing::Priced;
 use crate::quote::{FirmTerms, path_score};
 use crate::time::Timestamp;
 use crate::windows::PATH_SECS;
@@ -63,179 +63,6 @@ pub enum QuoteLookup {
         terms: Box<FirmTerms>,
         used: bool,
     },
-}
-
-/// What kind of asset is paid and what kind is received: it decides how the order settles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OrderKind {
-    TokenToFiat,
-    TokenToToken,
-    FiatToFiat,
-    FiatToToken,
-}
-
-impl OrderKind {
-    pub const fn of(input: &Asset, output: &Asset) -> Self {
-        match (input.is_fiat(), output.is_fiat()) {
-            (false, true) => Self::TokenToFiat,
-            (false, false) => Self::TokenToToken,
-            (true, true) => Self::FiatToFiat,
-            (true, false) => Self::FiatToToken,
-        }
-    }
-
-    /// The input is locked on the chain; otherwise it is taken from the partner's prefunded balance.
-    pub const fn locks_input(self) -> bool {
-        match self {
-            Self::TokenToFiat | Self::TokenToToken => true,
-            Self::FiatToFiat | Self::FiatToToken => false,
-        }
-    }
-
-    /// The output is a transfer on the chain; otherwise a payout rail delivers it.
-    pub const fn pays_on_chain(self) -> bool {
-        match self {
-            Self::TokenToToken | Self::FiatToToken => true,
-            Self::TokenToFiat | Self::FiatToFiat => false,
-        }
-    }
-}
-
-/// Where the input comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "from", rename_all = "snake_case")]
-pub enum InputFunding {
-    /// Pulled into the escrow with the user's permit.
-    Permit,
-    /// `amount` of the partner's prefunded balance of `asset`, reserved at the commit.
-    PartnerBalance { asset: String, amount: Minor },
-}
-
-/// What one provider contributes to a fill.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slice {
-    /// Whose balance of the output asset is reserved.
-    pub provider_id: String,
-    /// Where the slice was priced, as in a quote's leg (`LP:<id>`, `AMM-Pool`, ...).
-    pub venue: String,
-    /// The provider's wallet for released funds.
-    pub wallet: String,
-    /// The share of the input that it converts. The shares and the protocol fee sum up to the plan's input.
-    pub input: Minor,
-    /// What it delivers, before the payout fee: to be reserved. The slices sum up to the plan's gross output.
-    pub output: Minor,
-    /// What the floor of its conversion cut off, in 10^-18 minor units of the output asset.
-    pub residual_e18: u64,
-    /// The resting order that it fills, when the venue is the order book.
-    pub level_id: Option<i64>,
-}
-
-/// How an accepted intent is filled. One that is read back adds up, or it is not read.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(remote = "Self")]
-pub struct Plan {
-    pub kind: OrderKind,
-    pub funding: InputFunding,
-    /// The provider of the largest slice.
-    pub solver_id: String,
-    /// The wallet released funds go to.
-    pub solver_wallet: String,
-    /// At least one; more when the fill is split.
-    pub slices: Vec<Slice>,
-    pub priced: Priced,
-    pub surplus: Minor,
-    /// The firm quote this plan consumes.
-    pub quote_id: Option<String>,
-    pub path: SolvedPath,
-}
-
-/// How a plan's amounts contradict each other. Nothing may be posted by such a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PlanFault {
-    #[error("the slices' inputs and the protocol fee are not the order's input")]
-    Input,
-    #[error("the slices' outputs are not the gross output")]
-    GrossOutput,
-    #[error("the output and the payout fee are not the gross output")]
-    Output,
-}
-
-impl Plan {
-    /// Whether its amounts add up. The postings of an order rely on it.
-    pub fn check(&self) -> Result<(), PlanFault> {
-        let Priced { input, protocol_fee, gross_output, payout_fee, output, .. } = self.priced;
-        let sum = |of: fn(&Slice) -> Minor, first: Minor| {
-            self.slices.iter().try_fold(first, |sum, slice| sum.checked_add(of(slice)))
-        };
-        if sum(|slice| slice.input, protocol_fee) != Some(input) {
-            return Err(PlanFault::Input);
-        }
-        if sum(|slice| slice.output, Minor::ZERO) != Some(gross_output) {
-            return Err(PlanFault::GrossOutput);
-        }
-        if output.checked_add(payout_fee) != Some(gross_output) {
-            return Err(PlanFault::Output);
-        }
-        Ok(())
-    }
-}
-
-impl Serialize for Plan {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Self::serialize(self, serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for Plan {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let plan = Self::deserialize(deserializer)?;
-        plan.check().map_err(D::Error::custom)?;
-        Ok(plan)
-    }
-}
-
-/// Spec section 2.5, SolvedPath.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SolvedPath {
-    pub intent_id: String,
-    pub solver_id: String,
-    pub output_amount_minor: Minor,
-    pub surplus_amount_minor: Minor,
-    /// Seconds.
-    pub estimated_fill_time: u32,
-    pub steps: Vec<PathStep>,
-    pub score: u64,
-    /// Unix milliseconds.
-    pub expires_at: Timestamp,
-}
-
-/// The one step the solver emits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub enum PathStep {
-    /// A fiat output is paid out.
-    FiatGateway {
-        asset: String,
-        amount_minor: Minor,
-        provider: String,
-        currency: String,
-        beneficiary_account: String,
-    },
-    /// A token output is reserved from its source and transferred.
-    Reserve { asset: String, amount_minor: Minor, chain: String, source: String },
-}
-
-impl SolvedPath {
-    /// Who delivers the output to the recipient: the payout provider, or the source of a token.
-    pub fn payout_provider(&self) -> &str {
-        match self.steps.first() {
-            Some(PathStep::FiatGateway { provider, .. }) => provider,
-            Some(PathStep::Reserve { source, .. }) => source,
-            None => "",
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -481,17 +308,6 @@ fn funding(kind: OrderKind, asset: &Asset, amount: Minor) -> InputFunding {
     } else {
         InputFunding::PartnerBalance { asset: asset.symbol.clone(), amount }
     }
-}
-
-/// Fees the accepted answer shows: only those locked by a firm quote.
-pub fn shown_fees(plan: &Plan) -> Option<&[FeeItem]> {
-    plan.quote_id.as_ref().map(|_| plan.priced.fees.as_slice())
-}
-
-/// `DVP-` and the first eight characters of the intent id, upper-cased (spec section 2.5).
-pub fn plan_id(intent_id: &str) -> String {
-    let head: String = intent_id.chars().take(8).collect();
-    format!("DVP-{}", head.to_uppercase())
 }
 
 #[cfg(test)]

@@ -1,11 +1,6 @@
-//! Events of the feed and the Intent snapshot each carries (spec sections 2.8, 3.2 and 6.1).
+//! The types of the feed's events, and the phase and state that each shows (spec sections 2.8, 3.1 and 3.2).
 
 use serde::{Deserialize, Serialize};
-
-use crate::beneficiary::Beneficiary;
-use crate::money::Minor;
-use crate::settlement::{Failure, Leg, LegDone, Stage, State, Terms};
-use crate::time::Timestamp;
 
 /// The schema version of event payloads.
 pub const API_VERSION: &str = "2026-11-01";
@@ -36,6 +31,15 @@ pub enum EventType {
     IntentExpired,
     #[serde(rename = "intent.failed")]
     IntentFailed,
+}
+
+/// The phases of an intent (spec section 3.1), which are also the stages at which one fails (section 2.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    Intent,
+    Offramp,
+    Payout,
 }
 
 /// The five states of a phase (spec section 3.1).
@@ -131,235 +135,5 @@ impl EventType {
             Self::PayoutCompleted => (Stage::Payout, PhaseState::Completed),
             Self::PayoutFailed => (Stage::Payout, PhaseState::Failed),
         }
-    }
-}
-
-/// Spec section 2.8, Intent object.
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct IntentSnapshot {
-    pub id: String,
-    pub status: EventType,
-    pub input: SnapshotInput,
-    pub output: SnapshotOutput,
-    pub beneficiary: MaskedBeneficiary,
-    pub lock: Option<SnapshotLock>,
-    pub offramp: Option<SnapshotOfframp>,
-    pub payout: Option<SnapshotPayout>,
-    pub failure: Option<Failure>,
-    pub funds_state: FundsState,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotInput {
-    pub asset: String,
-    pub amount_minor: Minor,
-    pub exponent: u8,
-    pub chain: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotOutput {
-    pub currency: String,
-    pub amount_minor: Minor,
-    pub exponent: u8,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MaskedBeneficiary {
-    pub name_masked: Option<String>,
-    pub account_last4: Option<String>,
-    pub account_hash: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bank: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotLock {
-    pub tx_hash: String,
-    pub timelock_expires_at: String,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotOfframp {
-    pub status: PhaseState,
-    pub from_asset: String,
-    pub from_amount_minor: Minor,
-    pub to_currency: String,
-    pub to_amount_minor: Option<Minor>,
-    pub fx_rate: Option<String>,
-    pub offramp_id: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SnapshotPayout {
-    pub status: PhaseState,
-    pub provider: String,
-    pub confirmed_at: Option<String>,
-    pub receipt: Option<String>,
-    pub provider_reference: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct FundsState {
-    pub location: FundsLocation,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lock_tx_hash: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub timelock_expires_at: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FundsLocation {
-    NoneMoved,
-    Locked,
-    Released,
-}
-
-/// The Intent after `kind`, as it stands in `state`. `account_hash` is the keyed hash of the beneficiary's account.
-pub fn snapshot(
-    terms: &Terms,
-    state: &State,
-    kind: EventType,
-    account_hash: Option<String>,
-) -> IntentSnapshot {
-    let beneficiary = terms.request.beneficiary.clone().unwrap_or_default();
-    IntentSnapshot {
-        id: terms.request.intent_id.clone(),
-        status: kind,
-        input: SnapshotInput {
-            asset: terms.input.asset.clone(),
-            amount_minor: terms.input.amount,
-            exponent: terms.input.exponent,
-            chain: terms.input.chain.clone(),
-        },
-        output: SnapshotOutput {
-            currency: terms.output.asset.clone(),
-            amount_minor: terms.output.amount,
-            exponent: terms.output.exponent,
-        },
-        beneficiary: masked(&beneficiary, account_hash),
-        lock: state.lock().map(|lock| SnapshotLock {
-            tx_hash: lock.tx_hash.clone(),
-            timelock_expires_at: lock.timelock_expires_at.iso8601(),
-        }),
-        offramp: offramp(terms, state, kind),
-        payout: payout(terms, state, kind),
-        failure: state.failure().cloned(),
-        funds_state: funds(state),
-    }
-}
-
-fn masked(beneficiary: &Beneficiary, account_hash: Option<String>) -> MaskedBeneficiary {
-    MaskedBeneficiary {
-        name_masked: beneficiary.name_masked(),
-        account_last4: beneficiary.account_last4(),
-        account_hash,
-        bank: beneficiary.bank.clone(),
-    }
-}
-
-fn leg_status(leg: &Leg) -> PhaseState {
-    if leg.in_progress { PhaseState::InProgress } else { PhaseState::Initiated }
-}
-
-fn offramp(terms: &Terms, state: &State, _kind: EventType) -> Option<SnapshotOfframp> {
-    let (status, done): (PhaseState, Option<&LegDone>) = match state {
-        State::Accepted | State::Locking | State::Cancelled | State::Expired | State::Failed { .. } => {
-            return None;
-        }
-        State::Converting { leg, .. } => (leg_status(leg), None),
-        State::ConversionFailed { .. } => (PhaseState::Failed, None),
-        State::Committing { offramp, .. } => (PhaseState::Completed, Some(offramp)),
-        State::Paying { offramp, .. }
-        | State::Owing { offramp, .. }
-        | State::Releasing { offramp, .. }
-        | State::Completed { offramp, .. }
-        | State::PayoutFailed { offramp, .. } => {
-            // Money for money has no such leg.
-            (PhaseState::Completed, Some(offramp.as_ref()?))
-        }
-    };
-    let priced = &terms.plan.priced;
-    Some(SnapshotOfframp {
-        status,
-        from_asset: terms.input.asset.clone(),
-        from_amount_minor: terms.input.amount,
-        to_currency: terms.output.asset.clone(),
-        to_amount_minor: done.map(|_| priced.gross_output),
-        fx_rate: done.map(|_| priced.rate.to_string()),
-        offramp_id: done.map(|done| done.provider_reference.clone()),
-    })
-}
-
-fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayout> {
-    let (status, reference, confirmed) = match state {
-        // One step both completes the conversion and starts the payout: the first event shows the moment between.
-        State::Paying { .. } if matches!(kind, EventType::OfframpCompleted) => return None,
-        State::Paying { leg, .. } | State::Owing { leg, .. } => {
-            (leg_status(leg), leg.provider_reference.clone(), None)
-        }
-        State::Releasing { payout, .. } => {
-            (PhaseState::InProgress, Some(payout.provider_reference.clone()), None)
-        }
-        State::Completed { payout, .. } => {
-            let confirmed = Some(payout.occurred_at);
-            (PhaseState::Completed, Some(payout.provider_reference.clone()), confirmed)
-        }
-        State::PayoutFailed { .. } => (PhaseState::Failed, None, None),
-        State::Accepted
-        | State::Locking
-        | State::Converting { .. }
-        | State::Committing { .. }
-        | State::ConversionFailed { .. }
-        | State::Cancelled
-        | State::Expired
-        | State::Failed { .. } => return None,
-    };
-    Some(SnapshotPayout {
-        status,
-        provider: terms.plan.path.payout_provider().to_owned(),
-        confirmed_at: confirmed.map(Timestamp::iso8601),
-        receipt: None,
-        provider_reference: reference,
-    })
-}
-
-/// Prefunded money is in nobody else's hands before it is released.
-fn funds(state: &State) -> FundsState {
-    let location = match state {
-        State::Accepted | State::Locking | State::Cancelled | State::Expired | State::Failed { .. } => {
-            FundsLocation::NoneMoved
-        }
-        State::Completed { .. }
-        | State::Owing { settle_tx: Some(_), .. }
-        | State::PayoutFailed { debt_returned: Some(_), .. } => FundsLocation::Released,
-        State::Converting { .. }
-        | State::Committing { .. }
-        | State::Paying { .. }
-        | State::Owing { .. }
-        | State::Releasing { .. }
-        | State::ConversionFailed { .. }
-        | State::PayoutFailed { .. } => {
-            if state.lock().is_some() {
-                FundsLocation::Locked
-            } else {
-                FundsLocation::NoneMoved
-            }
-        }
-    };
-    let held = state.lock().filter(|lock| matches!(location, FundsLocation::Locked) && lock.holds());
-    FundsState {
-        location,
-        lock_tx_hash: held.map(|lock| lock.tx_hash.clone()),
-        timelock_expires_at: held.map(|lock| lock.timelock_expires_at.iso8601()),
     }
 }

@@ -22,11 +22,11 @@
 //! return_debt   the same; provider owed and fees -> the user's wallet     input (not paid, and operators gave it back)
 //! ```
 
-use crate::decision::{InputFunding, Slice};
+use crate::fees::Collection;
 use crate::intent::IntentRequest;
 use crate::money::Minor;
-use crate::pricing::Collection;
-use crate::settlement::Terms;
+use crate::plan::{InputFunding, Slice};
+use crate::terms::Terms;
 
 /// The two halves of a limited balance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

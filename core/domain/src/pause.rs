@@ -13,8 +13,8 @@
 //! stops conversions as well: an order is not committed on the chain to a payout that may not begin.
 
 use crate::asset::Asset;
-use crate::decision::Plan;
 use crate::liquidity::Snapshot;
+use crate::plan::Plan;
 use crate::settlement::leg::LegKind;
 
 /// What a pause is about.

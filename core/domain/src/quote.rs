@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::asset::Asset;
-use crate::decision::Slice;
+use crate::fees::FeeItem;
 use crate::ids::QuoteId;
 use crate::intent::{ActorType, SettlementType, Side};
 use crate::liquidity::route::{Fill, Route, Want};
 use crate::liquidity::{Ask, Market, Offer, Venue};
 use crate::money::{Minor, Ratio, executed_rate};
-use crate::pricing::{FeeItem, Priced};
+use crate::plan::Slice;
+use crate::pricing::Priced;
 use crate::time::Timestamp;
 
 /// How many candidates are shown.

@@ -4,8 +4,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::canonical::{canonical_sha256, hex32};
-use crate::pricing::FeeItem;
-use crate::settlement::{Finality, LegDone, Terms};
+use crate::fees::FeeItem;
+use crate::settlement::{Finality, LegDone};
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 pub const SCHEMA_VERSION: &str = "svc-receipt-1";

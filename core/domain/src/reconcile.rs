@@ -9,7 +9,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::money::Minor;
-use crate::settlement::{State, Terms};
+use crate::settlement::State;
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 mod settled;

@@ -2,12 +2,14 @@
 //!
 //! The shape is that of a real event, because it is made of the same type.
 
-use crate::event::{
-    EventType, FundsLocation, FundsState, IntentSnapshot, MaskedBeneficiary, PhaseState, SnapshotInput,
-    SnapshotLock, SnapshotOfframp, SnapshotOutput, SnapshotPayout,
-};
+use crate::event::Stage;
+use crate::event::{EventType, PhaseState};
 use crate::money::Minor;
-use crate::settlement::{Failure, Stage};
+use crate::settlement::Failure;
+use crate::snapshot::{
+    FundsLocation, FundsState, IntentSnapshot, MaskedBeneficiary, SnapshotInput, SnapshotLock,
+    SnapshotOfframp, SnapshotOutput, SnapshotPayout,
+};
 use crate::time::Timestamp;
 
 const LOCK_TX: &str = "0x1111111111111111111111111111111111111111111111111111111111111111";

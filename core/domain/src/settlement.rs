@@ -34,43 +34,13 @@ mod times;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::failure::{Failure, Stage, Withheld};
+pub use self::failure::{Failure, Withheld};
 pub use self::lock::{Deadlines, Lock};
 pub use self::state::State;
-use crate::decision::Plan;
 use crate::event::EventType;
-use crate::ids::{PartnerId, Reference};
-use crate::intent::IntentRequest;
 use crate::ledger::{self, Posting};
-use crate::money::Minor;
+use crate::terms::Terms;
 use crate::time::Timestamp;
-
-/// What was agreed at acceptance; never changes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Terms {
-    pub reference: Reference,
-    pub partner_id: PartnerId,
-    pub livemode: bool,
-    pub request: IntentRequest,
-    pub plan: Plan,
-    pub input: AssetAmount,
-    pub output: AssetAmount,
-    pub accepted_at: Timestamp,
-    /// The settlement's id on the chain.
-    pub entity: String,
-    /// SHA-256 of the preimage that releases the funds.
-    pub hashlock: String,
-    /// When the lock is sent; later than acceptance only when a rail asks for it.
-    pub lock_at: Timestamp,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AssetAmount {
-    pub asset: String,
-    pub amount: Minor,
-    pub exponent: u8,
-    pub chain: Option<String>,
-}
 
 /// A leg that ended well.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -251,29 +221,6 @@ pub fn accept(terms: &Terms) -> Step {
         Effect::StartAt(terms.lock_at.min(terms.request.deadline)),
     ];
     Step::tell(State::Accepted, EventType::IntentAccepted, terms.accepted_at, effects)
-}
-
-/// Which legs an order has.
-impl Terms {
-    /// The input is a token, pulled from the user's wallet; otherwise it is prefunded.
-    pub const fn locks(&self) -> bool {
-        self.plan.kind.locks_input()
-    }
-
-    /// The output is a token, paid on the chain.
-    pub const fn pays_on_chain(&self) -> bool {
-        self.plan.kind.pays_on_chain()
-    }
-
-    /// Both are tokens, exchanged in one transaction.
-    pub const fn swaps(&self) -> bool {
-        self.locks() && self.pays_on_chain()
-    }
-
-    /// There is an offramp leg: not for money against money.
-    pub const fn converts(&self) -> bool {
-        self.locks() || self.pays_on_chain()
-    }
 }
 
 impl Happened {

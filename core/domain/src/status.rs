@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
+use crate::event::Stage;
 use crate::event::{EventType, PhaseState};
-use crate::settlement::{Failure, Finality, Stage, State, Terms};
+use crate::settlement::{Failure, Finality, State};
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

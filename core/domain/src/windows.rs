@@ -12,9 +12,10 @@ use chrono::{DateTime, NaiveTime, Utc};
 
 use crate::beneficiary::PayoutMethod;
 use crate::calendar::Calendar;
-use crate::decision::Plan;
 use crate::intent::IntentRequest;
-use crate::settlement::{Deadlines, Terms};
+use crate::plan::Plan;
+use crate::settlement::Deadlines;
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// How long a path may be locked: contract section 7, path validity.

@@ -12,8 +12,9 @@ use std::pin::Pin;
 use chrono::{DateTime, Utc};
 use dvp_domain::beneficiary::Beneficiary;
 use dvp_domain::money::Minor;
+use dvp_domain::settlement::RailAnswer;
 pub use dvp_domain::settlement::leg::LegKind;
-use dvp_domain::settlement::{AssetAmount, RailAnswer};
+use dvp_domain::terms::AssetAmount;
 
 /// A payout as its rail can judge it before the order is accepted.
 #[derive(Debug, Clone, Copy)]

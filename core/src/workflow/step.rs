@@ -1,6 +1,7 @@
 //! One step of a settlement, retried after a concurrent change.
 
-use dvp_domain::settlement::{Happened, Terms};
+use dvp_domain::settlement::Happened;
+use dvp_domain::terms::Terms;
 use dvp_store::orders::executions::Execution;
 use tracing::{debug, info};
 

@@ -3,12 +3,14 @@
 use dvp_domain::asset::AssetKind;
 use dvp_domain::canonical::{canonical_sha256, hex32};
 use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
-use dvp_domain::event::{self, EventType};
+use dvp_domain::event::EventType;
 use dvp_domain::ids::EventId;
 use dvp_domain::intent::Permit;
 use dvp_domain::receipt;
 use dvp_domain::settlement::leg::LegKind;
-use dvp_domain::settlement::{Effect, Emitted, State, Step, Terms};
+use dvp_domain::settlement::{Effect, Emitted, State, Step};
+use dvp_domain::snapshot::snapshot;
+use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_domain::windows::LockTimes;
 use dvp_store::StoreError;
@@ -69,7 +71,7 @@ fn new_event(
 ) -> Result<NewEvent<String>, StoreError> {
     let account = terms.request.beneficiary.as_ref().and_then(|b| b.account());
     let account_hash = account.map(|account| context.vault.account_hash(account));
-    let object = event::snapshot(terms, &told.state, told.kind, account_hash);
+    let object = snapshot(terms, &told.state, told.kind, account_hash);
     let kind: EventType = told.kind;
     Ok(NewEvent {
         event_id: EventId::from_unique(Uuid::now_v7()).into(),

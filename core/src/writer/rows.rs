@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use dvp_domain::ledger::{Account, Part, Posting};
 use dvp_domain::money::Minor;
 use dvp_domain::receipt::Receipt;
-use dvp_domain::settlement::{State, Terms};
+use dvp_domain::settlement::State;
+use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 

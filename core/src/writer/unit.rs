@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use dvp_domain::decision::{Plan, Reason};
+use dvp_domain::decision::Reason;
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::permit::PermitDefect;
-use dvp_domain::settlement::{Step, Terms};
+use dvp_domain::plan::Plan;
+use dvp_domain::settlement::Step;
+use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use dvp_rails::Unpayable;
 use dvp_store::fix::rows::FixOutbound;

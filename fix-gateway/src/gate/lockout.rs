@@ -14,8 +14,8 @@ use std::{
 };
 
 use crate::{
-    acceptor::source_of,
     limits::{Bucket, Pace},
+    sources::source_of,
 };
 
 /// Pairs remembered at most. Beyond that only those that have failed lately are.

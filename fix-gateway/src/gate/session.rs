@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use tracing::warn;
 
 use super::{Admission, Deciding, Gatekeeper, Lockouts, NotAdmitted, Origin, signature};
-use crate::{acceptor::PeerCertificate, clock, limits::MessageLimits};
+use crate::{clock, limits::MessageLimits, tls::PeerCertificate};
 
 /// One session's gate.
 pub(crate) struct SessionGate {

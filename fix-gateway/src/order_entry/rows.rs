@@ -2,8 +2,8 @@
 
 use dvp_core::writer::Outcome;
 use dvp_domain::{
-    decision::plan_id,
-    pricing::{Collection, FeeItem},
+    fees::{Collection, FeeItem},
+    plan::plan_id,
 };
 use dvp_fix::{
     SeqNum, UtcNanos,

@@ -1,6 +1,6 @@
 //! What a session remembers of an order, to repeat it in every report.
 
-use dvp_domain::{canonical::sha256, pricing::FeeItem};
+use dvp_domain::{canonical::sha256, fees::FeeItem};
 use dvp_fix::{codec::MessageRef, tag};
 use serde::{Deserialize, Serialize};
 

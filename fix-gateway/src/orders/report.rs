@@ -4,9 +4,9 @@ use dvp_core::writer::Outcome;
 use dvp_domain::{
     decision::Reason,
     event::EventType,
+    fees::{FeeItem, FeeType},
     money::Minor,
     permit::PermitDefect,
-    pricing::{FeeItem, FeeType},
 };
 use dvp_fix::{UtcNanos, codec::Body};
 use serde_json::Value;

@@ -3,8 +3,9 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dvp_fix_gateway::{
     ListenerConfig,
-    acceptor::{ClientCertificates, LogonRefusal, TlsVersion},
+    acceptor::LogonRefusal,
     gate,
+    tls::{ClientCertificates, TlsVersion},
 };
 use sha2::{Digest as _, Sha256};
 use tokio_rustls::rustls::{

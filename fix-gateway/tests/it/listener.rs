@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use dvp_fix_gateway::{ListenerConfig, acceptor::Budget};
+use dvp_fix_gateway::{ListenerConfig, sources::Budget};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

@@ -4,7 +4,8 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use dvp_fix_gateway::{
     ListenerConfig,
-    acceptor::{Budget, ClientCertificates, Tls, TlsFiles, TlsVersion},
+    sources::Budget,
+    tls::{ClientCertificates, Tls, TlsFiles, TlsVersion},
 };
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;

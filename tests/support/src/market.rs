@@ -2,9 +2,9 @@
 
 use dvp_core::secrets::MasterKey;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
+use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::LiquidityProvider;
 use dvp_domain::money::Minor;
-use dvp_domain::pricing::FeeSchedule;
 use dvp_domain::windows::Windows;
 use dvp_sandbox::rails::PAYOUT_TIME;
 

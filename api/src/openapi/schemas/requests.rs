@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Group, nullable, object, one_of, reference, with_nullable};
-use crate::intents::parse::{ACTOR_TYPES, ASSET_TYPES, PAYOUT_METHODS, SETTLEMENT_TYPES, SIDES};
+use crate::wire::{ACTOR_TYPES, ASSET_TYPES, PAYOUT_METHODS, SETTLEMENT_TYPES, SIDES};
 
 fn names<T>(choices: &[(&str, T)]) -> Value {
     one_of(&choices.iter().map(|choice| choice.0).collect::<Vec<_>>())

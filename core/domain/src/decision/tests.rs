@@ -2,13 +2,14 @@ use rust_decimal::Decimal;
 
 use crate::asset::{Asset, AssetKind, Pair, Registry};
 use crate::beneficiary::PayoutMethod;
+use crate::fees::FeeSchedule;
 use crate::ids::QuoteId;
 use crate::intent::Side;
 use crate::liquidity::{Holdings, LiquidityProvider, Reference, Snapshot};
-use crate::pricing::FeeSchedule;
 use crate::quote::{AmountType, FirmRequest, firm};
 
 use super::*;
+use crate::plan::{PlanFault, plan_id, shown_fees};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 /// Of each pair: the reference price, in the order of the registry.

@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decision::{OrderKind, Slice};
 use crate::event::EventType;
+use crate::plan::{OrderKind, Slice};
 use crate::settlement::{
     Effect, Finality, Happened, LegDone, RailAnswer, State, Step, accept, tests as settlement_tests,
     tests::terms_of,

@@ -7,8 +7,8 @@
 
 use super::curve::Pool;
 use super::{Ask, Curve, Deliverer, Holdings, Market, Offer, Rung};
-use crate::decision::Slice;
 use crate::money::{Floored, Minor, Ratio, executed_rate};
+use crate::plan::Slice;
 use crate::pricing::{Charges, Converted, Priced};
 use rust_decimal::Decimal;
 

@@ -1,6 +1,8 @@
 use super::*;
-use crate::decision::OrderKind;
-use crate::settlement::{Failure, Finality, LegDone, Lock, Stage, tests::terms_of};
+use crate::event::Stage;
+use crate::plan::OrderKind;
+use crate::settlement::tests::terms_of;
+use crate::settlement::{Failure, Finality, LegDone, Lock};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const MOMENT: Moment = Moment {

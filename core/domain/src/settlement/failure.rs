@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::event::Stage;
+
 /// Spec section 2.6, Failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
@@ -9,14 +11,6 @@ pub struct Failure {
     pub code: String,
     pub message: String,
     pub retryable: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stage {
-    Intent,
-    Offramp,
-    Payout,
 }
 
 /// Why a leg that was never called is not called any more.

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Effect, Happened, State, Step, Terms};
+use super::{Effect, Happened, State, Step};
 use crate::ledger;
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// The funds are in the escrow.

@@ -17,8 +17,8 @@ use self::chain::Chain;
 use super::leg::{Claim, First, LegKind, RailResponse, Then};
 use super::tests::KINDS;
 use super::*;
-use crate::decision::OrderKind;
 use crate::ledger::tests::{Books, check_ended, opening, shared};
+use crate::plan::OrderKind;
 
 /// The timings of the real workers, in milliseconds.
 const LEASE: i64 = 30_000;

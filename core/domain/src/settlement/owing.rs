@@ -4,9 +4,10 @@
 //! debt to the user. It ends when the rail confirms the payment, or when operators have given the input back.
 
 use super::step::{completed, progress};
-use super::{Effect, Failure, Happened, Leg, LegDone, Lock, RailAnswer, Stage, State, Step, Terms};
-use crate::event::EventType;
+use super::{Effect, Failure, Happened, Leg, LegDone, Lock, RailAnswer, State, Step};
+use crate::event::{EventType, Stage};
 use crate::ledger;
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// What [`State::Owing`] holds.

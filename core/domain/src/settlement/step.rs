@@ -2,11 +2,12 @@
 
 use super::owing::{self, Owing};
 use super::{
-    Effect, Emitted, Failure, Happened, IllegalTransition, Leg, LegDone, Lock, RailAnswer, Stage, State,
-    Step, Terms, WHEN_RECORDED, Withheld, lock,
+    Effect, Emitted, Failure, Happened, IllegalTransition, Leg, LegDone, Lock, RailAnswer, State, Step,
+    WHEN_RECORDED, Withheld, lock,
 };
-use crate::event::EventType;
+use crate::event::{EventType, Stage};
 use crate::ledger::{self, Posting};
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 impl State {

@@ -1,7 +1,11 @@
 use expect_test::expect_file;
 
 use super::*;
-use crate::decision::{InputFunding, OrderKind, tests};
+use crate::decision::tests;
+use crate::event::Stage;
+use crate::ids::{PartnerId, Reference};
+use crate::plan::{InputFunding, OrderKind};
+use crate::terms::AssetAmount;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const LATER: Timestamp = Timestamp::from_millis(1_800_000_009_000);
@@ -305,7 +309,7 @@ fn the_terminal_event_is_the_one_that_says_so() {
 fn funds_are_said_to_be_where_the_contract_says() {
     let terms = terms();
     let json = |state: &State, kind| {
-        serde_json::to_value(crate::event::snapshot(&terms, state, kind, None)).unwrap()
+        serde_json::to_value(crate::snapshot::snapshot(&terms, state, kind, None)).unwrap()
     };
     let accepted = json(&State::Accepted, EventType::IntentAccepted);
     assert_eq!(accepted["fundsState"]["location"], "none_moved");
@@ -365,7 +369,7 @@ fn money_for_money_has_no_offramp_and_no_lock() {
     assert!(receipt.body["offramp"].is_null());
     let started = State::Accepted.step(&terms, Happened::LockDue).unwrap();
     assert_eq!(started.events[0].kind, EventType::PayoutInitiated);
-    let told = crate::event::snapshot(&terms, &started.next, EventType::PayoutInitiated, None);
+    let told = crate::snapshot::snapshot(&terms, &started.next, EventType::PayoutInitiated, None);
     let told = serde_json::to_value(told).unwrap();
     assert!(told["lock"].is_null() && told["offramp"].is_null());
     assert_eq!(told["payout"]["status"], "initiated");
@@ -397,7 +401,7 @@ fn a_swap_tells_every_event_in_the_contracts_order_and_one_that_fails_moves_noth
     assert_eq!(told, ["offramp.initiated", "offramp.completed", "payout.initiated", "payout.completed"]);
     let shown = |at: usize| {
         let Emitted { kind, state, .. } = &swapped.events[at];
-        serde_json::to_value(crate::event::snapshot(&terms, state, *kind, None)).unwrap()
+        serde_json::to_value(crate::snapshot::snapshot(&terms, state, *kind, None)).unwrap()
     };
     assert_eq!(shown(0)["fundsState"]["lockTxHash"], "0xs");
     assert_eq!((&shown(1)["offramp"]["status"], &shown(1)["payout"]), (&"completed".into(), &().into()));

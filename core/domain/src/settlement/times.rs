@@ -54,8 +54,9 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::super::tests::{KINDS, everything, lock, terms_of};
-    use super::super::{Effect, State, Terms, accept};
+    use super::super::{Effect, State, accept};
     use super::*;
+    use crate::terms::Terms;
 
     const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
     const DAY: i64 = 86_400_000;

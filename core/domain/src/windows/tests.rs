@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::beneficiary::Beneficiary;
-use crate::decision::OrderKind;
+use crate::plan::OrderKind;
 use crate::settlement::tests::terms_of;
 
 const HOUR: u64 = 60 * 60;

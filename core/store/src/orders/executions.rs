@@ -1,8 +1,9 @@
 //! Accepted intents under settlement: terms, state and version.
 
 use chrono::{DateTime, Utc};
-use dvp_domain::settlement::{State, Terms};
+use dvp_domain::settlement::State;
 use dvp_domain::status::Recorded;
+use dvp_domain::terms::Terms;
 use dvp_domain::time::Timestamp;
 use serde_json::Value;
 use sqlx::PgConnection;

@@ -4,7 +4,8 @@
 //! The feed's counter is bumped after the rows of the other tables are in: from there to the commit nobody else can
 //! append, and positions become visible in order.
 
-use dvp_domain::settlement::{State, Terms};
+use dvp_domain::settlement::State;
+use dvp_domain::terms::Terms;
 use serde::Serialize;
 use sqlx::postgres::PgArguments;
 use sqlx::query::QueryScalar;

@@ -1,6 +1,6 @@
 //! What live settlements hold of the wallets that pay: permit nonces, and amounts of tokens.
 
-use dvp_domain::settlement::Terms;
+use dvp_domain::terms::Terms;
 use sqlx::PgConnection;
 
 use crate::StoreError;

@@ -8,8 +8,9 @@ use std::collections::HashMap;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::event::EventType;
-use dvp_domain::settlement::{State, Terms};
+use dvp_domain::settlement::State;
 use dvp_domain::status::Recorded;
+use dvp_domain::terms::Terms;
 use serde_json::Value;
 use sqlx::PgConnection;
 

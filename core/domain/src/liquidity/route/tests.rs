@@ -3,9 +3,9 @@ use serde_json::Map;
 
 use super::*;
 use crate::asset::{Asset, AssetKind, Pair, Registry};
+use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
 use crate::liquidity::{LiquidityProvider, Policy, Reference, Snapshot, Unlimited, Venue};
-use crate::pricing::FeeSchedule;
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);

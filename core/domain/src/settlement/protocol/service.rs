@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use super::super::leg::{Claim, First, LegKind, RailResponse, Then};
 use super::super::{Deadlines, Effect, Happened, Lock, State, Terms};
 use super::world::{Clock, Command};
-use crate::decision::OrderKind;
 use crate::ledger::tests::shared;
+use crate::plan::OrderKind;
 use crate::time::Timestamp;
 
 pub(super) trait Service: Clone + Debug + Eq + Hash + Send + Sync + 'static {

@@ -1,4 +1,4 @@
-use dvp_domain::settlement::AssetAmount;
+use dvp_domain::terms::AssetAmount;
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,0 +1,81 @@
+//! Who calls, whether they may, and how often: key, enabled, scope, rate, in this order.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use tracing::Span;
+
+use crate::access::scope::Scopes;
+use crate::http::error::ApiError;
+use crate::http::request::{ROUTE_LIMIT, guarded};
+use crate::http::source::Source;
+use crate::state::Api;
+use crate::state::keys::FoundKey;
+
+/// The authenticated caller of a request.
+#[derive(Clone)]
+pub(crate) struct Caller(Arc<FoundKey>);
+
+impl Deref for Caller {
+    type Target = FoundKey;
+
+    fn deref(&self) -> &FoundKey {
+        &self.0
+    }
+}
+
+/// The layer of every route but the health check.
+pub(crate) async fn require(
+    State((api, scopes)): State<(Api, Scopes)>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let source = request.extensions().get::<Source>().copied();
+    let key = match find_key(&api, source, request.headers()).await {
+        Ok(key) => key,
+        Err(refused) => return refused.into_response(),
+    };
+    Span::current().record("partner", key.tenant.partner_id.as_str()).record("key", key.key_id.as_str());
+    if key.disabled {
+        return ApiError::ApiKeyDisabled.into_response();
+    }
+    let limit = u64::try_from(key.limit_per_minute).unwrap_or(0);
+    let may = scopes.iter().any(|scope| key.scopes.iter().any(|held| held == scope.as_str()));
+    if !may {
+        let wanted = scopes.first().map_or("", |scope| scope.as_str());
+        let mut response = ApiError::InsufficientScope(wanted).into_response();
+        api.limiter.peek(&key.tenant, limit, Instant::now()).write(response.headers_mut());
+        return response;
+    }
+    let window = api.limiter.take(&key.tenant, limit, Instant::now());
+    let place = if window.allowed {
+        api.load.enter(&key.tenant)
+    } else {
+        Err(ApiError::RateLimitExceeded { retry_after_secs: window.reset_secs })
+    };
+    let mut response = match place {
+        Ok(place) => {
+            request.extensions_mut().insert(place);
+            request.extensions_mut().insert(Caller(key));
+            guarded(ROUTE_LIMIT, next.run(request)).await
+        }
+        Err(refused) => refused.into_response(),
+    };
+    window.write(response.headers_mut());
+    response
+}
+
+async fn find_key(api: &Api, source: Option<Source>, headers: &HeaderMap) -> Result<Arc<FoundKey>, ApiError> {
+    let mut sent = headers.get_all("x-api-key").iter();
+    let api_key = sent.next().ok_or(ApiError::MissingApiKey)?;
+    let api_key = api_key.to_str().map_err(|_| ApiError::InvalidApiKey)?;
+    if sent.next().is_some() {
+        return Err(ApiError::InvalidApiKey);
+    }
+    api.keys.find(&api.engine, source, api_key).await
+}

@@ -1,0 +1,230 @@
+//! Idempotent writes (contract section 8): the same key and the same request do the work once and answer the same.
+//!
+//! The record and the work are one transaction of the engine; this module makes the key, the fingerprint, and the
+//! answer from what the engine found. Requests that fail before the engine leave no record.
+//!
+//! An answer that was given is given again whatever stands in the way now. Most requests are no repeats, and the writer
+//! finds those that are: a submission is looked up beforehand only when its key was seen here a while ago, and
+//! afterwards when it failed ([`Unchecked`]).
+
+use axum::Extension;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::response::{IntoResponse, Response};
+use dvp_core::writer::{Done, IdempotencyPart, Outcome, RenderResponse};
+use dvp_store::orders::idempotency::{RecordId, StoredResponse};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use uuid::{Uuid, Variant};
+
+use crate::access::auth::Caller;
+use crate::access::signature::SignedNonce;
+use crate::http::body::{RawBody, check_media};
+use crate::http::error::{ApiError, given};
+use crate::state::Api;
+
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
+
+/// A write that was not answered before.
+pub(crate) struct IdempotentRequest {
+    pub(crate) caller: Caller,
+    pub(crate) body: Value,
+    /// Of a signed request.
+    pub(crate) nonce: Option<SignedNonce>,
+    id: RecordId,
+    fingerprint: [u8; 32],
+}
+
+/// Why a handler is not reached.
+pub(crate) enum Stopped {
+    Refused(ApiError),
+    Answered(StoredResponse),
+}
+
+impl From<ApiError> for Stopped {
+    fn from(error: ApiError) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl IntoResponse for Stopped {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Refused(error) => error.into_response(),
+            Self::Answered(stored) => replay(stored),
+        }
+    }
+}
+
+impl FromRequest<Api> for IdempotentRequest {
+    type Rejection = Stopped;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
+        let Unchecked(write) = Unchecked::from_request(request, api).await?;
+        write.ask(api).await?;
+        Ok(write)
+    }
+}
+
+/// A write of which nobody has looked yet whether it was answered before. Whoever refuses it has to [`ask`](IdempotentRequest::ask)
+/// first.
+pub(crate) struct Unchecked(pub(crate) IdempotentRequest);
+
+impl FromRequest<Api> for Unchecked {
+    type Rejection = Stopped;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
+        let (mut parts, body) = request.into_parts();
+        let Extension(caller) = Extension::<Caller>::from_request_parts(&mut parts, api)
+            .await
+            .map_err(|error| ApiError::Internal(error.to_string()))?;
+        let key = parse_key(&parts.headers)?;
+        let bytes = RawBody::take(&mut parts, body).await?;
+        check_media(&parts.headers)?;
+        let body = serde_json::from_slice(&bytes)
+            .map_err(|_| ApiError::IdempotencyKeyInvalid("the body is not valid JSON"))?;
+        let method = parts.method.as_str();
+        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
+        let write = IdempotentRequest {
+            id: RecordId {
+                partner_id: caller.tenant.partner_id.clone(),
+                livemode: caller.tenant.livemode,
+                method: method.to_owned(),
+                path: parts.uri.path().to_owned(),
+                key,
+            },
+            fingerprint: fingerprint(method, path, &bytes),
+            caller,
+            body,
+            nonce: parts.extensions.remove(),
+        };
+        Ok(Self(write))
+    }
+}
+
+impl IdempotentRequest {
+    /// Stops what was answered before.
+    pub(crate) async fn ask(&self, api: &Api) -> Result<(), Stopped> {
+        match api.engine.find_answer(&self.id).await.map_err(ApiError::from)? {
+            Some(record) if record.fingerprint == self.fingerprint => Err(Stopped::Answered(record.response)),
+            Some(_) => Err(ApiError::IdempotencyKeyConflict.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Stops what was answered before if it is likely to have been.
+    pub(crate) async fn ask_if_seen(&self, api: &Api) -> Result<(), Stopped> {
+        if api.keys_seen.note(self.id.key) { self.ask(api).await } else { Ok(()) }
+    }
+
+    /// What the engine stores with the work: `render` makes the answer of its outcome.
+    pub(crate) fn part(&self, render: RenderResponse) -> IdempotencyPart {
+        IdempotencyPart { id: self.id.clone(), fingerprint: self.fingerprint, render }
+    }
+
+    /// As [`part`](Self::part), for an answer that is known beforehand.
+    pub(crate) fn part_with(&self, answer: StoredResponse) -> IdempotencyPart {
+        self.part(std::sync::Arc::new(move |_| answer.clone()))
+    }
+}
+
+/// The answer of a committed unit.
+pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
+    match done.outcome {
+        Outcome::Replayed(stored) => Ok(replay(stored)),
+        Outcome::KeyConflict => Err(ApiError::IdempotencyKeyConflict),
+        Outcome::KeyProcessing => Err(ApiError::IdempotencyKeyProcessing),
+        // The key was enabled when it was looked up, within the last second.
+        Outcome::PartnerDisabled => Err(ApiError::ApiKeyDisabled),
+        Outcome::Accepted(_)
+        | Outcome::Rejected { .. }
+        | Outcome::DuplicateIntent
+        | Outcome::DuplicateClientReference
+        | Outcome::InvalidPermit(_)
+        | Outcome::Unpayable(_)
+        | Outcome::Written => {
+            done.response.map(given).ok_or_else(|| ApiError::Internal("a write without an answer".into()))
+        }
+    }
+}
+
+fn replay(stored: StoredResponse) -> Response {
+    let mut response = given(stored);
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}
+
+/// SHA-256 over method, path with query and raw body. A zero byte ends the first two: neither can hold one.
+pub fn fingerprint(method: &str, path: &str, body: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for part in [method.as_bytes(), &[0], path.as_bytes(), &[0], body] {
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+fn parse_key(headers: &HeaderMap) -> Result<Uuid, ApiError> {
+    let mut sent = headers.get_all("x-idempotency-key").iter();
+    let first = sent.next().ok_or(ApiError::IdempotencyKeyRequired)?;
+    let twice = sent.next().is_some();
+    canonical_uuid(first.as_bytes()).filter(|_| !twice).ok_or(ApiError::IdempotencyKeyInvalid(
+        "X-Idempotency-Key must be one RFC 9562 UUID in the form 8-4-4-4-12",
+    ))
+}
+
+/// Only the hyphenated form has 36 characters; nil, max and foreign variants are no keys.
+fn canonical_uuid(text: &[u8]) -> Option<Uuid> {
+    let uuid = Uuid::try_parse_ascii(text).ok().filter(|_| text.len() == 36)?;
+    let versioned = (1..=8).contains(&uuid.get_version_num());
+    (versioned && uuid.get_variant() == Variant::RFC4122).then_some(uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::header;
+
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_hyphenated_uuid_of_versions_1_to_8_in_either_case() {
+        let parse = |text: &str| canonical_uuid(text.as_bytes());
+        let key = parse("6f1e2d3c-aaaa-4000-8000-00000000000b").unwrap();
+        assert_eq!(parse("6F1E2D3C-AAAA-4000-8000-00000000000B"), Some(key));
+        for version in 1..=8 {
+            assert!(parse(&format!("6f1e2d3c-0000-{version}000-b000-000000000001")).is_some());
+        }
+        for other in [
+            "",
+            "6f1e2d3c00004000800000000000000b",
+            "{6f1e2d3c-0000-4000-8000-00000000000b}",
+            "urn:uuid:6f1e2d3c-0000-4000-8000-00000000000b",
+            "6f1e2d3c-0000-9000-8000-00000000000b",
+            "6f1e2d3c-0000-0000-8000-00000000000b",
+            "6f1e2d3c-0000-4000-c000-00000000000b",
+            "6f1e2d3c-0000-4000-7000-00000000000b",
+            "00000000-0000-0000-0000-000000000000",
+            "ffffffff-ffff-ffff-ffff-ffffffffffff",
+            "6f1e2d3c-0000-4000-8000-00000000000g",
+            "6f1e2d3c-0000-4000-80000-0000000000b",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_fingerprint_tells_method_path_query_and_every_byte_of_the_body_apart() {
+        let base = fingerprint("POST", "/v1/quotes", b"{\"a\":1}");
+        assert_eq!(base, fingerprint("POST", "/v1/quotes", b"{\"a\":1}"));
+        assert_ne!(base, fingerprint("PUT", "/v1/quotes", b"{\"a\":1}"));
+        assert_ne!(base, fingerprint("POST", "/v1/quotes?x", b"{\"a\":1}"));
+        assert_ne!(base, fingerprint("POST", "/v1/quotes", b"{\"a\": 1}"));
+    }
+
+    #[test]
+    fn a_key_under_way_is_a_conflict_that_says_when_to_ask_again() {
+        let refused = answer(Done { outcome: Outcome::KeyProcessing, response: None, outbound: Vec::new() });
+        let response = refused.unwrap_err().into_response();
+        assert_eq!(response.status(), 409);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+    }
+}

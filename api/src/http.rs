@@ -1,0 +1,11 @@
+//! The parts of a request that do not depend on the partner: body, fields, limits and errors.
+
+pub(crate) mod answering;
+pub(crate) mod body;
+pub(crate) mod error;
+pub(crate) mod fields;
+pub(crate) mod load;
+mod log_limit;
+pub(crate) mod query;
+pub(crate) mod request;
+pub(crate) mod source;

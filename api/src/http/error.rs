@@ -1,0 +1,433 @@
+//! How a request fails: one envelope, one released set of codes.
+//!
+//! A code is never renamed or reused; `docs/errors/<code>.md` explains each. What a partner is told says what they can
+//! change; what went wrong inside goes to the log only.
+
+use std::time::Instant;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use dvp_core::engine::EngineError;
+use dvp_domain::permit::PermitDefect;
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::{DatabaseError, StoreError};
+use metrics::counter;
+use serde::Serialize;
+use tracing::{error, warn};
+
+use crate::delivery::url::UrlFault;
+use crate::http::log_limit::LogLimit;
+
+macro_rules! codes {
+    ($($variant:ident $text:literal $status:ident)*) => {
+        /// The `code` of an error answer.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Code { $($variant),* }
+
+        impl Code {
+            pub const ALL: &[Self] = &[$(Self::$variant),*];
+
+            /// The code's wire text.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),* }
+            }
+
+            pub const fn status(self) -> StatusCode {
+                match self { $(Self::$variant => StatusCode::$status),* }
+            }
+
+            /// What happened and what to do about it, as Markdown.
+            pub(crate) const fn page(self) -> &'static str {
+                match self {
+                    $(Self::$variant => include_str!(concat!("../../../docs/errors/", $text, ".md"))),*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    MissingApiKey "MISSING_API_KEY" UNAUTHORIZED
+    InvalidApiKey "INVALID_API_KEY" UNAUTHORIZED
+    ApiKeyDisabled "API_KEY_DISABLED" FORBIDDEN
+    InsufficientScope "INSUFFICIENT_SCOPE" FORBIDDEN
+    RateLimitExceeded "RATE_LIMIT_EXCEEDED" TOO_MANY_REQUESTS
+    InvalidSignature "INVALID_SIGNATURE" UNAUTHORIZED
+    IdempotencyKeyRequired "IDEMPOTENCY_KEY_REQUIRED" BAD_REQUEST
+    IdempotencyKeyInvalid "IDEMPOTENCY_KEY_INVALID" BAD_REQUEST
+    IdempotencyKeyConflict "IDEMPOTENCY_KEY_CONFLICT" CONFLICT
+    IdempotencyKeyProcessing "IDEMPOTENCY_KEY_PROCESSING" CONFLICT
+    PayloadTooLarge "PAYLOAD_TOO_LARGE" PAYLOAD_TOO_LARGE
+    UnsupportedMediaType "UNSUPPORTED_MEDIA_TYPE" UNSUPPORTED_MEDIA_TYPE
+    InvalidParameter "INVALID_PARAMETER" BAD_REQUEST
+    InvalidPermit "INVALID_PERMIT" BAD_REQUEST
+    AlreadyExists "ALREADY_EXISTS" CONFLICT
+    IdempotencyConflict "IDEMPOTENCY_CONFLICT" CONFLICT
+    InvalidUrl "INVALID_URL" BAD_REQUEST
+    InsufficientLiquidity "INSUFFICIENT_LIQUIDITY" UNPROCESSABLE_ENTITY
+    InvalidRefType "INVALID_REF_TYPE" BAD_REQUEST
+    ExecutionNotFound "EXECUTION_NOT_FOUND" NOT_FOUND
+    ReceiptNotFound "receipt_not_found" NOT_FOUND
+    ReceiptNotIssued "receipt_not_issued" CONFLICT
+    ReceiptCorrupt "receipt_corrupt" INTERNAL_SERVER_ERROR
+    InvalidCursor "INVALID_CURSOR" BAD_REQUEST
+    InvalidType "INVALID_TYPE" BAD_REQUEST
+    IntentNotFound "INTENT_NOT_FOUND" NOT_FOUND
+    InvalidPair "INVALID_PAIR" BAD_REQUEST
+    InvalidStrategy "INVALID_STRATEGY" BAD_REQUEST
+    AmountOutOfRange "AMOUNT_OUT_OF_RANGE" BAD_REQUEST
+    ConstraintsNotMet "CONSTRAINTS_NOT_MET" BAD_REQUEST
+    IntentExpired "INTENT_EXPIRED" BAD_REQUEST
+    IntentAlreadyExecuting "INTENT_ALREADY_EXECUTING" BAD_REQUEST
+    NotFound "NOT_FOUND" NOT_FOUND
+    MethodNotAllowed "METHOD_NOT_ALLOWED" METHOD_NOT_ALLOWED
+    InternalError "INTERNAL_ERROR" INTERNAL_SERVER_ERROR
+    ServiceUnavailable "SERVICE_UNAVAILABLE" SERVICE_UNAVAILABLE
+}
+
+/// Why a request is not answered as asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ApiError {
+    MissingApiKey,
+    InvalidApiKey,
+    ApiKeyDisabled,
+    InsufficientScope(&'static str),
+    RateLimitExceeded {
+        retry_after_secs: u64,
+    },
+    /// The caller's address has sent too many keys that are not valid.
+    TooManyUnknownKeys {
+        retry_after_secs: u64,
+    },
+    /// Names the cause.
+    InvalidSignature(&'static str),
+    IdempotencyKeyRequired,
+    IdempotencyKeyInvalid(&'static str),
+    IdempotencyKeyConflict,
+    IdempotencyKeyProcessing,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+    /// The whole message: the path of the field first.
+    InvalidParameter(String),
+    InvalidPermit(PermitDefect),
+    /// The field whose value is taken.
+    AlreadyExists(&'static str),
+    /// The webhook routes' own: an Idempotency-Key with another body.
+    IdempotencyConflict,
+    InvalidUrl(UrlFault),
+    /// What is not there.
+    Missing(&'static str),
+    InsufficientLiquidity,
+    InvalidRefType,
+    ExecutionNotFound,
+    ReceiptNotFound,
+    ReceiptNotIssued,
+    ReceiptCorrupt,
+    InvalidCursor,
+    /// The field that holds the type.
+    InvalidType(&'static str),
+    IntentNotFound,
+    InvalidPair,
+    InvalidStrategy,
+    AmountOutOfRange,
+    /// Which one, and what would meet it.
+    ConstraintsNotMet(&'static str),
+    IntentExpired,
+    IntentAlreadyExecuting,
+    NotFound,
+    MethodNotAllowed,
+    /// For the log.
+    Internal(String),
+    /// For the log.
+    Unavailable(String),
+    /// Too much is waiting.
+    Busy,
+    /// The route's time limit passed.
+    TimedOut,
+}
+
+/// Why a request was refused, for its line in the log.
+#[derive(Debug, Clone)]
+pub(crate) struct RefusedRequest {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+}
+
+/// How long a caller waits before asking again for a key under way, or a busy service. A floor, in seconds.
+const RETRY_SOON_SECS: u64 = 1;
+
+#[derive(Serialize)]
+struct Envelope<'a> {
+    success: bool,
+    error: Body<'a>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+impl ApiError {
+    pub(crate) const fn code(&self) -> Code {
+        match self {
+            Self::MissingApiKey => Code::MissingApiKey,
+            Self::InvalidApiKey => Code::InvalidApiKey,
+            Self::ApiKeyDisabled => Code::ApiKeyDisabled,
+            Self::InsufficientScope(_) => Code::InsufficientScope,
+            Self::RateLimitExceeded { .. } | Self::TooManyUnknownKeys { .. } => Code::RateLimitExceeded,
+            Self::InvalidSignature(_) => Code::InvalidSignature,
+            Self::IdempotencyKeyRequired => Code::IdempotencyKeyRequired,
+            Self::IdempotencyKeyInvalid(_) => Code::IdempotencyKeyInvalid,
+            Self::IdempotencyKeyConflict => Code::IdempotencyKeyConflict,
+            Self::IdempotencyKeyProcessing => Code::IdempotencyKeyProcessing,
+            Self::PayloadTooLarge => Code::PayloadTooLarge,
+            Self::UnsupportedMediaType => Code::UnsupportedMediaType,
+            Self::InvalidParameter(_) => Code::InvalidParameter,
+            Self::InvalidPermit(_) => Code::InvalidPermit,
+            Self::AlreadyExists(_) => Code::AlreadyExists,
+            Self::IdempotencyConflict => Code::IdempotencyConflict,
+            Self::InvalidUrl(_) => Code::InvalidUrl,
+            Self::InsufficientLiquidity => Code::InsufficientLiquidity,
+            Self::InvalidRefType => Code::InvalidRefType,
+            Self::ExecutionNotFound => Code::ExecutionNotFound,
+            Self::ReceiptNotFound => Code::ReceiptNotFound,
+            Self::ReceiptNotIssued => Code::ReceiptNotIssued,
+            Self::ReceiptCorrupt => Code::ReceiptCorrupt,
+            Self::InvalidCursor => Code::InvalidCursor,
+            Self::InvalidType(_) => Code::InvalidType,
+            Self::IntentNotFound => Code::IntentNotFound,
+            Self::InvalidPair => Code::InvalidPair,
+            Self::InvalidStrategy => Code::InvalidStrategy,
+            Self::AmountOutOfRange => Code::AmountOutOfRange,
+            Self::ConstraintsNotMet(_) => Code::ConstraintsNotMet,
+            Self::IntentExpired => Code::IntentExpired,
+            Self::IntentAlreadyExecuting => Code::IntentAlreadyExecuting,
+            Self::NotFound | Self::Missing(_) => Code::NotFound,
+            Self::MethodNotAllowed => Code::MethodNotAllowed,
+            Self::Internal(_) => Code::InternalError,
+            Self::Unavailable(_) | Self::Busy | Self::TimedOut => Code::ServiceUnavailable,
+        }
+    }
+
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.code().status()
+    }
+
+    fn message(&self) -> String {
+        let fixed = match self {
+            Self::InsufficientScope(scope) => return format!("the API key lacks the scope {scope}"),
+            Self::InvalidParameter(message) => return message.clone(),
+            Self::InvalidUrl(fault) => return format!("url: {fault}"),
+            Self::AlreadyExists(field) => return format!("{field}: was used before"),
+            Self::InvalidType(field) => return format!("{field}: is not an event type of the contract"),
+            Self::InvalidSignature(cause) | Self::IdempotencyKeyInvalid(cause) => cause,
+            Self::InvalidPermit(defect) => return defect.to_string(),
+            Self::ConstraintsNotMet(problem) => problem,
+            Self::Missing(what) => what,
+            Self::IdempotencyConflict => "the Idempotency-Key was used for a different request",
+            Self::MissingApiKey => "the header X-API-Key is missing",
+            Self::InvalidApiKey => "the API key is not valid",
+            Self::ApiKeyDisabled => "the API key is disabled",
+            Self::TooManyUnknownKeys { .. } => {
+                "too many API keys from this address are not valid; wait as long as Retry-After says"
+            }
+            Self::RateLimitExceeded { .. } => "too many requests; wait as long as Retry-After says",
+            Self::IdempotencyKeyRequired => "the header X-Idempotency-Key is missing",
+            Self::IdempotencyKeyConflict => "the idempotency key was used for a different request",
+            Self::IdempotencyKeyProcessing => {
+                "the request with this idempotency key is still being worked on"
+            }
+            Self::UnsupportedMediaType => "Content-Type must be application/json",
+            Self::PayloadTooLarge => "the body is larger than 65536 bytes",
+            Self::InsufficientLiquidity => "no provider can lock this exchange right now",
+            Self::InvalidRefType => "refType: must be clientReference or executionId",
+            Self::ExecutionNotFound => "no execution has this reference",
+            Self::ReceiptNotFound => "no execution has this reference",
+            Self::ReceiptNotIssued => "the execution has not completed, so there is no receipt",
+            Self::ReceiptCorrupt => "the stored receipt cannot be read",
+            Self::InvalidCursor => "the cursor is not one of this list; ask again without it",
+            Self::IntentNotFound => "no intent has this id",
+            Self::InvalidPair => "the pair is not dealt in; GET /v1/pairs lists those that are",
+            Self::InvalidStrategy => "strategy: must be instant, optimized or scheduled",
+            Self::AmountOutOfRange => "amount: must be above zero and below 2^128 minor units",
+            Self::IntentExpired => "the intent has expired",
+            Self::IntentAlreadyExecuting => {
+                "the intent is being executed or has ended, and cannot be cancelled"
+            }
+            Self::NotFound => "there is nothing at this path",
+            Self::MethodNotAllowed => "this path does not take this method",
+            Self::Internal(_) => "something went wrong on our side",
+            Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
+                "the service cannot answer right now; try again with the same idempotency key"
+            }
+        };
+        fixed.to_owned()
+    }
+
+    const fn retry_after_secs(&self) -> Option<u64> {
+        match self {
+            Self::RateLimitExceeded { retry_after_secs } | Self::TooManyUnknownKeys { retry_after_secs } => {
+                Some(*retry_after_secs)
+            }
+            Self::IdempotencyKeyProcessing | Self::Unavailable(_) | Self::Busy | Self::TimedOut => {
+                Some(RETRY_SOON_SECS)
+            }
+            _ => None,
+        }
+    }
+
+    /// Counts and logs a failure of the service. Refusals that one client can cause at any rate, and all requests
+    /// cause while the database is away, share one line a second and kind.
+    fn log(&self) {
+        static UNAVAILABLE: LogLimit = LogLimit::new();
+        static BUSY: LogLimit = LogLimit::new();
+        static TIMED_OUT: LogLimit = LogLimit::new();
+        let code = self.code().as_str();
+        let failed = |kind: &'static str| counter!("dvp_rest_failed_total", "kind" => kind).increment(1);
+        match self {
+            Self::Internal(reason) => {
+                failed("internal");
+                error!(code, reason, "request failed");
+            }
+            Self::ReceiptCorrupt => {
+                failed("internal");
+                error!(code, "request failed: the stored receipt cannot be read");
+            }
+            Self::Unavailable(reason) => {
+                failed("unavailable");
+                if let Some(suppressed) = UNAVAILABLE.admit(Instant::now()) {
+                    error!(code, reason, suppressed, "request failed: the service is unavailable");
+                }
+            }
+            Self::Busy => {
+                failed("busy");
+                if let Some(suppressed) = BUSY.admit(Instant::now()) {
+                    warn!(code, suppressed, "request refused: too many requests in flight");
+                }
+            }
+            Self::TimedOut => {
+                failed("timed_out");
+                if let Some(suppressed) = TIMED_OUT.admit(Instant::now()) {
+                    warn!(code, suppressed, "request failed: timed out");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The answer as it is stored under an idempotency key.
+    pub(crate) fn stored(&self) -> StoredResponse {
+        let message = self.message();
+        let envelope =
+            Envelope { success: false, error: Body { code: self.code().as_str(), message: &message } };
+        StoredResponse { status: self.status().as_u16(), body: text(&envelope) }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> Self {
+        match error {
+            EngineError::Busy => Self::Busy,
+            EngineError::Unavailable(reason) => Self::Unavailable(reason),
+            EngineError::Corrupt(reason) => Self::Internal(reason),
+        }
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+impl From<DatabaseError> for ApiError {
+    fn from(error: DatabaseError) -> Self {
+        EngineError::from(error).into()
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        self.log();
+        let message = self.message();
+        let mut response = json(self.status(), self.stored().body);
+        response.extensions_mut().insert(RefusedRequest { code: self.code(), message });
+        if let Some(seconds) = self.retry_after_secs() {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// Serializes a value of ours, whose maps have text keys and whose numbers are finite: it always has a text.
+pub(crate) fn text<T: Serialize>(value: &T) -> String {
+    serde_json::to_string(value).unwrap_or_else(|error| {
+        error!(%error, "response could not be serialized");
+        "null".to_owned()
+    })
+}
+
+/// An answer with a JSON body.
+pub(crate) fn json(status: StatusCode, body: impl Into<axum::body::Body>) -> Response {
+    let kind = (header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let fresh = (header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    (status, [kind, fresh], body.into()).into_response()
+}
+
+/// An answer that was stored.
+pub(crate) fn given(stored: StoredResponse) -> Response {
+    match StatusCode::from_u16(stored.status) {
+        Ok(status) => json(status, stored.body),
+        Err(error) => ApiError::Internal(error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use metrics_exporter_prometheus::PrometheusBuilder;
+    use tracing_subscriber::util::SubscriberInitExt;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn refusals_by_the_thousand_are_all_counted_and_hardly_logged() {
+        let (log, recorder) = (Log::default(), PrometheusBuilder::new().build_recorder());
+        let (writer, started) = (log.clone(), Instant::now());
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let _guard = subscriber.set_default();
+        tracing::callsite::rebuild_interest_cache();
+        metrics::with_local_recorder(&recorder, || {
+            for _ in 0..1_000 {
+                let refused = [ApiError::Busy, ApiError::TimedOut, ApiError::Unavailable("away".into())];
+                for one in refused {
+                    assert_eq!(one.into_response().status(), StatusCode::SERVICE_UNAVAILABLE);
+                }
+            }
+        });
+        let figures = recorder.handle().render();
+        for kind in ["busy", "timed_out", "unavailable"] {
+            assert!(figures.contains(&format!("dvp_rest_failed_total{{kind=\"{kind}\"}} 1000")), "{figures}");
+        }
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let lines = u64::try_from(text.lines().count()).unwrap();
+        assert!(lines <= 3 * (2 + started.elapsed().as_secs()), "{text}");
+    }
+}

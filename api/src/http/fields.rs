@@ -1,0 +1,187 @@
+//! Reading a JSON body field by field. Every fault is `INVALID_PARAMETER` with the path of the field first.
+//!
+//! `null` is the same as absent. Fields nobody asks for are ignored, so that callers may be ahead of us. No text that
+//! leaves this module breaks the domain's rule for stored text.
+
+use dvp_domain::money::{AmountError, Minor};
+pub(crate) use dvp_domain::text::{ID_MAX, is_id};
+use dvp_domain::text::{TEXT_MAX, check_document, check_line};
+use serde_json::{Map, Value};
+
+use crate::http::error::ApiError;
+
+/// The end of the year 9999, Unix milliseconds: beyond it a date has no ISO 8601 form.
+const MILLIS_MAX: i64 = 253_402_300_799_999;
+
+/// What is wrong with a field.
+pub(crate) fn fault(path: &str, problem: impl std::fmt::Display) -> ApiError {
+    ApiError::InvalidParameter(format!("{path}: {problem}"))
+}
+
+/// A JSON object and where it is in the body.
+pub(crate) struct Object<'a> {
+    path: String,
+    fields: &'a Map<String, Value>,
+}
+
+impl<'a> Object<'a> {
+    pub(crate) fn root(body: &'a Value) -> Result<Self, ApiError> {
+        let fields = body.as_object().ok_or_else(|| fault("body", "must be a JSON object"))?;
+        Ok(Self { path: String::new(), fields })
+    }
+
+    /// Where a field is.
+    pub(crate) fn path(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    pub(crate) fn fault(&self, name: &str, problem: impl std::fmt::Display) -> ApiError {
+        fault(&self.path(name), problem)
+    }
+
+    fn value(&self, name: &str) -> Option<&'a Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    fn required<T>(&self, name: &str, found: Option<T>) -> Result<T, ApiError> {
+        found.ok_or_else(|| self.fault(name, "is required"))
+    }
+
+    /// A line of text, possibly empty.
+    pub(crate) fn opt_text(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
+        let Some(value) = self.value(name) else { return Ok(None) };
+        let text = value.as_str().ok_or_else(|| self.fault(name, "must be a string"))?;
+        check_line(text, TEXT_MAX).map_err(|problem| self.fault(name, problem))?;
+        Ok(Some(text))
+    }
+
+    pub(crate) fn text(&self, name: &str) -> Result<&'a str, ApiError> {
+        self.required(name, self.opt_text(name)?)
+    }
+
+    pub(crate) fn opt_id(&self, name: &str) -> Result<Option<&'a str>, ApiError> {
+        let text = self.opt_text(name)?;
+        if text.is_some_and(|text| !is_id(text)) {
+            return Err(self.fault(name, format_args!("must have 1 to {ID_MAX} characters")));
+        }
+        Ok(text)
+    }
+
+    pub(crate) fn id(&self, name: &str) -> Result<&'a str, ApiError> {
+        self.required(name, self.opt_id(name)?)
+    }
+
+    /// One of the named values.
+    pub(crate) fn opt_choice<T: Copy>(
+        &self,
+        name: &str,
+        choices: &[(&str, T)],
+    ) -> Result<Option<T>, ApiError> {
+        let Some(text) = self.opt_text(name)? else { return Ok(None) };
+        let chosen = choices.iter().find(|choice| choice.0 == text).map(|choice| choice.1);
+        chosen.map(Some).ok_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|choice| choice.0).collect();
+            self.fault(name, format_args!("must be one of {}", names.join(", ")))
+        })
+    }
+
+    pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<T, ApiError> {
+        self.required(name, self.opt_choice(name, choices)?)
+    }
+
+    /// Minor units above zero.
+    pub(crate) fn amount(&self, name: &str) -> Result<Minor, ApiError> {
+        let amount = self.units(name)?;
+        if amount.is_zero() { Err(self.fault(name, "must be above zero")) } else { Ok(amount) }
+    }
+
+    /// An integer string, zero too.
+    pub(crate) fn units(&self, name: &str) -> Result<Minor, ApiError> {
+        Minor::parse(self.text(name)?).map_err(|error: AmountError| self.fault(name, error))
+    }
+
+    /// Unix milliseconds.
+    pub(crate) fn millis(&self, name: &str) -> Result<i64, ApiError> {
+        let value = self.required(name, self.value(name))?;
+        value
+            .as_i64()
+            .filter(|millis| (0..=MILLIS_MAX).contains(millis))
+            .ok_or_else(|| self.fault(name, "must be a whole number of Unix milliseconds"))
+    }
+
+    /// Unix seconds.
+    pub(crate) fn seconds(&self, name: &str) -> Result<u64, ApiError> {
+        let value = self.required(name, self.value(name))?;
+        let latest = MILLIS_MAX.cast_unsigned() / 1000;
+        value
+            .as_u64()
+            .filter(|seconds| *seconds <= latest)
+            .ok_or_else(|| self.fault(name, "must be a whole number of Unix seconds"))
+    }
+
+    /// Basis points of at most the whole.
+    pub(crate) fn opt_bps(&self, name: &str) -> Result<Option<u128>, ApiError> {
+        let Some(value) = self.value(name) else { return Ok(None) };
+        let bps = value.as_u64().filter(|bps| *bps <= 10_000);
+        let problem = || self.fault(name, "must be a whole number of basis points from 0 to 10000");
+        bps.map(|bps| Some(u128::from(bps))).ok_or_else(problem)
+    }
+
+    pub(crate) fn opt_object(&self, name: &str) -> Result<Option<Self>, ApiError> {
+        let Some(value) = self.value(name) else { return Ok(None) };
+        let fields = value.as_object().ok_or_else(|| self.fault(name, "must be an object"))?;
+        Ok(Some(Self { path: self.path(name), fields }))
+    }
+
+    pub(crate) fn object(&self, name: &str) -> Result<Self, ApiError> {
+        self.required(name, self.opt_object(name)?)
+    }
+
+    /// An object whose content is the caller's own.
+    pub(crate) fn opt_open_object(&self, name: &str) -> Result<Option<Map<String, Value>>, ApiError> {
+        let Some(object) = self.opt_object(name)? else { return Ok(None) };
+        check_document(object.fields).map_err(|problem| self.fault(name, problem))?;
+        Ok(Some(object.fields.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn message<T>(read: Result<T, ApiError>) -> String {
+        match read {
+            Err(ApiError::InvalidParameter(message)) => message,
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("was read"),
+        }
+    }
+
+    #[test]
+    fn a_fault_names_the_path_of_its_field() {
+        let body = json!({"a": {"b": {"c": 1}}, "n": null, "o": {"x": ["\u{0}"]}});
+        let root = Object::root(&body).unwrap();
+        let inner = root.object("a").unwrap().object("b").unwrap();
+        assert_eq!(message(inner.id("c")), "a.b.c: must be a string");
+        assert_eq!(message(inner.id("d")), "a.b.d: is required");
+        assert_eq!(message(root.id("n")), "n: is required");
+        assert_eq!(message(root.opt_open_object("o")), "o: must not hold the character U+0000");
+        assert_eq!(message(Object::root(&json!([]))), "body: must be a JSON object");
+    }
+
+    #[test]
+    fn times_are_whole_numbers_within_the_calendar() {
+        for wrong in [json!(1.5), json!("1"), json!(-1), json!(MILLIS_MAX + 1), json!(1e12), json!(true)] {
+            let body = json!({ "t": wrong });
+            assert!(Object::root(&body).unwrap().millis("t").is_err(), "{body}");
+        }
+        let body = json!({ "t": MILLIS_MAX });
+        assert_eq!(Object::root(&body).unwrap().millis("t").unwrap(), MILLIS_MAX);
+    }
+}

@@ -1,0 +1,260 @@
+//! How much is taken on at once: connections, requests in hand, and how long each may take.
+//!
+//! A request takes a place once its caller is known, and a partner has its share of the places: beyond it the partner
+//! is told so at once (503 with `Retry-After`) while others are served. A request that waits for an event gives its
+//! place back and takes one of the partner's places for waiting.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use dvp_core::engine::Engine;
+use dvp_store::orders::intents::Tenant;
+use ipnet::IpNet;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+use crate::http::error::ApiError;
+
+/// How many long-polls may look for their events at once: fewer than there are connections for reads.
+const LOOKS: usize = 3;
+/// The right of a long-poll to look for its events.
+pub(crate) type Turn<'a> = SemaphorePermit<'a>;
+
+/// The bounds of a process.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections served at once; more wait to be accepted.
+    pub connections: usize,
+    /// Connections of one source (an IPv4 address, an IPv6 /64); more are closed. Does not hold for `proxies`.
+    pub connections_per_source: usize,
+    /// Networks of proxies: their `X-Forwarded-For` says who the client is.
+    pub proxies: Vec<IpNet>,
+    /// Requests of known callers worked on at once; more are answered with 503.
+    pub in_flight: usize,
+    /// Of these, one partner's when half of the places are taken; more of the partner's are answered with 503.
+    pub in_flight_per_partner: usize,
+    /// Requests of one partner that wait for an event at once; more are answered with 429.
+    pub waiting_per_partner: usize,
+    /// Unknown API keys of one source a minute; more are answered with 429.
+    pub unknown_keys_per_source: u32,
+    /// From the end of a request to the whole head of the next one on its connection.
+    pub head: Duration,
+    /// From a request's head to its answer, the arrival of its body included.
+    pub request: Duration,
+    /// From the moment when a client stops taking an answer to the answer's last byte.
+    pub answer: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            connections_per_source: 1_000,
+            proxies: Vec::new(),
+            in_flight: 1_024,
+            in_flight_per_partner: 256,
+            waiting_per_partner: 256,
+            unknown_keys_per_source: 60,
+            head: Duration::from_secs(20),
+            request: Duration::from_secs(12),
+            answer: Duration::from_secs(30),
+        }
+    }
+}
+
+/// The bounds of a process, and the requests it works on.
+pub(crate) struct Load {
+    pub(crate) limits: Limits,
+    counts: Mutex<Counts>,
+    looks: Semaphore,
+}
+
+#[derive(Default)]
+struct Counts {
+    working: usize,
+    partners: HashMap<Tenant, PartnerLoad>,
+}
+
+/// A partner's requests.
+#[derive(Default)]
+struct PartnerLoad {
+    working: usize,
+    waiting: usize,
+}
+
+/// A request's place, free again when its last holder is gone.
+#[derive(Clone)]
+pub(crate) struct RequestPermit(Arc<PermitState>);
+
+struct PermitState {
+    load: Arc<Load>,
+    tenant: Tenant,
+    is_waiting: AtomicBool,
+}
+
+impl Load {
+    pub(crate) fn new(limits: Limits) -> Self {
+        Self { limits, counts: Mutex::default(), looks: Semaphore::new(LOOKS) }
+    }
+
+    /// Takes a place for a partner's request.
+    pub(crate) fn enter(self: &Arc<Self>, tenant: &Tenant) -> Result<RequestPermit, ApiError> {
+        let mut counts = self.counts();
+        let total = counts.working;
+        let held = counts.partners.entry(tenant.clone()).or_default();
+        let is_scarce = total >= self.limits.in_flight / 2;
+        let may =
+            total < self.limits.in_flight && (!is_scarce || held.working < self.limits.in_flight_per_partner);
+        if !may {
+            counts.forget_if_idle(tenant);
+            return Err(ApiError::Busy);
+        }
+        held.working += 1;
+        counts.working += 1;
+        let (load, tenant) = (Arc::clone(self), tenant.clone());
+        Ok(RequestPermit(Arc::new(PermitState { load, tenant, is_waiting: AtomicBool::new(false) })))
+    }
+
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self::new(Limits::default())
+    }
+}
+
+/// The layer that refuses requests that need the database while it does not answer. They would wait for it in places
+/// that other requests need once it answers again.
+pub(crate) async fn require_database(State(engine): State<Engine>, request: Request, next: Next) -> Response {
+    if engine.availability().is_available() {
+        next.run(request).await
+    } else {
+        ApiError::Unavailable("the database does not answer".into()).into_response()
+    }
+}
+
+impl Counts {
+    fn forget_if_idle(&mut self, tenant: &Tenant) {
+        if self.partners.get(tenant).is_some_and(|held| held.working == 0 && held.waiting == 0) {
+            self.partners.remove(tenant);
+        }
+    }
+}
+
+impl RequestPermit {
+    /// Gives the place back to other requests; from now on this one waits for an event.
+    pub(crate) fn wait(&self) -> Result<(), ApiError> {
+        let PermitState { load, tenant, is_waiting } = &*self.0;
+        let mut counts = load.counts();
+        let held = counts.partners.entry(tenant.clone()).or_default();
+        if is_waiting.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if held.waiting >= load.limits.waiting_per_partner {
+            return Err(ApiError::RateLimitExceeded { retry_after_secs: 1 });
+        }
+        is_waiting.store(true, Ordering::Relaxed);
+        held.waiting += 1;
+        held.working -= 1;
+        counts.working -= 1;
+        Ok(())
+    }
+
+    /// Waits for the right to read events, which few long-polls have at once. `None` when this request does not get it
+    /// by `until`.
+    pub(crate) async fn look_until(&self, until: Instant) -> Option<Turn<'_>> {
+        // The semaphore is never closed.
+        tokio::time::timeout_at(until, self.0.load.looks.acquire()).await.ok()?.ok()
+    }
+}
+
+impl Drop for PermitState {
+    fn drop(&mut self) {
+        let mut counts = self.load.counts();
+        let is_waiting = self.is_waiting.load(Ordering::Relaxed);
+        if let Some(held) = counts.partners.get_mut(&self.tenant) {
+            if is_waiting {
+                held.waiting -= 1;
+            } else {
+                held.working -= 1;
+            }
+        }
+        counts.working -= usize::from(!is_waiting);
+        counts.forget_if_idle(&self.tenant);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(in_flight: usize, in_flight_per_partner: usize, waiting_per_partner: usize) -> Arc<Load> {
+        let limits = Limits { in_flight, in_flight_per_partner, waiting_per_partner, ..Limits::default() };
+        Arc::new(Load::new(limits))
+    }
+
+    fn tenant(name: &str) -> Tenant {
+        Tenant { partner_id: name.into(), livemode: false }
+    }
+
+    #[test]
+    fn a_partner_alone_has_half_of_the_places_and_leaves_the_rest_to_others() {
+        let load = load(8, 2, 8);
+        let greedy: Vec<RequestPermit> = std::iter::from_fn(|| load.enter(&tenant("greedy")).ok()).collect();
+        assert_eq!(greedy.len(), 4);
+        for name in ["b", "c"] {
+            let held: Vec<RequestPermit> = std::iter::from_fn(|| load.enter(&tenant(name)).ok()).collect();
+            assert_eq!(held.len(), 2, "{name}");
+            std::mem::forget(held);
+        }
+        assert!(load.enter(&tenant("d")).is_err());
+        drop(greedy);
+        assert!(load.enter(&tenant("d")).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_poll_waits_for_its_turn_until_its_deadline_and_no_longer() {
+        let load = load(8, 8, 8);
+        let place = load.enter(&tenant("a")).unwrap();
+        let until = Instant::now() + Duration::from_secs(8);
+        let turns = [place.look_until(until).await, place.look_until(until).await];
+        let last = place.look_until(until).await;
+        assert!(turns.iter().all(Option::is_some) && last.is_some());
+        assert!(place.look_until(until).await.is_none());
+        assert_eq!(Instant::now(), until);
+        // A turn that is free is taken even then.
+        drop(last);
+        assert!(place.look_until(until).await.is_some());
+    }
+
+    #[test]
+    fn whoever_waits_holds_no_place_and_the_waiting_are_bounded_by_partner() {
+        let load = load(2, 2, 3);
+        let enter = |name| load.enter(&tenant(name)).unwrap();
+        let waiting: Vec<RequestPermit> = (0..3)
+            .map(|_| {
+                let place = enter("a");
+                place.wait().unwrap();
+                place.wait().unwrap();
+                place
+            })
+            .collect();
+        let place = enter("a");
+        assert!(matches!(place.wait(), Err(ApiError::RateLimitExceeded { .. })));
+        drop(place);
+        enter("b").wait().unwrap();
+        let working = (enter("a"), enter("b"));
+        assert!(load.enter(&tenant("c")).is_err());
+        drop((waiting, working));
+        let counts = load.counts();
+        assert_eq!((counts.working, counts.partners.len()), (0, 0));
+    }
+}

@@ -1,0 +1,155 @@
+//! The OpenAPI document as a page to read. Made here, so that there are no scripts, no fonts and nothing
+//! from anybody else's server.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::resolve;
+use crate::http::error::Code;
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;\
+    color:#1b1b1b;background:#fff}code,pre,td:first-child{font-family:ui-monospace,monospace;font-size:.9em}\
+    h2{margin-top:3rem;border-bottom:1px solid #ccc}h3 b{display:inline-block;min-width:4.5rem;color:#0b5}\
+    table{border-collapse:collapse;width:100%}td,th{border:1px solid #ddd;padding:.25rem .5rem;text-align:left;\
+    vertical-align:top}pre{background:#f6f6f6;padding:.75rem;overflow:auto}summary{cursor:pointer}\
+    @media(prefers-color-scheme:dark){body{color:#ddd;background:#111}pre{background:#1c1c1c}td,th{border-color:#333}}";
+
+/// Writing to a `String` cannot fail.
+macro_rules! put {
+    ($out:expr, $($text:tt)*) => { let _ = write!($out, $($text)*); };
+}
+
+pub(crate) fn page(document: &Value) -> String {
+    let mut out = String::new();
+    let title = escaped(text(&document["info"]["title"]));
+    put!(
+        out,
+        "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
+    );
+    put!(out, "<title>{title} API</title><style>{STYLE}</style><h1>{title} API</h1>");
+    put!(out, "<p>{}</p>", prose(text(&document["info"]["description"])));
+    put!(out, "<p>The same for programs: <a href='/v1/openapi.json'>/v1/openapi.json</a></p>");
+    for tag in items(&document["tags"]) {
+        let name = text(&tag["name"]);
+        put!(out, "<h2 id='{0}'>{0}</h2><p>{1}</p>", escaped(name), prose(text(&tag["description"])));
+        for (path, methods) in fields(&document["paths"]) {
+            for (method, operation) in fields(methods) {
+                if operation["tags"][0] == name {
+                    operation_to(&mut out, document, path, method, operation);
+                }
+            }
+        }
+    }
+    put!(
+        out,
+        "<h2 id=sent>Events sent to you</h2><p>Each is a POST to the endpoint that subscribes to its type.</p>"
+    );
+    put!(out, "<table><tr><th>type<th>body");
+    for (kind, sent) in fields(&document["webhooks"]) {
+        let schema = sent.pointer("/post/requestBody/content/application~1json/schema");
+        let schema = schema.map(|schema| schema.pointer("/allOf/0").unwrap_or(schema)).map(named);
+        put!(out, "<tr><td>{}<td>{}", escaped(kind), schema.unwrap_or_default());
+    }
+    put!(out, "</table>");
+    put!(out, "<h2 id=errors>Errors</h2>");
+    for code in Code::ALL {
+        error_to(&mut out, *code);
+    }
+    put!(out, "<h2 id=schemas>Schemas</h2>");
+    for (name, schema) in fields(&document["components"]["schemas"]) {
+        let body = serde_json::to_string_pretty(schema).unwrap_or_default();
+        put!(out, "<h3 id='schema-{0}'>{0}</h3><pre>{1}</pre>", escaped(name), escaped(&body));
+    }
+    out
+}
+
+fn operation_to(out: &mut String, document: &Value, path: &str, method: &str, operation: &Value) {
+    let id = escaped(text(&operation["operationId"]));
+    put!(out, "<h3 id='{id}'><b>{}</b> <code>{}</code></h3>", method.to_uppercase(), escaped(path));
+    put!(out, "<p>{}. {}</p>", prose(text(&operation["summary"])), prose(text(&operation["description"])));
+    put!(out, "<details><summary>Parameters</summary><table><tr><th>name<th>in<th>required<th>");
+    for parameter in items(&operation["parameters"]).map(|parameter| resolve(document, parameter)) {
+        let required = if parameter["required"] == true { "yes" } else { "no" };
+        let (name, place) = (escaped(text(&parameter["name"])), escaped(text(&parameter["in"])));
+        let says = prose(text(&parameter["description"]));
+        put!(out, "<tr><td>{name}<td>{place}<td>{required}<td>{says}");
+    }
+    put!(out, "</table></details>");
+    if let Some(schema) = operation.pointer("/requestBody/content/application~1json/schema") {
+        put!(out, "<p>Body: {}</p>", named(schema));
+    }
+    put!(out, "<table><tr><th>status<th>answer<th>body");
+    for (status, response) in fields(&operation["responses"]) {
+        let response = resolve(document, response);
+        let schema = response.pointer("/content/application~1json/schema").map(named).unwrap_or_default();
+        put!(out, "<tr><td>{status}<td>{}<td>{schema}", answer(text(&response["description"])));
+    }
+    put!(out, "</table>");
+}
+
+/// The page of a code: paragraphs under headings, of which the first is the code's own.
+fn error_to(out: &mut String, code: Code) {
+    put!(out, "<h3 id='error-{0}'><code>{0}</code></h3>", code.as_str());
+    for paragraph in code.page().split("\n\n").skip(1) {
+        let (tag, text) = match paragraph.trim().strip_prefix("## ") {
+            Some(heading) => ("h4", heading),
+            None => ("p", paragraph.trim()),
+        };
+        put!(out, "<{tag}>{}</{tag}>", prose(text));
+    }
+}
+
+/// What an answer says of itself; codes lead to their pages.
+fn answer(description: &str) -> String {
+    let told = |part: &str| match Code::ALL.iter().find(|code| code.as_str() == part) {
+        Some(_) => format!("<a href='#error-{0}'>{0}</a>", escaped(part)),
+        None => prose(part),
+    };
+    description.split(", ").map(told).collect::<Vec<_>>().join(", ")
+}
+
+/// A link to a component, or what the schema is without one.
+fn named(schema: &Value) -> String {
+    let link = |name: &str| format!("<a href='#schema-{0}'>{0}</a>", escaped(name));
+    match text(&schema["$ref"]).rsplit_once('/') {
+        Some((_, name)) => link(name),
+        None => match schema["anyOf"].as_array() {
+            Some(several) => several.iter().map(named).collect::<Vec<_>>().join(" or "),
+            None => "error".to_owned(),
+        },
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn fields(value: &Value) -> impl Iterator<Item = (&String, &Value)> {
+    value.as_object().into_iter().flatten()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}
+
+/// Text with code between backticks.
+fn prose(text: &str) -> String {
+    let mut out = String::new();
+    for (n, part) in escaped(text).split('`').enumerate() {
+        if n % 2 == 1 {
+            put!(out, "<code>{part}</code>");
+        } else {
+            out.push_str(part);
+        }
+    }
+    out
+}

@@ -1,0 +1,196 @@
+//! `GET /v1/events` and `GET /v1/events/{eventId}`: a tenant's feed (contract sections 2.8 and 4, rule 3).
+//!
+//! A page that is empty gives back the position it was asked from, so a cursor never goes backwards. With `wait` an
+//! empty page is given only when that many seconds have passed without an event.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use dvp_core::webhooks::envelope;
+use dvp_domain::envelope::{Envelope, TEST_PING};
+use dvp_domain::event::{API_VERSION, EventType};
+use dvp_store::orders::events::{self, EventFilter, StoredEvent};
+use dvp_store::orders::feed::{self, Reader};
+use dvp_store::orders::intents::Tenant;
+use metrics::counter;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::access::auth::Caller;
+use crate::http::error::{ApiError, json, text};
+use crate::http::fields::{fault, is_id};
+use crate::http::load::{RequestPermit, Turn};
+use crate::http::query::Params;
+use crate::http::request::ROUTE_LIMIT;
+use crate::routes::cursor::Feed;
+use crate::routes::webhooks::NO_EVENT;
+use crate::state::Api;
+
+const LIMIT_DEFAULT: i64 = 20;
+const LIMIT_MAX: i64 = 100;
+/// Within the time a route may take.
+const WAIT_SECS_MAX: u64 = 8;
+const _: () =
+    assert!(WAIT_SECS_MAX < ROUTE_LIMIT.as_secs(), "a long-poll ends before its route is timed out");
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page<'a> {
+    data: Vec<Envelope<'a>>,
+    has_more: bool,
+    next_cursor: String,
+}
+
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Extension(place): Extension<RequestPermit>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let params = Params::of(&uri)?;
+    let limit = limit(&params)?;
+    let wait = wait(&params)?;
+    let kind = params.get("type")?.map(asked_type).transpose()?;
+    let intent_id = params.get("intentId")?.map(str::to_owned);
+    if intent_id.as_deref().is_some_and(|id| !is_id(id)) {
+        return Err(fault("intentId", "must be one line of 1 to 128 characters"));
+    }
+    let until = (!wait.is_zero()).then(|| Instant::now() + wait);
+    // Long-polls take turns from their first statement on, so that they leave connections to other reads.
+    let turn = match until {
+        Some(until) => Some(place.look_until(until).await.ok_or(ApiError::Busy)?),
+        None => None,
+    };
+    let Reader { epoch, api_version } = reader(&api, &caller).await?;
+    let vault = &api.engine.context().vault;
+    let feed = Feed { vault, tenant: &caller.tenant, epoch };
+    let after = match params.get("since")? {
+        Some(cursor) => feed.position(cursor).ok_or(ApiError::InvalidCursor)?,
+        None => 0,
+    };
+    let mut found = match kind {
+        Some(AskedType::Ping) => Vec::new(),
+        Some(AskedType::Of(_)) | None => {
+            let kind = kind.and_then(AskedType::lifecycle);
+            // One more than asked for tells whether more follow.
+            let filter = EventFilter { after, kind, intent_id, limit: limit.saturating_add(1) };
+            find(&api, &caller, &place, turn, &filter, until).await?
+        }
+    };
+    let limit = usize::try_from(limit).unwrap_or_default();
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let next_cursor = feed.cursor(found.last().map_or(after, |last| last.position));
+    let version = api_version.as_deref().unwrap_or(API_VERSION);
+    let data = found.iter().map(|stored| envelope(stored, version)).collect();
+    Ok(json(StatusCode::OK, text(&Page { data, has_more, next_cursor })))
+}
+
+async fn reader(api: &Api, caller: &Caller) -> Result<Reader, ApiError> {
+    let mut conn = api.engine.reads().acquire().await?;
+    Ok(feed::load_reader(&mut conn, &caller.key_id).await?)
+}
+
+/// A page, or the events that come before `until`. A request that waits holds no place of those that work.
+async fn find(
+    api: &Api,
+    caller: &Caller,
+    place: &RequestPermit,
+    turn: Option<Turn<'_>>,
+    filter: &EventFilter,
+    until: Option<Instant>,
+) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
+    let tenant = &caller.tenant;
+    let Some(until) = until else { return read(api, tenant, filter).await };
+    // Before the first look, so that no event falls between the two.
+    let mut news = api.feed.subscribe(api.engine.reads(), tenant);
+    let mut found = read(api, tenant, filter).await?;
+    drop(turn);
+    while found.is_empty() {
+        place.wait()?;
+        let is_late = tokio::time::timeout_at(until, news.changed()).await.is_err();
+        if is_late && news.is_followed() {
+            break;
+        }
+        found = match news.take(filter) {
+            Some(found) => found,
+            None => match place.look_until(until).await {
+                Some(_turn) => read(api, tenant, filter).await?,
+                // The cursor stays, so the next request finds the events.
+                None => break,
+            },
+        };
+        if is_late {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+async fn read(api: &Api, tenant: &Tenant, filter: &EventFilter) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
+    counter!("dvp_rest_feed_reads_total", "reader" => "request").increment(1);
+    Ok(api.engine.events(tenant, filter).await?.into_iter().map(Arc::new).collect())
+}
+
+pub(crate) async fn show(
+    State(api): State<Api>,
+    event_id: Result<Path<String>, PathRejection>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Response, ApiError> {
+    let event_id = event_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(NO_EVENT)?;
+    let mut conn = api.engine.reads().acquire().await?;
+    let found = events::find_for_tenant(&mut conn, &caller.tenant, &event_id).await?;
+    let stored = found.ok_or(NO_EVENT)?;
+    let reader = feed::load_reader(&mut conn, &caller.key_id).await?;
+    let version = reader.api_version.as_deref().unwrap_or(API_VERSION);
+    Ok(json(StatusCode::OK, text(&envelope(&stored, version))))
+}
+
+/// A type of the contract: pings belong to no intent and are never in the feed.
+#[derive(Clone, Copy)]
+enum AskedType {
+    Of(EventType),
+    Ping,
+}
+
+impl AskedType {
+    const fn lifecycle(self) -> Option<EventType> {
+        match self {
+            Self::Of(kind) => Some(kind),
+            Self::Ping => None,
+        }
+    }
+}
+
+fn asked_type(text: &str) -> Result<AskedType, ApiError> {
+    if text == TEST_PING {
+        return Ok(AskedType::Ping);
+    }
+    EventType::parse(text).map(AskedType::Of).ok_or(ApiError::InvalidType("type"))
+}
+
+/// How many items a page has at most.
+pub(crate) fn limit(params: &Params) -> Result<i64, ApiError> {
+    let Some(text) = params.get("limit")? else { return Ok(LIMIT_DEFAULT) };
+    let limit = whole_number(text).and_then(|limit| i64::try_from(limit).ok());
+    limit
+        .filter(|limit| (1..=LIMIT_MAX).contains(limit))
+        .ok_or_else(|| fault("limit", "must be a whole number from 1 to 100"))
+}
+
+fn wait(params: &Params) -> Result<Duration, ApiError> {
+    let Some(text) = params.get("wait")? else { return Ok(Duration::ZERO) };
+    whole_number(text)
+        .filter(|seconds| *seconds <= WAIT_SECS_MAX)
+        .map(Duration::from_secs)
+        .ok_or_else(|| fault("wait", "must be a whole number of seconds from 0 to 8"))
+}
+
+fn whole_number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
+}

@@ -1,0 +1,95 @@
+//! `GET /v1/executions/{reference}`, its receipt, and several at once (contract section 4, rules 1, 2 and 8).
+//!
+//! A reference of another tenant, one that never existed and one that could not exist get the same answer.
+
+use std::collections::HashSet;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use dvp_core::engine::ReceiptLookup;
+use dvp_domain::status::ExecutionView;
+use dvp_store::orders::executions::RefType;
+use serde::Serialize;
+
+use crate::access::auth::Caller;
+use crate::http::error::{ApiError, json, text};
+use crate::http::fields::{fault, is_id};
+use crate::http::query::Params;
+use crate::state::Api;
+
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    reference: Result<Path<String>, PathRejection>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let named = ref_type(&uri)?;
+    let reference = possible(reference).ok_or(ApiError::ExecutionNotFound)?;
+    let found = api.engine.execution_text(&caller.tenant, named, &reference).await?;
+    found.map(|body| json(StatusCode::OK, body)).ok_or(ApiError::ExecutionNotFound)
+}
+
+pub(crate) async fn receipt(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    reference: Result<Path<String>, PathRejection>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let named = ref_type(&uri)?;
+    let reference = possible(reference).ok_or(ApiError::ReceiptNotFound)?;
+    match api.engine.receipt(&caller.tenant, named, &reference).await? {
+        ReceiptLookup::Found(body) => Ok(json(StatusCode::OK, text(&body))),
+        ReceiptLookup::NotFound => Err(ApiError::ReceiptNotFound),
+        ReceiptLookup::NotIssued => Err(ApiError::ReceiptNotIssued),
+        ReceiptLookup::Unreadable => Err(ApiError::ReceiptCorrupt),
+    }
+}
+
+/// How many references one lookup takes.
+const REFERENCES_MAX: usize = 100;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExecutionLookup {
+    data: Vec<ExecutionView>,
+    not_found: Vec<String>,
+}
+
+/// Answers in the order of asking; a reference named twice is answered once.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let named = ref_type(&uri)?;
+    let params = Params::of(&uri)?;
+    let mut seen = HashSet::new();
+    let asked: Vec<&str> = params.all("reference").into_iter().filter(|name| seen.insert(*name)).collect();
+    if !(1..=REFERENCES_MAX).contains(&asked.len()) {
+        return Err(fault("reference", format_args!("must be given 1 to {REFERENCES_MAX} times")));
+    }
+    let possible: Vec<&str> = asked.iter().copied().filter(|name| is_id(name)).collect();
+    let mut found = api.engine.executions(&caller.tenant, named, &possible).await?;
+    let mut answer = ExecutionLookup { data: Vec::new(), not_found: Vec::new() };
+    for name in asked {
+        match found.remove(name) {
+            Some(view) => answer.data.push(view),
+            None => answer.not_found.push(name.to_owned()),
+        }
+    }
+    Ok(json(StatusCode::OK, text(&answer)))
+}
+
+fn ref_type(uri: &Uri) -> Result<RefType, ApiError> {
+    match Params::of(uri)?.get("refType")? {
+        None | Some("clientReference") => Ok(RefType::ClientReference),
+        Some("executionId") => Ok(RefType::ExecutionId),
+        Some(_) => Err(ApiError::InvalidRefType),
+    }
+}
+
+fn possible(reference: Result<Path<String>, PathRejection>) -> Option<String> {
+    reference.ok().map(|Path(reference)| reference).filter(|reference| is_id(reference))
+}

@@ -1,0 +1,49 @@
+//! `GET /v1/intents/{intentId}/status`: where an accepted intent is, without its history.
+//!
+//! A key that may submit may ask this of its own intents, without being allowed to read executions.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use dvp_domain::event::Stage;
+use dvp_domain::plan::plan_id;
+use dvp_domain::settlement::Failure;
+use dvp_domain::status::ExecutionStatus;
+use serde::Serialize;
+
+use crate::access::auth::Caller;
+use crate::http::error::{ApiError, json, text};
+use crate::http::fields::is_id;
+use crate::state::Api;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    intent_id: String,
+    client_reference: Option<String>,
+    plan_id: String,
+    status: ExecutionStatus,
+    phase: Stage,
+    failure: Option<Failure>,
+    updated_at: String,
+}
+
+pub(crate) async fn show(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    intent_id: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let asked = intent_id.ok().map(|Path(id)| id).filter(|id| is_id(id)).ok_or(ApiError::IntentNotFound)?;
+    let found = api.engine.intent_status(&caller.tenant, &asked).await?.ok_or(ApiError::IntentNotFound)?;
+    let view = View {
+        plan_id: plan_id(&found.intent_id),
+        intent_id: found.intent_id,
+        client_reference: found.view.client_reference,
+        status: found.view.status,
+        phase: found.view.phase,
+        failure: found.view.failure,
+        updated_at: found.updated_at.iso8601(),
+    };
+    Ok(json(StatusCode::OK, text(&view)))
+}

@@ -1,0 +1,185 @@
+//! From the body of an intent to a structurally valid request.
+//!
+//! Fields are read in the order of the contract's table, so the first fault in that order is the one reported. What
+//! the contract gives a rejection reason (a missing beneficiary, permit or rail detail) is no fault here.
+
+use dvp_domain::asset::{AssetDescriptor, AssetType};
+use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress};
+use dvp_domain::intent::{Bounds, IntentRequest, Permit, is_address};
+use dvp_domain::time::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::http::error::ApiError;
+use crate::http::fields::Object;
+use crate::wire::{ACTOR_TYPES, ASSET_TYPES, PAYOUT_METHODS, SETTLEMENT_TYPES, SIDES};
+
+/// A request to be decided. `now` is what its deadline is compared with.
+pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiError> {
+    let body = Object::root(body)?;
+    let intent_id = body.id("intentId")?.to_owned();
+    let client_reference = body.opt_id("clientReference")?.map(str::to_owned);
+    let user = body.id("user")?.to_owned();
+    let input_asset = asset(&body, "inputAsset")?;
+    if input_asset.kind == AssetType::Erc20 && !is_address(&user) {
+        return Err(body.fault("user", "must be the address of the wallet that signed the permit"));
+    }
+    let output_asset = asset(&body, "outputAsset")?;
+    let bounds = bounds(&body, now)?;
+    let quote_id = body.opt_id("quoteId")?.map(str::to_owned);
+    let deadline = Timestamp::from_millis(body.millis("deadline")?);
+    if deadline <= now {
+        return Err(body.fault("deadline", "has passed"));
+    }
+    let output_recipient = body.opt_id("outputRecipient")?.map(str::to_owned);
+    if output_asset.kind == AssetType::Erc20 && !is_address(output_recipient.as_deref().unwrap_or(&user)) {
+        return Err(body.fault("outputRecipient", "must be the address of the wallet that a token goes to"));
+    }
+    Ok(IntentRequest {
+        intent_id,
+        client_reference,
+        user,
+        input_asset,
+        output_asset,
+        bounds,
+        quote_id,
+        deadline,
+        settlement_type: body.choice("settlementType", SETTLEMENT_TYPES)?,
+        output_recipient,
+        beneficiary: body.opt_object("beneficiary")?.as_ref().map(beneficiary).transpose()?,
+        permit: body.opt_object("permit")?.as_ref().map(permit).transpose()?,
+        actor_type: body.opt_choice("actorType", ACTOR_TYPES)?.unwrap_or_default(),
+        side: body.opt_choice("side", SIDES)?.unwrap_or_default(),
+        metadata: metadata(&body)?,
+    })
+}
+
+/// An asset as the caller describes it; whether it exists is not asked here.
+pub(crate) fn asset(body: &Object<'_>, name: &str) -> Result<AssetDescriptor, ApiError> {
+    let asset = body.object(name)?;
+    let address = asset.opt_text("address")?;
+    if address.is_some_and(|address| !is_address(address)) {
+        return Err(asset.fault("address", "must be 0x and 40 hex digits"));
+    }
+    let currency = asset.opt_text("currency")?;
+    if currency.is_some_and(|code| code.len() != 3 || !code.bytes().all(|b| b.is_ascii_alphabetic())) {
+        return Err(asset.fault("currency", "must be an ISO 4217 code"));
+    }
+    Ok(AssetDescriptor {
+        kind: asset.choice("type", ASSET_TYPES)?,
+        symbol: asset.id("symbol")?.to_owned(),
+        address: address.map(str::to_owned),
+        chain: asset.opt_id("chain")?.map(str::to_owned),
+        currency: currency.map(str::to_owned),
+    })
+}
+
+/// Flat amounts, or a target and a limit on each side: one of the two, and one side fixed.
+fn bounds(body: &Object<'_>, now: Timestamp) -> Result<Bounds, ApiError> {
+    let flat = body.has("inputAmountMinor") || body.has("minOutputAmountMinor");
+    let (input, output) = (body.opt_object("input")?, body.opt_object("output")?);
+    if !flat && (input.is_some() || output.is_some()) {
+        let input = input.ok_or_else(|| body.fault("input", "is required"))?;
+        let output = output.ok_or_else(|| body.fault("output", "is required"))?;
+        return ranged(&input, &output, now);
+    }
+    for (name, side) in [("input", input), ("output", output)] {
+        if side.is_some() {
+            return Err(body.fault(name, "cannot be given beside inputAmountMinor or minOutputAmountMinor"));
+        }
+    }
+    Ok(Bounds::ExactInput {
+        input: body.amount("inputAmountMinor")?,
+        min_output: body.amount("minOutputAmountMinor")?,
+    })
+}
+
+/// The contract's table: a fixed side has target = limit, the other a limit alone; in a range the input has a limit and
+/// the output falls from its target to its limit.
+fn ranged(input: &Object<'_>, output: &Object<'_>, now: Timestamp) -> Result<Bounds, ApiError> {
+    let target = "targetAmountMinor";
+    let (input_limit, output_limit) = (input.amount("limitAmountMinor")?, output.amount("limitAmountMinor")?);
+    if input.has(target) && input.amount(target)? != input_limit {
+        return Err(input.fault(target, "must equal limitAmountMinor: only an output decays"));
+    }
+    let output_target = if output.has(target) { Some(output.amount(target)?) } else { None };
+    match (input.has(target), output_target) {
+        (true, None) => Ok(Bounds::ExactInput { input: input_limit, min_output: output_limit }),
+        (false, Some(fixed)) if fixed == output_limit => {
+            Ok(Bounds::ExactOutput { output: fixed, max_input: input_limit })
+        }
+        (false, Some(target_output)) if target_output > output_limit => Ok(Bounds::Range {
+            max_input: input_limit,
+            target_output,
+            min_output: output_limit,
+            received_at: now,
+        }),
+        (false, Some(_)) => Err(output.fault(target, "must not be below limitAmountMinor")),
+        (true, Some(_)) => Err(output.fault(target, "only one side can be fixed")),
+        (false, None) => Err(input.fault(target, "one side must be fixed: its target equal to its limit")),
+    }
+}
+
+fn beneficiary(given: &Object<'_>) -> Result<Beneficiary, ApiError> {
+    let text = |name: &str| given.opt_text(name).map(|text| text.map(str::to_owned));
+    let country = text("country")?;
+    // An empty one counts as missing, which is a rejection and no fault.
+    let is_code = |code: &str| code.len() == 2 && code.bytes().all(|b| b.is_ascii_alphabetic());
+    if country.as_ref().is_some_and(|code| !code.is_empty() && !is_code(code)) {
+        return Err(given.fault("country", "must be an ISO 3166-1 alpha-2 code"));
+    }
+    let account = given.opt_text("account")?;
+    if account.is_some_and(|account| account.chars().count() > crate::http::fields::ID_MAX) {
+        return Err(given.fault("account", "must have at most 128 characters"));
+    }
+    Ok(Beneficiary {
+        account: account.map(str::to_owned),
+        name: text("name")?,
+        country,
+        payout_method: given.opt_choice("payoutMethod", PAYOUT_METHODS)?,
+        swift_code: text("swiftCode")?,
+        bank: text("bank")?,
+        address: given.opt_object("address")?.as_ref().map(address).transpose()?,
+        travel_rule_data: given.opt_open_object("travelRuleData")?,
+    })
+}
+
+fn address(given: &Object<'_>) -> Result<BeneficiaryAddress, ApiError> {
+    let text = |name: &str| given.opt_text(name).map(|text| text.unwrap_or_default().to_owned());
+    Ok(BeneficiaryAddress {
+        line1: text("line1")?,
+        city: text("city")?,
+        state: text("state")?,
+        postal_code: text("postalCode")?,
+    })
+}
+
+/// The form of the fields; what they authorize is checked later and is `INVALID_PERMIT`.
+fn permit(given: &Object<'_>) -> Result<Permit, ApiError> {
+    Ok(Permit {
+        token: given.id("token")?.to_owned(),
+        amount_minor: given.amount("amountMinor")?,
+        spender: given.id("spender")?.to_owned(),
+        nonce: given.units("nonce")?,
+        deadline: given.seconds("deadline")?,
+        signature: given.text("signature")?.to_owned(),
+    })
+}
+
+/// The caller's own object; the fields the contract names have their types.
+fn metadata(body: &Object<'_>) -> Result<Option<Map<String, Value>>, ApiError> {
+    const TEXTS: [&str; 6] = [
+        "senderKycHash",
+        "depositReference",
+        "currency",
+        "targetStablecoin",
+        "beneficiaryAccount",
+        "beneficiaryName",
+    ];
+    if let Some(metadata) = body.opt_object("metadata")? {
+        for name in TEXTS {
+            metadata.opt_text(name)?;
+        }
+        metadata.opt_object("travelRuleData")?;
+    }
+    body.opt_open_object("metadata")
+}

@@ -1,0 +1,98 @@
+//! One execution of a report, as known at the report's position.
+
+use dvp_domain::canonical::hex32;
+use dvp_domain::event::EventType;
+use dvp_domain::fees::FeeItem;
+use dvp_domain::money::Minor;
+use dvp_domain::terms::AssetAmount;
+use dvp_domain::time::Timestamp;
+use dvp_store::orders::reports::ReportedExecution;
+use serde::Serialize;
+use serde_json::Value;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Row {
+    pub(super) client_reference: Option<String>,
+    pub(super) reference: String,
+    pub(super) intent_id: String,
+    pub(super) status: &'static str,
+    pub(super) input: Money,
+    pub(super) output: Money,
+    /// Of a completed execution; nothing is charged before.
+    pub(super) fees: Vec<FeeItem>,
+    pub(super) lock_tx_hash: Option<String>,
+    pub(super) settle_tx_hash: Option<String>,
+    pub(super) receipt_hash: Option<String>,
+    pub(super) anchor_tx_hash: Option<String>,
+    pub(super) accepted_at: String,
+    pub(super) terminal_at: Option<String>,
+    /// `Created`, `Filled`, `Settled`, `Cancelled` or `Refunded`; null while the chain knows nothing of it.
+    pub(super) chain_state: Option<String>,
+    /// What the last comparison of our books with the chain's found.
+    pub(super) breaks: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Money {
+    pub(super) amount_minor: Minor,
+    pub(super) currency: String,
+    pub(super) exponent: u8,
+}
+
+impl From<AssetAmount> for Money {
+    fn from(amount: AssetAmount) -> Self {
+        Self { amount_minor: amount.amount, currency: amount.asset, exponent: amount.exponent }
+    }
+}
+
+/// What the settler and the escrow say, in the order of a settlement's life.
+const CHAIN_STATES: [&str; 5] = ["Created", "Filled", "Settled", "Cancelled", "Refunded"];
+
+impl From<ReportedExecution> for Row {
+    fn from(told: ReportedExecution) -> Self {
+        let completed = told.last == EventType::PayoutCompleted;
+        let state = serde_json::to_value(&told.state).unwrap_or(Value::Null);
+        let at =
+            |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let if_completed = |pointer: &str| at(&state, pointer).filter(|_| completed);
+        let chain_state = told.chain_events.iter().rev().find(|event| CHAIN_STATES.contains(&event.as_str()));
+        let hash = told.receipt_hash.as_deref().filter(|_| completed);
+        let hash = hash.and_then(|hash| <&[u8; 32]>::try_from(hash).ok());
+        Self {
+            client_reference: told.terms.request.client_reference.clone(),
+            reference: told.terms.reference.to_string(),
+            intent_id: told.terms.request.intent_id.clone(),
+            status: status(told.last),
+            fees: if completed { told.terms.plan.priced.fees.clone() } else { Vec::new() },
+            lock_tx_hash: at(&told.snapshot, "/lock/txHash"),
+            settle_tx_hash: if_completed("/settle_tx"),
+            receipt_hash: hash.map(hex32),
+            anchor_tx_hash: if_completed("/finality/txHash"),
+            accepted_at: told.terms.accepted_at.iso8601(),
+            terminal_at: told.last.is_terminal().then(|| Timestamp::from(told.last_observed_at).iso8601()),
+            chain_state: chain_state.cloned(),
+            breaks: told.breaks,
+            input: told.terms.input.into(),
+            output: told.terms.output.into(),
+        }
+    }
+}
+
+const fn status(last: EventType) -> &'static str {
+    match last {
+        EventType::PayoutCompleted => "completed",
+        EventType::OfframpFailed
+        | EventType::PayoutFailed
+        | EventType::IntentCancelled
+        | EventType::IntentExpired
+        | EventType::IntentFailed => "failed",
+        EventType::IntentAccepted
+        | EventType::OfframpInitiated
+        | EventType::OfframpInProgress
+        | EventType::OfframpCompleted
+        | EventType::PayoutInitiated
+        | EventType::PayoutInProgress => "in_progress",
+    }
+}

@@ -1,0 +1,124 @@
+//! `GET /v1/webhook_endpoints/deliveries`: what was sent, when, and what came back.
+
+use axum::extract::{Extension, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use chrono::{DateTime, Utc};
+use dvp_domain::time::Timestamp;
+use dvp_store::webhooks::deliveries::{self, LogFilter, Logged, LoggedAttempt};
+use serde::Serialize;
+
+use super::endpoint_of;
+use crate::access::auth::Caller;
+use crate::http::error::{ApiError, json, text};
+use crate::http::fields::{fault, is_id};
+use crate::http::query::Params;
+use crate::routes::events;
+use crate::state::Api;
+
+const STATES: [&str; 3] = ["pending", "delivered", "failed"];
+const ID_PREFIX: &str = "dlv_";
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    data: Vec<View>,
+    has_more: bool,
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct View {
+    delivery_id: String,
+    event_id: String,
+    #[serde(rename = "type")]
+    kind: String,
+    origin: String,
+    state: String,
+    created_at: String,
+    ended_at: Option<String>,
+    next_attempt_at: Option<String>,
+    attempts: Vec<AttemptView>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AttemptView {
+    number: i32,
+    at: String,
+    status: Option<i32>,
+    latency_ms: i64,
+    error: Option<String>,
+    body: Option<String>,
+}
+
+fn iso(at: DateTime<Utc>) -> String {
+    Timestamp::from(at).iso8601()
+}
+
+impl From<LoggedAttempt> for AttemptView {
+    fn from(attempt: LoggedAttempt) -> Self {
+        let LoggedAttempt { delivery_id: _, number, at, status, latency_ms, error, body_prefix } = attempt;
+        Self { number, at: iso(at), status, latency_ms, error, body: body_prefix }
+    }
+}
+
+fn view(logged: Logged, attempts: &[LoggedAttempt]) -> View {
+    let own = attempts.iter().filter(|attempt| attempt.delivery_id == logged.id);
+    View {
+        delivery_id: format!("{ID_PREFIX}{}", logged.id),
+        event_id: logged.event_id,
+        kind: logged.kind,
+        origin: logged.origin,
+        next_attempt_at: logged.due_at.map(iso),
+        state: logged.state,
+        created_at: iso(logged.created_at),
+        ended_at: logged.ended_at.map(iso),
+        attempts: own.cloned().map(AttemptView::from).collect(),
+    }
+}
+
+/// Latest first. `nextCursor` leads to older deliveries and is null at the end.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let params = Params::of(&uri)?;
+    let limit = events::limit(&params)?;
+    let mut filter = parse(&params)?;
+    filter.limit = limit.saturating_add(1);
+    let endpoint = endpoint_of(&api, &caller).await?;
+    // Deliveries and their attempts as they are at one moment.
+    let mut tx = api.engine.reads().begin_with("begin isolation level repeatable read read only").await?;
+    let mut found = deliveries::list_log(&mut tx, &endpoint.id, &filter).await?;
+    let limit = usize::try_from(limit).unwrap_or_default();
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let ids: Vec<i64> = found.iter().map(|logged| logged.id).collect();
+    let attempts = deliveries::list_attempts(&mut tx, &endpoint.id, &ids).await?;
+    tx.commit().await?;
+    let next_cursor = ids.last().filter(|_| has_more).map(|id| format!("{ID_PREFIX}{id}"));
+    let data = found.into_iter().map(|logged| view(logged, &attempts)).collect();
+    Ok(json(StatusCode::OK, text(&Page { data, has_more, next_cursor })))
+}
+
+fn parse(params: &Params) -> Result<LogFilter, ApiError> {
+    let before = match params.get("since")? {
+        None => None,
+        Some(cursor) => {
+            let id = cursor.strip_prefix(ID_PREFIX).and_then(|id| id.parse().ok());
+            Some(id.ok_or(ApiError::InvalidCursor)?)
+        }
+    };
+    let state = params.get("state")?;
+    if state.is_some_and(|state| !STATES.contains(&state)) {
+        return Err(fault("state", format_args!("must be one of {}", STATES.join(", "))));
+    }
+    let event_id = params.get("eventId")?;
+    if event_id.is_some_and(|id| !is_id(id)) {
+        return Err(fault("eventId", "must have 1 to 128 characters"));
+    }
+    Ok(LogFilter { before, event_id: event_id.map(str::to_owned), state: state.map(str::to_owned), limit: 0 })
+}

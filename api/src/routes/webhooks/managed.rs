@@ -1,0 +1,109 @@
+//! A write of webhook management: its caller, its body, and its optional `Idempotency-Key` (contract section 4,
+//! rule 6).
+
+use axum::Extension;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use dvp_core::webhooks::{Command, OncePart, Owner, WebhookError, WebhookRejection, carry_out};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::{NO_ENDPOINT, render};
+use crate::access::auth::Caller;
+use crate::access::idempotency::REPLAYED;
+use crate::http::body::RawBody;
+use crate::http::error::{ApiError, given};
+use crate::http::fields::fault;
+use crate::state::Api;
+
+const KEY_BYTES_MAX: usize = 255;
+
+pub(crate) struct Managed {
+    pub(crate) caller: Caller,
+    /// `None`: there was no body.
+    pub(crate) body: Option<Value>,
+    write: Option<OncePart>,
+}
+
+impl Managed {
+    pub(crate) fn required_body(&self) -> Result<&Value, ApiError> {
+        self.body.as_ref().ok_or_else(|| fault("body", "must be a JSON object"))
+    }
+}
+
+impl FromRequest<Api> for Managed {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, api: &Api) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let Extension(caller) = Extension::<Caller>::from_request_parts(&mut parts, api)
+            .await
+            .map_err(|error| ApiError::Internal(error.to_string()))?;
+        let bytes = RawBody::take(&mut parts, body).await?;
+        let operation = format!("{} {}", parts.method, parts.uri.path());
+        let write = parse_key(&parts.headers)?.map(|key| OncePart {
+            operation,
+            key,
+            fingerprint: Sha256::digest(&bytes).into(),
+        });
+        let body = if bytes.is_empty() {
+            None
+        } else {
+            require_json(&parts.headers)?;
+            let parsed = serde_json::from_slice(&bytes);
+            Some(parsed.map_err(|_| fault("body", "is not valid JSON"))?)
+        };
+        Ok(Self { caller, body, write })
+    }
+}
+
+fn parse_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    const FORM: ApiError =
+        ApiError::IdempotencyKeyInvalid("Idempotency-Key must be one text of 1 to 255 visible characters");
+    let mut sent = headers.get_all("idempotency-key").iter();
+    let Some(first) = sent.next() else { return Ok(None) };
+    let key = first.to_str().map_err(|_| FORM)?;
+    let visible = key.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if sent.next().is_some() || !visible || !(1..=KEY_BYTES_MAX).contains(&key.len()) {
+        return Err(FORM);
+    }
+    Ok(Some(key.to_owned()))
+}
+
+fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let media = kind.split(';').next().unwrap_or_default().trim();
+    if media.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(ApiError::UnsupportedMediaType) }
+}
+
+/// Carries a command out and answers.
+pub(crate) async fn write(api: &Api, managed: &Managed, command: Command) -> Result<Response, ApiError> {
+    let owner = Owner { key_id: managed.caller.key_id.clone(), tenant: managed.caller.tenant.clone() };
+    let mut conn = api.engine.reads().acquire().await?;
+    let vault = &api.engine.context().vault;
+    let done = carry_out(&mut conn, vault, &owner, command, managed.write.as_ref(), render).await?;
+    let mut response = given(done.response);
+    if done.replayed {
+        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+impl From<WebhookError> for ApiError {
+    fn from(error: WebhookError) -> Self {
+        match error {
+            WebhookError::Refused(WebhookRejection::AlreadyExists) => Self::AlreadyExists("endpoint"),
+            WebhookError::Refused(WebhookRejection::NoEndpoint) => NO_ENDPOINT,
+            WebhookError::Refused(WebhookRejection::Inactive) => {
+                Self::Missing("the webhook endpoint of this API key is not active")
+            }
+            WebhookError::Refused(WebhookRejection::NoEvent) => super::NO_EVENT,
+            WebhookError::KeyConflict => Self::IdempotencyConflict,
+            WebhookError::Store(error) => error.into(),
+            error @ (WebhookError::Sealed(_) | WebhookError::Randomness(_)) => {
+                Self::Internal(error.to_string())
+            }
+        }
+    }
+}

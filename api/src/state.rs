@@ -1,0 +1,98 @@
+//! What every request needs: the engine, and what this process keeps in memory and may lose.
+
+pub(crate) mod feed_watch;
+pub(crate) mod health;
+pub(crate) mod keys;
+pub(crate) mod keys_seen;
+pub(crate) mod limit;
+mod nonces;
+pub(crate) mod report_totals;
+
+use std::sync::Arc;
+
+use dvp_core::context;
+use dvp_core::engine::Engine;
+use dvp_domain::time::Timestamp;
+
+use self::feed_watch::FeedWatch;
+use self::health::Health;
+use self::keys::KeyCache;
+use self::keys_seen::KeysSeen;
+use self::limit::Limiter;
+use self::nonces::Nonces;
+use self::report_totals::Totals;
+use crate::delivery::address::Reach;
+use crate::delivery::names::{Names, SystemNames};
+use crate::http::load::{Limits, Load};
+
+/// The service's clock, as signatures and deadlines are checked against it.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// The state of the API. Cheap to clone.
+#[derive(Clone)]
+pub struct Api {
+    pub(crate) engine: Engine,
+    pub(crate) keys: Arc<KeyCache>,
+    pub(crate) limiter: Arc<Limiter>,
+    pub(crate) nonces: Arc<Nonces>,
+    pub(crate) keys_seen: Arc<KeysSeen>,
+    pub(crate) load: Arc<Load>,
+    pub(crate) feed: Arc<FeedWatch>,
+    pub(crate) totals: Arc<Totals>,
+    pub(crate) health: Arc<Health>,
+    /// Where webhooks may lead.
+    pub(crate) webhooks: Arc<WebhookRules>,
+    clock: Clock,
+}
+
+/// Which webhook URLs are taken.
+pub struct WebhookRules {
+    pub reach: Reach,
+    pub names: Arc<dyn Names>,
+}
+
+impl Default for WebhookRules {
+    fn default() -> Self {
+        Self { reach: Reach::Public, names: Arc::new(SystemNames) }
+    }
+}
+
+impl Api {
+    /// On the machine's clock.
+    pub fn new(engine: Engine) -> Self {
+        Self::with_clock(engine, Arc::new(context::now))
+    }
+
+    pub fn with_clock(engine: Engine, clock: Clock) -> Self {
+        Self {
+            engine,
+            keys: Arc::new(KeyCache::new(Limits::default().unknown_keys_per_source)),
+            limiter: Arc::default(),
+            nonces: Arc::default(),
+            keys_seen: Arc::default(),
+            load: Arc::default(),
+            feed: Arc::default(),
+            totals: Arc::default(),
+            health: Arc::default(),
+            webhooks: Arc::default(),
+            clock,
+        }
+    }
+
+    /// With other rules for webhook URLs than the contract's.
+    #[must_use]
+    pub fn with_webhook_rules(self, rules: WebhookRules) -> Self {
+        Self { webhooks: Arc::new(rules), ..self }
+    }
+
+    /// With other bounds than the usual ones.
+    #[must_use]
+    pub fn with_limits(self, limits: Limits) -> Self {
+        let keys = Arc::new(KeyCache::new(limits.unknown_keys_per_source));
+        Self { keys, load: Arc::new(Load::new(limits)), ..self }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+}

@@ -1,0 +1,250 @@
+//! Who a caller is: API keys by their hash.
+//!
+//! A busy partner does not cost a look-up a request, and neither does whoever guesses:
+//!
+//! | the key | costs |
+//! |---|---|
+//! | found within the last second | nothing |
+//! | unknown within the last second | nothing |
+//! | one that was ever issued (`directory`) | a look-up, shared by all who ask at the same time |
+//! | any other | the same, for [`UNAUTHENTICATED_MAX`] keys at once and for a bounded number a minute of one source |
+//!
+//! A source that has sent too many unknown keys is told so without a look-up. Its valid keys are let in all the same,
+//! because they are in the directory, which has every new key within a second or two.
+
+mod directory;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use dvp_core::engine::Engine;
+use dvp_core::secrets::{MacKey, SealBroken, Vault};
+use dvp_store::partners::{self, KeyRow};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+use self::directory::Directory;
+use crate::http::error::ApiError;
+use crate::http::source::{Source, Windows};
+
+/// How long a look-up is believed: a key that is disabled stops working, and one that is issued works, within this
+/// time or, for an unknown one, twice this time.
+const FRESH: Duration = Duration::from_secs(1);
+/// How many found keys are kept at most.
+const KEYS_MAX: usize = 10_000;
+/// How many unknown keys are kept at most, twice.
+const UNKNOWN_MAX: usize = 1 << 15;
+/// How many keys that nobody was issued are looked up at once.
+const UNAUTHENTICATED_MAX: usize = 2;
+/// How long such a key waits for its turn.
+const UNAUTHENTICATED_WAIT: Duration = Duration::from_secs(3);
+
+pub(crate) type KeyHash = [u8; 32];
+
+/// A key that was found, and its signing secret once it was needed.
+pub(crate) struct FoundKey {
+    row: KeyRow,
+    signing: OnceLock<MacKey>,
+}
+
+impl Deref for FoundKey {
+    type Target = KeyRow;
+
+    fn deref(&self) -> &KeyRow {
+        &self.row
+    }
+}
+
+impl FoundKey {
+    /// The signing secret as a MAC's key, unsealed at the first use.
+    pub(crate) fn signing(&self, vault: &Vault) -> Result<&MacKey, SealBroken> {
+        if let Some(key) = self.signing.get() {
+            return Ok(key);
+        }
+        let secret = vault.open(&self.row.key_id, &self.row.sealed_secret)?;
+        Ok(self.signing.get_or_init(|| MacKey::new(&secret)))
+    }
+}
+
+type LookUp = Arc<OnceCell<Option<Arc<FoundKey>>>>;
+
+pub(crate) struct KeyCache {
+    found: Mutex<HashMap<KeyHash, (Instant, Arc<FoundKey>)>>,
+    unknown: Mutex<Unknown>,
+    under_way: Mutex<HashMap<KeyHash, LookUp>>,
+    directory: Directory,
+    unauthenticated: Semaphore,
+    failures: Windows<Source>,
+    /// Unknown keys of one source a minute.
+    failures_max: u32,
+}
+
+/// Hashes of unknown keys, forgotten between one and two times [`FRESH`] later.
+struct Unknown {
+    since: Instant,
+    recent: HashSet<KeyHash>,
+    older: HashSet<KeyHash>,
+}
+
+impl KeyCache {
+    pub(crate) fn new(failures_max: u32) -> Self {
+        let unknown = Unknown { since: Instant::now(), recent: HashSet::new(), older: HashSet::new() };
+        Self {
+            found: Mutex::default(),
+            unknown: Mutex::new(unknown),
+            under_way: Mutex::default(),
+            directory: Directory::default(),
+            unauthenticated: Semaphore::new(UNAUTHENTICATED_MAX),
+            failures: Windows::default(),
+            failures_max,
+        }
+    }
+
+    /// Starts to read which keys there are.
+    pub(crate) fn follow(&self, engine: &Engine) {
+        self.directory.follow(engine.lookups());
+    }
+
+    /// The key a caller sent, as it was at most a second ago. `source`: where the request comes from, when it is known.
+    pub(crate) async fn find(
+        &self,
+        engine: &Engine,
+        source: Option<Source>,
+        api_key: &str,
+    ) -> Result<Arc<FoundKey>, ApiError> {
+        let vault = &engine.context().vault;
+        let hash = vault.api_key_hash(api_key);
+        if let Some(found) = self.fresh(&hash) {
+            return Ok(found);
+        }
+        self.follow(engine);
+        let hashes = vault.api_key_hashes(api_key);
+        if hashes.iter().any(|hash| self.directory.holds(hash)) {
+            return self.look_up(engine, &hash, &hashes, false).await?.ok_or(ApiError::InvalidApiKey);
+        }
+        let exhausted =
+            source.and_then(|from| self.failures.exhausted(&from, self.failures_max, Instant::now()));
+        if let Some(retry_after_secs) = exhausted {
+            return Err(ApiError::TooManyUnknownKeys { retry_after_secs });
+        }
+        let is_unknown = lock(&self.unknown).holds(&hash);
+        let found = if is_unknown { None } else { self.look_up(engine, &hash, &hashes, true).await? };
+        if found.is_none()
+            && let Some(source) = source
+        {
+            self.failures.add(source, Instant::now());
+        }
+        found.ok_or(ApiError::InvalidApiKey)
+    }
+
+    /// Asks the database, once for all who ask for the same key at the same time. A key that is not in the directory
+    /// waits for one of the few turns that such keys have. `hashes`: under each master key; one that was kept under an
+    /// earlier one is kept under the current one from then on.
+    async fn look_up(
+        &self,
+        engine: &Engine,
+        hash: &KeyHash,
+        hashes: &[KeyHash],
+        is_unknown: bool,
+    ) -> Result<Option<Arc<FoundKey>>, ApiError> {
+        let look_up = Arc::clone(lock(&self.under_way).entry(*hash).or_default());
+        let found = look_up
+            .get_or_try_init(|| async {
+                let _turn = if is_unknown { Some(self.turn().await?) } else { None };
+                let mut conn = engine.lookups().acquire().await?;
+                let row = partners::find_key(&mut conn, hashes).await?;
+                if let Some(row) = row.as_ref().filter(|row| row.has_old_hash) {
+                    let master_key = engine.context().vault.current_id();
+                    partners::rehash_key(&mut conn, &row.key_id, hash, master_key).await?;
+                }
+                let found = row.map(|row| Arc::new(FoundKey { row, signing: OnceLock::new() }));
+                match &found {
+                    Some(found) => self.keep(*hash, found),
+                    None => lock(&self.unknown).note(*hash, Instant::now()),
+                }
+                Ok::<_, ApiError>(found)
+            })
+            .await
+            .cloned();
+        let mut under_way = lock(&self.under_way);
+        if under_way.get(hash).is_some_and(|other| Arc::ptr_eq(other, &look_up)) {
+            under_way.remove(hash);
+        }
+        found
+    }
+
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, ApiError> {
+        // Others guess: a key that was just issued is in the directory when it is tried again.
+        let turn = tokio::time::timeout(UNAUTHENTICATED_WAIT, self.unauthenticated.acquire()).await;
+        turn.ok().and_then(Result::ok).ok_or(ApiError::Busy)
+    }
+
+    fn keep(&self, hash: KeyHash, key: &Arc<FoundKey>) {
+        let mut found = lock(&self.found);
+        if found.len() >= KEYS_MAX {
+            found.clear();
+        }
+        found.insert(hash, (Instant::now(), Arc::clone(key)));
+    }
+
+    fn fresh(&self, hash: &KeyHash) -> Option<Arc<FoundKey>> {
+        let found = lock(&self.found);
+        found.get(hash).filter(|(at, _)| at.elapsed() < FRESH).map(|(_, row)| row.clone())
+    }
+}
+
+impl Unknown {
+    fn turn(&mut self, now: Instant) {
+        let age = now.saturating_duration_since(self.since);
+        if age >= FRESH || self.recent.len() >= UNKNOWN_MAX {
+            self.older = std::mem::take(&mut self.recent);
+            if age >= FRESH * 2 {
+                self.older.clear();
+            }
+            self.since = now;
+        }
+    }
+
+    fn holds(&mut self, hash: &KeyHash) -> bool {
+        self.turn(Instant::now());
+        self.recent.contains(hash) || self.older.contains(hash)
+    }
+
+    fn note(&mut self, hash: KeyHash, now: Instant) {
+        self.turn(now);
+        self.recent.insert(hash);
+    }
+}
+
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_key_is_forgotten_within_two_seconds_and_their_number_is_bounded() {
+        let start = Instant::now();
+        let mut unknown = Unknown { since: start, recent: HashSet::new(), older: HashSet::new() };
+        let hash = |n: usize| {
+            let mut hash = [0; 32];
+            hash[..8].copy_from_slice(&n.to_be_bytes());
+            hash
+        };
+        let held =
+            |unknown: &Unknown, n| unknown.recent.contains(&hash(n)) || unknown.older.contains(&hash(n));
+        unknown.note(hash(0), start);
+        unknown.turn(start + FRESH);
+        assert!(held(&unknown, 0));
+        unknown.turn(start + FRESH * 2);
+        assert!(!held(&unknown, 0));
+        for n in 0..3 * UNKNOWN_MAX {
+            unknown.note(hash(n), start + FRESH * 2);
+        }
+        assert!(held(&unknown, 3 * UNKNOWN_MAX - 1) && !held(&unknown, 0));
+        assert!(unknown.recent.len() <= UNKNOWN_MAX && unknown.older.len() <= UNKNOWN_MAX);
+    }
+}

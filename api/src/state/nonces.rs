@@ -1,0 +1,60 @@
+//! Nonces of signed requests, remembered for as long as their timestamp would be accepted.
+//!
+//! The memory is bounded and this process's own: what it forgets early, and what another process has seen, is still
+//! stopped by the intentId, which is used once. A body without an id of its own has its nonce in the database too
+//! ([`SignedNonce`](crate::access::signature::SignedNonce)). The timestamp window is the guarantee (contract section 5).
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Mutex, PoisonError};
+
+use dvp_domain::canonical::sha256;
+
+/// How many nonces are remembered at most; beyond it those that expire first are forgotten.
+const NONCES_MAX: usize = 1 << 19;
+
+#[derive(Default)]
+struct Memory {
+    seen: HashSet<[u8; 32]>,
+    by_expiry: BTreeSet<(u64, [u8; 32])>,
+}
+
+#[derive(Default)]
+pub(crate) struct Nonces {
+    memory: Mutex<Memory>,
+}
+
+impl Nonces {
+    /// Remembers a nonce of a key until `expires` (Unix seconds). `false`: it was seen before.
+    pub(crate) fn first_use(&self, key_id: &str, nonce: &str, now: u64, expires: u64) -> bool {
+        // Neither part can hold a line break, so no two pairs share a text.
+        let digest = sha256(&format!("{key_id}\n{nonce}"));
+        let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let Memory { seen, by_expiry } = &mut *memory;
+        while let Some(first) = by_expiry.first().copied() {
+            if first.0 >= now && by_expiry.len() < NONCES_MAX {
+                break;
+            }
+            by_expiry.remove(&first);
+            seen.remove(&first.1);
+        }
+        let is_new = seen.insert(digest);
+        if is_new {
+            by_expiry.insert((expires, digest));
+        }
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nonce_is_used_once_per_key_until_it_expires() {
+        let nonces = Nonces::default();
+        assert!(nonces.first_use("key_1", "n", 100, 400));
+        assert!(!nonces.first_use("key_1", "n", 400, 700));
+        assert!(nonces.first_use("key_2", "n", 400, 700));
+        assert!(nonces.first_use("key_1", "n", 401, 701));
+    }
+}

@@ -1,0 +1,59 @@
+//! The terms of an accepted order.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{PartnerId, Reference};
+use crate::intent::IntentRequest;
+use crate::money::Minor;
+use crate::plan::Plan;
+use crate::time::Timestamp;
+
+/// What was agreed at acceptance; never changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Terms {
+    pub reference: Reference,
+    pub partner_id: PartnerId,
+    pub livemode: bool,
+    pub request: IntentRequest,
+    pub plan: Plan,
+    pub input: AssetAmount,
+    pub output: AssetAmount,
+    pub accepted_at: Timestamp,
+    /// The settlement's id on the chain.
+    pub entity: String,
+    /// SHA-256 of the preimage that releases the funds.
+    pub hashlock: String,
+    /// When the lock is sent; later than acceptance only when a rail asks for it.
+    pub lock_at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssetAmount {
+    pub asset: String,
+    pub amount: Minor,
+    pub exponent: u8,
+    pub chain: Option<String>,
+}
+
+/// Which legs an order has.
+impl Terms {
+    /// The input is a token, pulled from the user's wallet; otherwise it is prefunded.
+    pub const fn locks(&self) -> bool {
+        self.plan.kind.locks_input()
+    }
+
+    /// The output is a token, paid on the chain.
+    pub const fn pays_on_chain(&self) -> bool {
+        self.plan.kind.pays_on_chain()
+    }
+
+    /// Both are tokens, exchanged in one transaction.
+    pub const fn swaps(&self) -> bool {
+        self.locks() && self.pays_on_chain()
+    }
+
+    /// There is an offramp leg: not for money against money.
+    pub const fn converts(&self) -> bool {
+        self.locks() || self.pays_on_chain()
+    }
+}

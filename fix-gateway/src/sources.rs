@@ -1,0 +1,212 @@
+//! What strangers may cost, by the address they come from.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv6Addr, SocketAddr},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use ipnet::IpNet;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::limits::{Bucket, Pace};
+
+/// Addresses remembered at most. Beyond that only those that have cost something lately are.
+const SOURCES_MAX: usize = 65_536;
+
+/// What a connection may cost before its peer has logged on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Budget {
+    /// From the first byte of a TCP connection to the end of its TLS handshake, PROXY header included.
+    pub handshake: Duration,
+    /// From the first byte of a TCP connection to a whole Logon.
+    pub logon: Duration,
+    /// Bytes of the first message, which must be a Logon.
+    pub logon_bytes_max: usize,
+    /// Connections at once that have not logged on.
+    pub unauthenticated_max: usize,
+    /// Of these, from one address.
+    pub unauthenticated_per_source_max: u32,
+    /// Connections a minute from one address.
+    pub connections_per_minute: u32,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            logon: Duration::from_secs(10),
+            logon_bytes_max: 4 * 1024,
+            unauthenticated_max: 1024,
+            unauthenticated_per_source_max: 512,
+            connections_per_minute: 6000,
+        }
+    }
+}
+
+/// Why a source is sent away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TooMany {
+    #[error("too many connections a minute from this address")]
+    Connections,
+    #[error("too many connections from this address that have not logged on")]
+    Strangers,
+    #[error("too many addresses at once")]
+    Sources,
+}
+
+/// Counts by source.
+#[derive(Debug, Clone)]
+pub(crate) struct Sources {
+    counts: Arc<Mutex<HashMap<IpAddr, Counts>>>,
+    pace: Pace,
+    unauthenticated_max: u32,
+}
+
+#[derive(Debug)]
+struct Counts {
+    connections: Bucket,
+    unauthenticated: u32,
+}
+
+/// One stranger's place at the listener; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Visit {
+    sources: Sources,
+    source: IpAddr,
+}
+
+impl Sources {
+    pub(crate) fn new(budget: &Budget) -> Self {
+        let count = budget.connections_per_minute;
+        Self {
+            counts: Arc::default(),
+            pace: Pace::new(count, Duration::from_secs(60), count),
+            unauthenticated_max: budget.unauthenticated_per_source_max,
+        }
+    }
+
+    /// A connection came from this address.
+    pub(crate) fn enter(&self, addr: IpAddr, now: Instant) -> Result<Visit, TooMany> {
+        let source = source_of(addr);
+        let mut counts = self.lock();
+        if !counts.contains_key(&source) && counts.len() >= SOURCES_MAX {
+            counts.retain(|_, counts| counts.unauthenticated > 0 || !counts.connections.is_full(now));
+            if counts.len() >= SOURCES_MAX {
+                return Err(TooMany::Sources);
+            }
+        }
+        let fresh = || Counts { connections: Bucket::new(now), unauthenticated: 0 };
+        let entry = counts.entry(source).or_insert_with(fresh);
+        if !entry.connections.take(self.pace, now) {
+            return Err(TooMany::Connections);
+        }
+        if entry.unauthenticated >= self.unauthenticated_max {
+            return Err(TooMany::Strangers);
+        }
+        entry.unauthenticated += 1;
+        drop(counts);
+        Ok(Visit { sources: self.clone(), source })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Counts>> {
+        // No code panics while it holds the map.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if let Some(counts) = self.sources.lock().get_mut(&self.source) {
+            counts.unauthenticated = counts.unauthenticated.saturating_sub(1);
+        }
+    }
+}
+
+/// Who counts as one: an IPv4 address, or the /64 network that one IPv6 customer has.
+pub(crate) fn source_of(addr: IpAddr) -> IpAddr {
+    match addr.to_canonical() {
+        IpAddr::V4(v4) => IpAddr::V4(v4),
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+    }
+}
+
+/// A stranger's place; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionSlot {
+    _permit: OwnedSemaphorePermit,
+    _visit: Visit,
+}
+
+impl ConnectionSlot {
+    pub(crate) const fn new(permit: OwnedSemaphorePermit, visit: Visit) -> Self {
+        Self { _permit: permit, _visit: visit }
+    }
+}
+
+/// Is the address in one of the networks? An IPv4 address that came over an IPv6 socket counts as IPv4.
+pub(crate) fn contains(networks: &[IpNet], addr: SocketAddr) -> bool {
+    let ip = addr.ip().to_canonical();
+    networks.iter().any(|network| network.contains(&ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sources(unauthenticated: u32, per_minute: u32) -> Sources {
+        let budget = Budget {
+            unauthenticated_per_source_max: unauthenticated,
+            connections_per_minute: per_minute,
+            ..Budget::default()
+        };
+        Sources::new(&budget)
+    }
+
+    #[test]
+    fn a_source_is_held_to_its_share_and_others_are_not() {
+        let (sources, now) = (sources(2, 100), Instant::now());
+        let [here, there]: [IpAddr; 2] = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
+        let first = sources.enter(here, now).unwrap();
+        let _second = sources.enter(here, now).unwrap();
+        assert_eq!(sources.enter(here, now).unwrap_err(), TooMany::Strangers);
+        sources.enter(there, now).unwrap();
+        drop(first);
+        sources.enter(here, now).unwrap();
+    }
+
+    #[test]
+    fn connections_are_counted_by_the_minute() {
+        let (sources, now) = (sources(100, 3), Instant::now());
+        let here: IpAddr = "192.0.2.1".parse().unwrap();
+        for _ in 0..3 {
+            sources.enter(here, now).unwrap();
+        }
+        assert_eq!(sources.enter(here, now).unwrap_err(), TooMany::Connections);
+        sources.enter(here, now + Duration::from_secs(21)).unwrap();
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_source_and_a_mapped_address_is_its_ipv4() {
+        let source = |text: &str| source_of(text.parse().unwrap());
+        assert_eq!(source("2001:db8:1:2:3::4"), source("2001:db8:1:2:ffff::1"));
+        assert_ne!(source("2001:db8:1:2::1"), source("2001:db8:1:3::1"));
+        assert_eq!(source("::ffff:192.0.2.1"), source("192.0.2.1"));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (sources, now) = (sources(1, 1), Instant::now());
+        for n in 0..u32::try_from(SOURCES_MAX).unwrap() {
+            sources.enter(IpAddr::V4(n.into()), now).unwrap();
+        }
+        let late: IpAddr = "203.0.113.1".parse().unwrap();
+        assert_eq!(sources.enter(late, now).unwrap_err(), TooMany::Sources);
+        sources.enter(late, now + Duration::from_secs(61)).unwrap();
+        assert_eq!(sources.lock().len(), 1);
+    }
+}
