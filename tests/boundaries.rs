@@ -161,6 +161,20 @@ fn settlement_reads_the_time_from_the_injected_clock() {
     assert!(seen > decides.len(), "{seen} files");
 }
 
+#[test]
+fn notifications_are_received_in_one_way() {
+    for member in members() {
+        for source in modules::sources(&member.folder).unwrap() {
+            let is_excepted = source.path.ends_with("core/store/src/notify.rs") || member.name == "xtask";
+            assert!(
+                is_excepted || !source.code.contains("PgListener"),
+                "{} uses PgListener directly",
+                source.path.display()
+            );
+        }
+    }
+}
+
 /// The packages a pure crate is built from, without versions.
 fn tree(package: &str) -> BTreeSet<String> {
     let tree = cargo(&["tree", "-p", package, "-e", "normal", "--prefix", "none", "-f", "{p}"]);

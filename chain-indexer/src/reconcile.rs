@@ -7,7 +7,7 @@ mod contracts;
 
 use crate::config::ChainConfig;
 use crate::contracts::settler::Orders::Order;
-use crate::lease_guard::LeaseGuard;
+use crate::lease_guard;
 use crate::{orders, rpc};
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
@@ -112,9 +112,9 @@ pub async fn run_reconciler(
     shutdown: CancellationToken,
 ) {
     let name = format!("reconcile:{}", config.chain_id);
-    while let Some(mut lease) = LeaseGuard::acquire(&pool, &name, &shutdown).await {
+    while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
         let mut due = tokio::time::Instant::now() + every;
-        while !shutdown.is_cancelled() && matches!(lease.keep(&pool).await, Ok(true)) {
+        while !shutdown.is_cancelled() && matches!(guard.keep(&pool).await, Ok(true)) {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = tokio::time::sleep_until(due.min(tokio::time::Instant::now() + LOOK)) => {}
@@ -125,7 +125,7 @@ pub async fn run_reconciler(
             due = tokio::time::Instant::now() + every;
             tell(&config, reconcile(&pool, &config, &options).await);
         }
-        lease.release(&pool).await;
+        guard.release(&pool).await;
     }
 }
 

@@ -28,7 +28,7 @@ mod slots;
 mod work;
 
 use crate::config::ChainConfig;
-use crate::lease_guard::{Backoff, LeaseGuard};
+use crate::lease_guard::{self, Backoff};
 use crate::rpc::{self, BlockHead};
 use crate::signing::{Account, Signed};
 use alloy::eips::{BlockId, BlockNumberOrTag};
@@ -38,7 +38,7 @@ use alloy::signers::Signer;
 use alloy::transports::TransportError;
 use dvp_core::secrets::Vault;
 use dvp_store::chain::{self as store, AttemptRow};
-use dvp_store::lease::Lease;
+use dvp_store::lease::{Lease, LeaseGuard};
 use dvp_store::notify::Notifications;
 use dvp_store::{PgPool, StoreError};
 use fees::Market;
@@ -116,9 +116,9 @@ pub async fn run_relayers(
 async fn run_lane(pool: PgPool, mut relayer: Relayer, shutdown: CancellationToken) -> Result<(), RelayError> {
     // Its form is known to `list_retired`.
     let name = format!("relayer:{}:{}", relayer.config.chain_id, relayer.signer.address());
-    while let Some(mut lease) = LeaseGuard::acquire(&pool, &name, &shutdown).await {
-        relayer.follow(&mut lease, &shutdown).await;
-        lease.release(&pool).await;
+    while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
+        relayer.follow(&mut guard, &shutdown).await;
+        guard.release(&pool).await;
     }
     Ok(())
 }
@@ -211,13 +211,13 @@ impl Relayer {
         &self.endpoints[self.at].provider
     }
 
-    async fn follow(&mut self, lease: &mut LeaseGuard, shutdown: &CancellationToken) {
+    async fn follow(&mut self, guard: &mut LeaseGuard, shutdown: &CancellationToken) {
         let mut backoff = Backoff::new();
         let mut commands = Notifications::new(self.pool.clone(), &["dvp_commands"]);
         let mut seen = None;
         while !shutdown.is_cancelled() {
             commands.listen().await;
-            match self.turn_if_news(lease, &mut seen).await {
+            match self.turn_if_news(guard, &mut seen).await {
                 Ok(true) => backoff.reset(),
                 Ok(false) => {
                     tracing::warn!(chain = self.config.name, "the relayer's lease was lost");
@@ -252,10 +252,10 @@ impl Relayer {
     /// is lost.
     async fn turn_if_news(
         &mut self,
-        lease: &mut LeaseGuard,
+        guard: &mut LeaseGuard,
         seen: &mut Option<(B256, Instant)>,
     ) -> Result<bool, RelayError> {
-        if !lease.keep(&self.pool).await? {
+        if !guard.keep(&self.pool).await? {
             return Ok(false);
         }
         let head = rpc::head(self.provider()).await?;
@@ -264,7 +264,7 @@ impl Relayer {
         let old = seen.is_some_and(|(hash, at)| hash == head.hash && at.elapsed() < every);
         if !old {
             *seen = Some((head.hash, Instant::now()));
-            self.turn_at(&lease.lease, &head).await?;
+            self.turn_at(guard.lease(), &head).await?;
         }
         Ok(true)
     }

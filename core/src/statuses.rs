@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use dvp_store::database::session;
+use dvp_store::notify::Notifications;
 use dvp_store::orders::executions::RefType;
 use dvp_store::orders::intents::Tenant;
-use sqlx::postgres::PgListener;
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::sync::OnceCell;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -126,34 +126,40 @@ enum ListenError {
 
 /// Listens for changes as long as the cache is in use.
 async fn listen(pool: PgPool, statuses: Weak<Statuses>) {
+    let own = format!("dvp_beat_{}", Uuid::new_v4().simple());
+    let mut notifications = Notifications::new(pool.clone(), &[CHANNEL, &own]);
+    let began = Instant::now();
     while statuses.strong_count() > 0 && !pool.is_closed() {
-        let failed = hear(&pool, &statuses).await;
-        let Some(statuses) = statuses.upgrade() else { return };
-        statuses.cache().stop_listening();
-        if let Err(error) = failed {
-            warn!(%error, "status cache disabled: listening for changed executions failed; reading from the database");
+        notifications.listen().await;
+        if notifications.is_listening() {
+            let failed = hear(&pool, &mut notifications, &own, began, &statuses).await;
+            notifications.disconnect();
+            let Some(statuses) = statuses.upgrade() else { return };
+            statuses.cache().stop_listening();
+            if let Err(error) = failed {
+                warn!(%error, "status cache disabled: listening for changed executions failed; reading from the database");
+            }
         }
-        drop(statuses);
         tokio::time::sleep(RECONNECT_DELAY).await;
     }
 }
 
 /// Ends with an error when a connection is lost, and without one when the cache is no longer in use.
-async fn hear(pool: &PgPool, statuses: &Weak<Statuses>) -> Result<(), ListenError> {
-    let mut listener = PgListener::connect_with(pool).await?;
-    // Notifications during a reconnect are lost, so the listener starts again with an empty cache.
-    listener.eager_reconnect(false);
-    let own = format!("dvp_heartbeat_{}", Uuid::new_v4().simple());
-    listener.listen_all([CHANNEL, own.as_str()]).await?;
+async fn hear(
+    pool: &PgPool,
+    notifications: &mut Notifications,
+    own: &str,
+    began: Instant,
+    statuses: &Weak<Statuses>,
+) -> Result<(), ListenError> {
     let asker = PgConnection::connect_with(&pool.connect_options()).await?;
     match statuses.upgrade() {
         Some(statuses) => statuses.cache().listen(),
         None => return Ok(()),
     }
-    let began = Instant::now();
     tokio::select! {
-        failed = ask(asker, &own, began) => failed,
-        ended = take_in(listener, &own, began, statuses) => ended,
+        failed = ask(asker, own, began) => failed,
+        ended = take_in(notifications, own, began, statuses) => ended,
     }
 }
 
@@ -171,13 +177,13 @@ async fn ask(mut asker: PgConnection, own: &str, began: Instant) -> Result<(), L
 }
 
 async fn take_in(
-    mut listener: PgListener,
+    notifications: &mut Notifications,
     own: &str,
     began: Instant,
     statuses: &Weak<Statuses>,
 ) -> Result<(), ListenError> {
     loop {
-        let heard = listener.try_recv().await?.ok_or(ListenError::Lost)?;
+        let heard = notifications.next().await.ok_or(ListenError::Lost)?;
         let Some(statuses) = statuses.upgrade() else { return Ok(()) };
         if heard.channel() != own {
             statuses.forget(heard.payload());

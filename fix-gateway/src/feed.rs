@@ -18,12 +18,12 @@ use std::{
 
 use dvp_store::{
     PgPool, StoreError,
+    notify::Notifications,
     orders::events::{self, FeedEntry},
 };
-use sqlx::postgres::PgListener;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, timeout},
+    time::{Instant, timeout_at},
 };
 use tracing::warn;
 
@@ -149,16 +149,10 @@ impl Feed {
 
 /// Follows the feed for as long as it is let. `sessions_changed` is notified when a session may have been changed.
 pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notify>) {
+    let mut notifications = Notifications::new(pool.clone(), &[FEED_CHANNEL, SESSION_CHANNEL]);
     let mut follower = Follower { feed, pool, sessions_changed, position: None, told_all_at: 0 };
     loop {
-        let mut listener = match follower.listen().await {
-            Ok(listener) => Some(listener),
-            Err(error) => {
-                warn!(%error, "LISTEN for new events failed; polling every second");
-                None
-            }
-        };
-        if let Err(error) = follower.read_and_wait(&mut listener).await {
+        if let Err(error) = follower.read_and_wait(&mut notifications).await {
             warn!(%error, "reading the feed failed, retrying in 1 s");
             tokio::time::sleep(LOOK_AGAIN).await;
         }
@@ -174,24 +168,16 @@ struct Follower {
 }
 
 impl Follower {
-    async fn listen(&self) -> Result<PgListener, sqlx::Error> {
-        let mut listener = PgListener::connect_with(&self.pool).await?;
-        listener.listen_all([FEED_CHANNEL, SESSION_CHANNEL]).await?;
-        Ok(listener)
-    }
-
-    /// Reads until there is nothing more, then waits; ends when it cannot listen, to begin listening anew.
-    async fn read_and_wait(&mut self, listener: &mut Option<PgListener>) -> Result<(), StoreError> {
-        // What was said while nobody listened is looked for.
-        self.sessions_changed.notify_one();
-        loop {
-            while self.read_page().await? {}
-            let Some(listening) = listener else {
-                tokio::time::sleep(LOOK_AGAIN).await;
-                return Ok(());
-            };
-            self.wait(listening).await?;
+    /// Reads until there is nothing more, then waits.
+    async fn read_and_wait(&mut self, notifications: &mut Notifications) -> Result<(), StoreError> {
+        if !notifications.is_listening() {
+            notifications.listen().await;
+            // What was said while nobody listened is looked for.
+            self.sessions_changed.notify_one();
         }
+        while self.read_page().await? {}
+        self.wait(notifications).await;
+        Ok(())
     }
 
     /// Reads one page. `true`: there may be more.
@@ -223,17 +209,14 @@ impl Follower {
     }
 
     /// Waits until the feed has grown, or for a while. Notifications that come together are one.
-    async fn wait(&self, listener: &mut PgListener) -> Result<(), StoreError> {
+    async fn wait(&self, notifications: &mut Notifications) {
         let deadline = Instant::now() + LOOK_AGAIN;
-        while let Ok(received) =
-            timeout(deadline.saturating_duration_since(Instant::now()), listener.recv()).await
-        {
-            if received?.channel() == FEED_CHANNEL {
-                return Ok(());
+        while let Ok(Some(received)) = timeout_at(deadline, notifications.next()).await {
+            if received.channel() == FEED_CHANNEL {
+                return;
             }
             self.sessions_changed.notify_one();
         }
-        Ok(())
     }
 }
 

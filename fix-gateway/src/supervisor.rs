@@ -7,11 +7,10 @@
 
 mod commands;
 mod faults;
-mod ownership;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -20,14 +19,14 @@ use dvp_fix::session::SessionConfig;
 use dvp_store::{
     PgPool, StoreError,
     fix::{self, ConfiguredSession, FixSessionRow, UnreadableSession, settings::FixSessionSettings},
-    lease::Lease,
+    lease::LeaseGuard,
 };
 use tokio::{
     sync::{Notify, mpsc, oneshot},
     task::{Id, JoinError, JoinSet},
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::{debug, error, info, warn};
+use tracing::{error, info, warn};
 use uuid::Uuid;
 
 use crate::{
@@ -186,8 +185,8 @@ impl SessionSupervisor {
             return;
         }
         let name = format!("fix:{session_id}");
-        match Lease::acquire(&self.pool, &name, self.owner, self.config.lease_ttl).await {
-            Ok(Some(lease)) => self.start(sessions, (session, settings), terms, config, lease, shutdown),
+        match LeaseGuard::try_acquire(&self.pool, &name, self.owner, self.config.lease_ttl).await {
+            Ok(Some(guard)) => self.start(sessions, (session, settings), terms, config, guard, shutdown),
             Ok(None) => {}
             Err(error) => warn!(session_id, %error, "acquiring the session lease failed, will retry"),
         }
@@ -199,7 +198,7 @@ impl SessionSupervisor {
         (session, settings): (FixSessionRow, FixSessionSettings),
         terms: Terms,
         config: SessionConfig,
-        lease: Lease,
+        guard: LeaseGuard,
         shutdown: &CancellationToken,
     ) {
         let session_id = session.session_id.clone();
@@ -219,7 +218,7 @@ impl SessionSupervisor {
         let driver = Driver::new(order_entry, config, attach)
             .with_slow_consumer(self.config.slow_consumer)
             .with_control(controlled);
-        let running = run(driver, lease, self.pool.clone(), self.config.lease_ttl, shutdown.child_token());
+        let running = run(driver, guard, self.pool.clone(), shutdown.child_token());
         let task = sessions.tasks.spawn(running);
         sessions.ids.insert(task.id(), session_id.clone());
         let running = Running { control, terms, key, since: Instant::now(), asked: None };
@@ -249,22 +248,24 @@ impl Sessions {
 }
 
 /// Runs a driver for as long as the lease is held.
-async fn run(
-    driver: Driver<OrderEntry>,
-    lease: Lease,
-    pool: PgPool,
-    ttl: Duration,
-    token: CancellationToken,
-) {
+async fn run(driver: Driver<OrderEntry>, mut guard: LeaseGuard, pool: PgPool, session: CancellationToken) {
+    let ended = CancellationToken::new();
     // A task of its own: a session that is busy must not lose its lease over it.
-    let lease = Arc::new(Mutex::new(lease));
-    let renewing = ownership::cancel_when_lost(pool.clone(), Arc::clone(&lease), ttl, token.clone());
-    let renewing = AbortOnDropHandle::new(tokio::spawn(renewing));
-    driver.run(token).await;
-    drop(renewing);
-    let lease = ownership::held(&lease);
-    if let Err(error) = lease.release(&pool).await {
-        debug!(%error, lease = lease.name, "lease not released; it will run out");
+    let keeping = AbortOnDropHandle::new(tokio::spawn({
+        let (pool, session, ended) = (pool.clone(), session.clone(), ended.clone());
+        async move {
+            tokio::select! {
+                () = guard.keep_until_lost(&pool) => session.cancel(),
+                () = ended.cancelled() => {}
+            }
+            guard
+        }
+    }));
+    driver.run(session).await;
+    ended.cancel();
+    match keeping.await {
+        Ok(guard) => guard.release(&pool).await,
+        Err(error) => error!(%error, "task ended badly"),
     }
 }
 

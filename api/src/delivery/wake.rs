@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dvp_store::PgPool;
-use dvp_store::notify::Notifications;
+use dvp_store::notify::{Notification, Notifications};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -35,7 +35,7 @@ pub(super) async fn listen(pool: &PgPool, wake: &Wake, shutdown: &CancellationTo
 async fn hear(notifications: &mut Notifications, wake: &Wake) {
     notifications.listen().await;
     while notifications.is_listening() {
-        match notifications.next().await.as_deref() {
+        match notifications.next().await.as_ref().map(Notification::channel) {
             Some(FEED) => wake.dispatcher.notify_one(),
             Some(_) => wake.workers.notify_one(),
             None => {}

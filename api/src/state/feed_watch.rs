@@ -10,10 +10,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use dvp_store::notify::Notifications;
 use dvp_store::orders::events::{self, EventFilter, StoredEvent};
 use dvp_store::orders::feed;
 use dvp_store::orders::intents::Tenant;
-use dvp_store::{DatabaseError, Fault, PgConnection, PgListener, PgPool, StoreError};
+use dvp_store::{Fault, PgConnection, PgPool, StoreError};
 use metrics::counter;
 use tokio::sync::watch;
 use tracing::{error, warn};
@@ -21,7 +22,8 @@ use tracing::{error, warn};
 use self::recent::Recent;
 
 const CHANNEL: &str = "dvp_feed";
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+/// After a failure.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// The feed is looked at this often even when nothing was heard.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Notifications within this time lead to one look.
@@ -94,14 +96,15 @@ fn lock(readers: &Mutex<Readers>) -> MutexGuard<'_, Readers> {
 
 /// Ends with the last handle of the API.
 async fn follow(pool: PgPool, readers: Weak<Mutex<Readers>>) {
+    let mut notifications = Notifications::new(pool.clone(), &[CHANNEL]);
     let follower = Follower { pool, readers };
-    while let Err(error) = follower.listen().await {
+    while let Err(error) = follower.look_when_notified(&mut notifications).await {
         warn!(%error, "feed poll for long-polls failed, retrying in 1 s");
         // What was not given to all readers before the failure is read by the readers after it.
         if let Some(readers) = follower.readers.upgrade() {
             lock(&readers).position = None;
         }
-        tokio::time::sleep(LISTEN_AGAIN).await;
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
     }
 }
 
@@ -112,20 +115,17 @@ struct Follower {
 
 impl Follower {
     /// Returns when the API has ended.
-    async fn listen(&self) -> Result<(), StoreError> {
-        let mut listener = PgListener::connect_with(&self.pool).await?;
-        listener.listen(CHANNEL).await?;
-        while self.look().await? {
-            let heard: Option<Result<_, DatabaseError>> =
-                tokio::time::timeout(LOOK_AGAIN, listener.recv()).await.ok();
-            heard.transpose()?;
+    async fn look_when_notified(&self, notifications: &mut Notifications) -> Result<(), StoreError> {
+        loop {
+            notifications.listen().await;
+            if !self.look().await? {
+                return Ok(());
+            }
+            let _ = tokio::time::timeout(LOOK_AGAIN, notifications.next()).await;
             tokio::time::sleep(BREATH).await;
             // Notifications that arrived meanwhile are served by the same look.
-            while let Ok(heard) = tokio::time::timeout(Duration::ZERO, listener.recv()).await {
-                heard?;
-            }
+            while let Ok(Some(_)) = tokio::time::timeout(Duration::ZERO, notifications.next()).await {}
         }
-        Ok(())
     }
 
     /// Gives new events to the readers of their tenants. `false`: the API has ended.

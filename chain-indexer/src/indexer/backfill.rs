@@ -2,9 +2,10 @@
 
 use super::{IndexError, Indexer, Step};
 use crate::config::ChainConfig;
-use crate::lease_guard::{Backoff, LeaseGuard};
+use crate::lease_guard::{self, Backoff};
 use dvp_store::PgPool;
 use dvp_store::chain as store;
+use dvp_store::lease::LeaseGuard;
 use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -64,27 +65,27 @@ pub async fn backfill(
 ) -> Result<Progress, BackfillError> {
     let name = format!("indexer:{}", config.chain_id);
     let mut indexer = Indexer::new(pool.clone(), config)?;
-    let lease = LeaseGuard::try_acquire(&pool, &name).await.map_err(IndexError::from)?;
-    let mut lease = lease.ok_or(BackfillError::Taken)?;
-    let result = to_the_head(&mut indexer, &mut lease, &mut tell, &shutdown).await;
-    lease.release(&pool).await;
+    let guard = lease_guard::try_acquire(&pool, &name).await.map_err(IndexError::from)?;
+    let mut guard = guard.ok_or(BackfillError::Taken)?;
+    let result = to_the_head(&mut indexer, &mut guard, &mut tell, &shutdown).await;
+    guard.release(&pool).await;
     result
 }
 
 async fn to_the_head(
     indexer: &mut Indexer,
-    lease: &mut LeaseGuard,
+    guard: &mut LeaseGuard,
     tell: &mut impl FnMut(&Progress),
     shutdown: &CancellationToken,
 ) -> Result<Progress, BackfillError> {
     let (began, mut from, mut failures) = (Instant::now(), None, 0);
     let mut backoff = Backoff::new();
     loop {
-        if shutdown.is_cancelled() || !lease.keep(&indexer.pool).await.map_err(IndexError::from)? {
+        if shutdown.is_cancelled() || !guard.keep(&indexer.pool).await.map_err(IndexError::from)? {
             return Err(BackfillError::Stopped);
         }
         let before = indexer.read_up_to().await?;
-        let step = indexer.step(&lease.lease).await;
+        let step = indexer.step(guard.lease()).await;
         let at = indexer.read_up_to().await?;
         let first = indexer.config.deployment.deployed_block.saturating_sub(1);
         let from = *from.get_or_insert(before.unwrap_or(first));

@@ -3,11 +3,12 @@
 use super::gate::GateKeeper;
 use super::{IndexError, Indexer, Step};
 use crate::config::ChainConfig;
-use crate::lease_guard::{Backoff, LeaseGuard};
+use crate::lease_guard::{self, Backoff};
 use crate::reader::{ChainReader, HttpReader};
 use crate::wake;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, IndexerState};
+use dvp_store::lease::LeaseGuard;
 use metrics::gauge;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -40,22 +41,22 @@ pub async fn run_indexer_on<R: ChainReader>(
     let pool = indexer.pool.clone();
     let news = Arc::new(Notify::new());
     let _waker = indexer.config.ws_url.clone().map(|url| wake::on_heads(url, Arc::clone(&news)));
-    while let Some(mut lease) = LeaseGuard::acquire(&pool, &name, &shutdown).await {
-        indexer.follow(&mut lease, &news, &shutdown).await;
-        lease.release(&pool).await;
+    while let Some(mut guard) = lease_guard::acquire(&pool, &name, &shutdown).await {
+        indexer.follow(&mut guard, &news, &shutdown).await;
+        guard.release(&pool).await;
     }
     Ok(())
 }
 
 impl<R: ChainReader> Indexer<R> {
-    async fn follow(&mut self, lease: &mut LeaseGuard, news: &Notify, shutdown: &CancellationToken) {
+    async fn follow(&mut self, guard: &mut LeaseGuard, news: &Notify, shutdown: &CancellationToken) {
         // Another process may have had the lease meanwhile.
         self.gate = GateKeeper::default();
         let mut backoff = Backoff::new();
         let mut failures = 0_u32;
         let mut reporter = Reporter::default();
         while !shutdown.is_cancelled() {
-            let (pause, state) = match self.turn(lease).await {
+            let (pause, state) = match self.turn(guard).await {
                 Ok(None) => {
                     tracing::warn!(chain = self.config.name, "the indexer's lease was lost");
                     return;
@@ -105,8 +106,8 @@ impl<R: ChainReader> Indexer<R> {
         IndexerState::Following
     }
 
-    async fn turn(&mut self, lease: &mut LeaseGuard) -> Result<Option<Step>, IndexError> {
-        if lease.keep(&self.pool).await? { self.step(&lease.lease).await.map(Some) } else { Ok(None) }
+    async fn turn(&mut self, guard: &mut LeaseGuard) -> Result<Option<Step>, IndexError> {
+        if guard.keep(&self.pool).await? { self.step(guard.lease()).await.map(Some) } else { Ok(None) }
     }
 }
 

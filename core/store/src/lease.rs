@@ -1,8 +1,9 @@
 //! Single-owner leases: a row lease by the database's clock, with a fence that grows at each change of owner.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sqlx::{PgConnection, PgExecutor, PgPool};
+use tracing::warn;
 use uuid::Uuid;
 
 use super::StoreError;
@@ -80,6 +81,85 @@ impl Lease {
         .execute(db)
         .await?;
         Ok(())
+    }
+}
+
+/// A lease that is renewed while its owner works.
+#[derive(Debug)]
+pub struct LeaseGuard {
+    lease: Lease,
+    /// When the request for the time that is left was sent.
+    renewed_at: Instant,
+}
+
+impl LeaseGuard {
+    /// Acquires the lease, unless another owner holds it.
+    pub async fn try_acquire(
+        pool: &PgPool,
+        name: &str,
+        owner: Uuid,
+        ttl: Duration,
+    ) -> Result<Option<Self>, StoreError> {
+        let renewed_at = Instant::now();
+        let lease = Lease::acquire(pool, name, owner, ttl).await?;
+        Ok(lease.map(|lease| Self { lease, renewed_at }))
+    }
+
+    /// The lease as it is now. Its fence grows when the lease had run out and was taken again.
+    pub const fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// So often a lease is renewed that two renewals may fail before it runs out.
+    fn renew_every(&self) -> Duration {
+        self.lease.ttl * 3 / 10
+    }
+
+    /// Renews the lease when it is time to. `false`: another owner has the lease, or had it meanwhile.
+    pub async fn keep(&mut self, pool: &PgPool) -> Result<bool, StoreError> {
+        if self.renewed_at.elapsed() < self.renew_every() { Ok(true) } else { self.renew(pool).await }
+    }
+
+    /// Renews the lease until it is lost: until somebody else has it, or until the database has not answered for as
+    /// long as it lasts.
+    pub async fn keep_until_lost(&mut self, pool: &PgPool) {
+        loop {
+            tokio::time::sleep(self.renew_every()).await;
+            match self.renew(pool).await {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => {
+                    warn!(%error, lease = self.lease.name, "lease not renewed");
+                    if self.renewed_at.elapsed() >= self.lease.ttl {
+                        break;
+                    }
+                }
+            }
+        }
+        warn!(lease = self.lease.name, "lease lost");
+    }
+
+    /// A lease that ran out because the database was slow, and that nobody took, goes on.
+    async fn renew(&mut self, pool: &PgPool) -> Result<bool, StoreError> {
+        let asked_at = Instant::now();
+        if !self.lease.renew(pool).await? {
+            let Lease { name, owner, fence, ttl } = &self.lease;
+            let Some(again) = Lease::acquire(pool, name, *owner, *ttl).await? else { return Ok(false) };
+            if again.fence != fence + 1 {
+                again.release(pool).await?;
+                return Ok(false);
+            }
+            self.lease = again;
+        }
+        self.renewed_at = asked_at;
+        Ok(true)
+    }
+
+    /// Lets the next owner begin at once.
+    pub async fn release(self, pool: &PgPool) {
+        if let Err(error) = self.lease.release(pool).await {
+            warn!(%error, lease = self.lease.name, "lease not released, it will expire");
+        }
     }
 }
 

@@ -28,7 +28,6 @@ pub mod webhooks;
 pub use self::fault::Fault;
 
 use sqlx::migrate::Migrator;
-pub use sqlx::postgres::PgListener;
 pub use sqlx::{Acquire, Error as DatabaseError, PgConnection, PgPool};
 
 /// A connection of a pool, which has it back when this is dropped.

@@ -5,12 +5,13 @@
 
 use sqlx::PgPool;
 use sqlx::postgres::PgListener;
+pub use sqlx::postgres::PgNotification as Notification;
 use tracing::{info, warn};
 
 /// A connection that listens on channels, made again when it was lost.
 pub struct Notifications {
     pool: PgPool,
-    channels: &'static [&'static str],
+    channels: Vec<String>,
     listener: Option<PgListener>,
     /// Whether a failure to listen was logged and not ended yet.
     reported: bool,
@@ -18,7 +19,8 @@ pub struct Notifications {
 
 impl Notifications {
     /// Does not connect yet.
-    pub const fn new(pool: PgPool, channels: &'static [&'static str]) -> Self {
+    pub fn new(pool: PgPool, channels: &[&str]) -> Self {
+        let channels = channels.iter().map(|channel| (*channel).to_owned()).collect();
         Self { pool, channels, listener: None, reported: false }
     }
 
@@ -49,21 +51,29 @@ impl Notifications {
 
     async fn connect(&self) -> Result<PgListener, sqlx::Error> {
         let mut listener = PgListener::connect_with(&self.pool).await?;
-        listener.listen_all(self.channels.iter().copied()).await?;
+        // A connection that is lost is reported by `next`, so that the caller looks for what it missed.
+        listener.eager_reconnect(false);
+        listener.listen_all(self.channels.iter().map(String::as_str)).await?;
         Ok(listener)
     }
 
-    /// The channel of the next notification, or `None` when the connection was lost. Never returns while it does not
-    /// listen. Safe to drop before it returns.
-    pub async fn next(&mut self) -> Option<String> {
+    /// Closes the connection, which may have stopped answering; the next [`listen`](Self::listen) makes another.
+    pub fn disconnect(&mut self) {
+        self.listener = None;
+    }
+
+    /// The next notification, or `None` when the connection was lost. Never returns while it does not listen. Safe to
+    /// drop before it returns.
+    pub async fn next(&mut self) -> Option<Notification> {
         let Some(listener) = &mut self.listener else { return std::future::pending().await };
-        match listener.recv().await {
-            Ok(notification) => Some(notification.channel().to_owned()),
-            Err(error) => {
-                warn!(%error, channels = ?self.channels, "LISTEN failed; polling until it recovers");
-                (self.listener, self.reported) = (None, true);
-                None
-            }
-        }
+        let lost = match listener.try_recv().await {
+            Ok(Some(notification)) => return Some(notification),
+            Ok(None) => None,
+            Err(error) => Some(error),
+        };
+        let error = lost.map_or_else(|| "the connection was lost".to_owned(), |error| error.to_string());
+        warn!(error, channels = ?self.channels, "LISTEN failed; polling until it recovers");
+        (self.listener, self.reported) = (None, true);
+        None
     }
 }

@@ -6,7 +6,8 @@ use dvp_sandbox::embedded::TestDatabase;
 use dvp_sandbox::embedded::black_hole::BlackHole;
 use dvp_store::database::{Database, TlsFiles};
 use dvp_store::pools::{PoolSizes, Pools};
-use dvp_store::{PgConnection, PgListener, PgPool};
+use dvp_store::{PgConnection, PgPool};
+use sqlx::postgres::PgListener;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 
 /// What takes longer has hung.

@@ -10,8 +10,9 @@ async fn a_notification_names_its_channel_also_after_the_connection_was_lost() {
     let mut notifications = Notifications::new(database.pool().clone(), &["dvp_one", "dvp_two"]);
     notifications.listen().await;
     let mut conn = database.pool().acquire().await.unwrap();
-    session::notify(&mut conn, "dvp_two", "").await.unwrap();
-    assert_eq!(notifications.next().await.as_deref(), Some("dvp_two"));
+    session::notify(&mut conn, "dvp_two", "what").await.unwrap();
+    let heard = notifications.next().await.unwrap();
+    assert_eq!((heard.channel(), heard.payload()), ("dvp_two", "what"));
     let cut = "select pg_terminate_backend(pid) from pg_stat_activity \
                where datname = current_database() and query ilike 'listen%'";
     sqlx::query(cut).execute(&mut *conn).await.unwrap();
@@ -24,8 +25,8 @@ async fn a_notification_names_its_channel_also_after_the_connection_was_lost() {
     let heard = async {
         loop {
             notifications.listen().await;
-            if let Some(channel) = notifications.next().await {
-                return channel;
+            if let Some(heard) = notifications.next().await {
+                return heard.channel().to_owned();
             }
         }
     };

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use dvp_sandbox::embedded::{Options, Postgres, ServerTls, TestDatabase};
+use dvp_store::PgConnection;
 use dvp_store::database::{Database, TlsFiles};
 use dvp_store::pools::{PoolSizes, Pools};
-use dvp_store::{PgConnection, PgListener};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use sqlx::postgres::PgListener;
 use sqlx::{Connection as _, Executor as _};
 
 /// An authority, and what it has signed.
