@@ -3,6 +3,11 @@
 //! A test process starts one throw-away cluster at its first [`TestDatabase::create`], a copy of a pristine one that
 //! is kept in the cache; every database is a copy of one migrated template in it. When the process ends, in any way,
 //! the cluster stops and its files go. A process per test works as well as a process per test binary.
+//!
+//! A database is some 700 files. Creating and dropping them is most of a test's time on a disk, so the cluster is in
+//! memory where the machine has room, unless `TMPDIR` names a place. Connections over its socket, in a directory that
+//! only its account and root can enter, need no password: the key derivation of each would cost a debug build more than
+//! most statements.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +30,12 @@ use super::{EmbeddedError, random_hex};
 
 const TEMPLATE: &str = "dvp_template";
 const PREFIX: &str = "dvp-test-";
+/// A file system in memory.
+const MEMORY: &str = "/dev/shm";
+/// The room that it must have left, in KiB. A cluster takes some 300 MiB.
+const MEMORY_ROOM_KIB: u64 = 2 << 20;
+/// Who may connect to a throw-away cluster, and how.
+const ACCESS: &str = "local all all trust\nhost all all 127.0.0.1/32 scram-sha-256\n";
 /// Long enough for a slow machine under load, short enough that a leaked connection shows.
 const ACQUIRE_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -137,6 +148,9 @@ fn copy_pristine() -> Result<(PathBuf, PostgresPrograms, Option<Account>), Embed
     if !copied.success() {
         return Err(EmbeddedError::Unusable { dir: root, reason: format!("cp: {copied}") });
     }
+    // The file is there and keeps its owner.
+    let access = root.join("postgres/data/pg_hba.conf");
+    fs::write(&access, ACCESS).map_err(EmbeddedError::file("write", &access))?;
     if let Some(account) = &run_as {
         // The watcher removes everything as this account; it has to own each directory for that.
         account.give(&root)?;
@@ -162,15 +176,28 @@ fn pristine(programs: &PostgresPrograms, run_as: Option<&Account>) -> Result<Clu
     Ok(cluster)
 }
 
-/// The temporary directory, where the account can enter it; short enough for a socket either way.
+/// Memory, or the temporary directory where the account can enter it; short enough for a socket either way.
 fn temporary_base(run_as: Option<&Account>) -> PathBuf {
+    let enters = |dir: &Path| run_as.is_none_or(|account| account.can_enter(dir));
+    let memory = PathBuf::from(MEMORY);
+    if std::env::var_os("TMPDIR").is_none() && has_room(&memory) && enters(&memory) {
+        return memory;
+    }
     let usual = std::env::temp_dir();
     let short = usual.as_os_str().len() <= 50;
-    if short && run_as.is_none_or(|account| account.can_enter(&usual)) {
-        usual
-    } else {
-        PathBuf::from("/var/tmp")
-    }
+    if short && enters(&usual) { usual } else { PathBuf::from("/var/tmp") }
+}
+
+/// Whether a file system exists and has [`MEMORY_ROOM_KIB`] left.
+fn has_room(dir: &Path) -> bool {
+    let Ok(told) = Command::new("df").arg("-Pk").arg(dir).stdin(Stdio::null()).stderr(Stdio::null()).output()
+    else {
+        return false;
+    };
+    // The fourth column of the second line, by POSIX.
+    let text = String::from_utf8_lossy(&told.stdout);
+    let available = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(3)?.parse::<u64>().ok());
+    available.is_some_and(|available| available >= MEMORY_ROOM_KIB)
 }
 
 /// Removes what was left when a process and its watcher both were killed. A living owner has the lock; one that is
