@@ -145,6 +145,46 @@ fn statements_stand_in_the_store() {
     }
 }
 
+/// The modules that begin writing transactions, in the core and in the crates that serve partners.
+const TRANSACTIONS: [(&str, &[&str]); 3] = [
+    ("dvp-core", &["operations", "retention", "webhooks", "writer"]),
+    // Outcomes of attempts, queues and their leases.
+    ("dvp-api", &["delivery"]),
+    // The store of a session without the engine, for examples and tests of the session layer.
+    ("dvp-fix-gateway", &["store"]),
+];
+
+#[test]
+fn writing_transactions_begin_in_the_listed_modules_only() {
+    for member in members() {
+        let Some((_, listed)) = TRANSACTIONS.iter().find(|(name, _)| *name == member.name) else { continue };
+        for source in modules::sources(&member.folder).unwrap() {
+            let top = source.module.first().map_or("", String::as_str);
+            // A transaction that begins with `SNAPSHOT` is read only.
+            let is_written = |line: &str| {
+                line.contains("tx = ") && line.contains(".begin") && !line.contains("(SNAPSHOT)")
+            };
+            let begins = source.code.lines().any(is_written);
+            assert!(!begins || listed.contains(&top), "{} begins a transaction", source.path.display());
+        }
+    }
+}
+
+#[test]
+fn orders_are_mapped_without_a_clock_prices_or_a_database() {
+    let gateway = root().join("fix-gateway");
+    let mut seen = 0;
+    for source in modules::sources(&gateway).unwrap() {
+        if source.module.first().is_some_and(|module| module == "orders") {
+            seen += 1;
+            for impure in ["now()", "async ", "Engine", "liquidity.snapshot", "PgConnection", "PgPool"] {
+                assert!(!source.code.contains(impure), "{} has {impure}", source.path.display());
+            }
+        }
+    }
+    assert!(seen > 1, "the module has another name");
+}
+
 #[test]
 fn settlement_reads_the_time_from_the_injected_clock() {
     let decides = ["engine", "writer", "workflow", "legacy"];

@@ -1,8 +1,8 @@
 //! The REST API of dvp: authentication, limits, idempotency and handlers in front of the engine.
 //!
-//! **Architecture invariant:** nothing here decides business or writes anything but through
-//! [`Engine`](dvp_core::engine::Engine) and, for webhooks, [`dvp_core::webhooks`]. What this crate keeps itself (known keys, rate windows, nonces) is lost
-//! with the process and may be lost.
+//! **Architecture invariant:** this crate contains no business rules. Orders change through
+//! [`Engine`](dvp_core::engine::Engine) only, webhook endpoints through [`dvp_core::webhooks`]; in this crate only
+//! [`delivery`] begins transactions. The state in memory (known keys, rate windows, nonces) is lost with the process.
 //!
 //! A request passes, in this order: request id and time limit (`http/request`), key, scope and rate (`access/auth`),
 //! signature (`access/signature`), idempotency (`access/idempotency`), body (`http/fields` and each route's `parse`), the engine.

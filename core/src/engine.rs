@@ -1,4 +1,5 @@
-//! The entry point of all orders: quote, submit, cancel, status, receipt, events. Both services call it.
+//! The functions of the service for a partner: quote, submit, cancel, status, receipt, events. REST and FIX change
+//! orders through these functions only.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use dvp_domain::intent::IntentRequest;
 use dvp_domain::liquidity::Market;
 use dvp_domain::permit::{self, PermitDefect};
 use dvp_domain::quote::{Candidate, FirmRequest, FirmTerms, IndicativeRequest, firm, indicative};
-use dvp_domain::settlement::{Happened, IllegalTransition, State};
+use dvp_domain::settlement::{Finality, Happened, IllegalTransition, State};
 use dvp_domain::status::{self, ExecutionView};
 use dvp_domain::time::Timestamp;
 use dvp_domain::{ids::QuoteId, receipt};
@@ -147,6 +148,14 @@ pub enum ReceiptLookup<T> {
     NotIssued,
     /// The stored body is no JSON object.
     Unreadable,
+}
+
+/// A receipt as it was issued, and its anchor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuedReceipt {
+    pub body: Value,
+    /// Known once the anchor was indexed.
+    pub finality: Option<Finality>,
 }
 
 /// How often a step is retried after a concurrent change.
@@ -501,27 +510,42 @@ impl Engine {
         Ok(Some(body))
     }
 
-    /// The receipt of a tenant's execution, with its finality once the anchor was indexed.
+    /// The receipt of a tenant's execution as partners receive it, with its finality once the anchor was indexed.
     pub async fn receipt(
         &self,
         tenant: &Tenant,
         named: RefType,
         reference: &str,
     ) -> Result<ReceiptLookup<Value>, EngineError> {
+        Ok(match self.issued_receipt(tenant, named, reference).await? {
+            ReceiptLookup::Found(issued) => {
+                ReceiptLookup::Found(receipt::with_finality(&issued.body, issued.finality.as_ref()))
+            }
+            ReceiptLookup::NotFound => ReceiptLookup::NotFound,
+            ReceiptLookup::NotIssued => ReceiptLookup::NotIssued,
+            ReceiptLookup::Unreadable => ReceiptLookup::Unreadable,
+        })
+    }
+
+    /// The receipt of a tenant's execution as it was issued, and its anchor.
+    pub async fn issued_receipt(
+        &self,
+        tenant: &Tenant,
+        named: RefType,
+        reference: &str,
+    ) -> Result<ReceiptLookup<IssuedReceipt>, EngineError> {
         let mut conn = self.reads().acquire().await?;
         let Some(found) = executions::find_for_tenant(&mut conn, tenant, named, reference).await? else {
             return Ok(ReceiptLookup::NotFound);
         };
-        let State::Completed { finality, .. } = &found.state else {
+        let State::Completed { finality, .. } = found.state else {
             return Ok(ReceiptLookup::NotIssued);
         };
         let Some(text) = receipts::find_body(&mut conn, found.terms.reference.as_str()).await? else {
             return Ok(ReceiptLookup::NotIssued);
         };
         match serde_json::from_str::<Value>(&text) {
-            Ok(body) if body.is_object() => {
-                Ok(ReceiptLookup::Found(receipt::with_finality(&body, finality.as_ref())))
-            }
+            Ok(body) if body.is_object() => Ok(ReceiptLookup::Found(IssuedReceipt { body, finality })),
             Ok(_) | Err(_) => Ok(ReceiptLookup::Unreadable),
         }
     }

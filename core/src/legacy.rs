@@ -37,6 +37,7 @@ use tracing::{info, warn};
 use self::strategy::{Offer, StrategyDecision, Window, judge};
 pub use self::strategy::{Strategy, first_turn};
 use crate::engine::{Engine, EngineError};
+use crate::reads::SNAPSHOT;
 use crate::writer::{Done, IdempotencyPart, Outcome, Unit, Work};
 
 /// The lease of an attempt; afterwards another process may start a new one.
@@ -124,7 +125,7 @@ impl Engine {
         offset: i64,
         limit: i64,
     ) -> Result<(Vec<LegacyIntentRow>, i64), EngineError> {
-        let mut tx = self.reads().begin_with("begin isolation level repeatable read read only").await?;
+        let mut tx = self.reads().begin_with(SNAPSHOT).await?;
         let total = legacy::count(&mut tx, tenant, filter).await?;
         let rows = legacy::list(&mut tx, tenant, filter, offset, limit).await?;
         tx.commit().await?;

@@ -1,8 +1,10 @@
 //! The core of dvp: every order, from REST or FIX, passes through [`engine`].
 //!
-//! **Architecture invariant:** nothing is reported before it is committed. Every change of an order goes through
-//! [`writer`]; external effects (rails, chain) are rows first, and [`workflow`] and the chain side execute them
-//! afterwards.
+//! **Architecture invariant:** nothing is reported before it is committed. [`writer`] writes every change of an order:
+//! the intent, its execution, events, ledger, effects, chain commands and the FIX session's numbers. Other modules
+//! write their own tables only: [`webhooks`] the endpoints and queued deliveries, [`legacy`] the polling state of its
+//! orders, [`operations`] the decisions of operators, [`workflow`] the leases of effects; [`retention`] deletes expired
+//! rows. External effects (rails, chain) are rows first, and [`workflow`] and the chain side execute them afterwards.
 //!
 //! Reading order: [`context`] the configuration, [`liquidity`] the sources of prices, [`engine`] the entry point,
 //! [`wallets`] the cached wallets, [`writer`] the commit, `statuses` the status cache, [`workflow`] the work after

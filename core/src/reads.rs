@@ -1,4 +1,4 @@
-//! Reads of more than one row: batch look-ups, an intent's status, reports.
+//! Reads of more than one row: batch look-ups, an intent's status, reports, the delivery log.
 
 use std::collections::HashMap;
 
@@ -9,11 +9,12 @@ use dvp_store::orders::executions::{self, RefType};
 use dvp_store::orders::intents::{self, Tenant};
 use dvp_store::orders::reports::{self, CurrencyTotal, Range, ReportedExecution};
 use dvp_store::reconcile;
+use dvp_store::webhooks::deliveries::{self, LogFilter, Logged, LoggedAttempt};
 
 use crate::engine::{Engine, EngineError};
 
-/// The state and the events of one read are consistent.
-const SNAPSHOT: &str = "begin isolation level repeatable read read only";
+/// All statements of one read see the same snapshot.
+pub(crate) const SNAPSHOT: &str = "begin isolation level repeatable read read only";
 
 /// An accepted intent without its events.
 #[derive(Debug, Clone)]
@@ -89,6 +90,20 @@ impl Engine {
     ) -> Result<Vec<ReportedExecution>, EngineError> {
         let mut conn = self.reads().acquire().await?;
         Ok(reports::list_range(&mut conn, range, after, limit).await?)
+    }
+
+    /// An endpoint's deliveries, latest first, and their attempts.
+    pub async fn delivery_log(
+        &self,
+        endpoint_id: &str,
+        filter: &LogFilter,
+    ) -> Result<(Vec<Logged>, Vec<LoggedAttempt>), EngineError> {
+        let mut tx = self.reads().begin_with(SNAPSHOT).await?;
+        let deliveries = deliveries::list_log(&mut tx, endpoint_id, filter).await?;
+        let ids: Vec<i64> = deliveries.iter().map(|logged| logged.id).collect();
+        let attempts = deliveries::list_attempts(&mut tx, endpoint_id, &ids).await?;
+        tx.commit().await?;
+        Ok((deliveries, attempts))
     }
 
     /// When the database was last reconciled with a chain; `None` before the first time.

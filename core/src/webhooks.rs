@@ -54,6 +54,10 @@ pub enum Command {
         subscribed_types: Option<Vec<String>>,
         is_active: Option<bool>,
     },
+    /// Deactivates the endpoint with this id. The row is kept, and [`Update`](Self::Update) activates it again.
+    Remove {
+        endpoint_id: String,
+    },
     Rotate,
     /// A `test.ping`, or a made-up event of a type.
     Test {
@@ -201,6 +205,15 @@ async fn work(
             endpoint.url = url.unwrap_or(endpoint.url);
             endpoint.subscribed_types = subscribed_types.unwrap_or(endpoint.subscribed_types);
             endpoint.is_active = is_active.unwrap_or(endpoint.is_active);
+            endpoints::update(conn, &endpoint).await?;
+            Ok(CommandOutcome::Updated(Box::new(endpoint)))
+        }
+        Command::Remove { endpoint_id } => {
+            let mut endpoint = lock(conn, owner).await?;
+            if endpoint.id != endpoint_id {
+                return Err(WebhookRejection::NoEndpoint.into());
+            }
+            endpoint.is_active = false;
             endpoints::update(conn, &endpoint).await?;
             Ok(CommandOutcome::Updated(Box::new(endpoint)))
         }

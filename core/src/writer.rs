@@ -1,4 +1,4 @@
-//! The group-commit writer: every change of an order goes through it.
+//! The group-commit writer: every change of an order and its settlement goes through it.
 //!
 //! ```text
 //! REST, FIX sessions, workflow ──units──> lanes that take turns ──> one transaction ──> replies

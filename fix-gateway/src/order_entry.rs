@@ -4,22 +4,23 @@
 mod cancel_on_disconnect;
 mod cancels;
 mod drop_copy;
+mod events;
+mod new_order;
 mod parking;
 mod quotes;
 mod rows;
 mod status;
+mod submit;
 mod waiting;
 
 use std::{sync::Arc, time::Instant};
 
 use dvp_core::{
-    context,
-    engine::{Engine, EngineError, JudgedPermit, Pending, SubmitCommand},
-    writer::{FixChain, FixPart, Outcome, RenderFix},
+    engine::{Engine, EngineError, Pending},
+    writer::{FixChain, FixPart, RenderFix},
 };
-use dvp_domain::{event::EventType, quote::FirmTerms};
 use dvp_fix::{
-    SeqNum, UtcNanos,
+    SeqNum,
     codec::{MessageRef, MsgType},
     schedule::Epoch,
     session::{Stored, business_reject},
@@ -28,25 +29,23 @@ use dvp_store::{
     Fault, StoreError,
     fix::{
         self as store, FixSessionRow, reports as fix_reports,
-        rows::{FixNumbers, FixOrder, FixOutbound, FixReset, FixRows, Parking, Renumber},
+        rows::{FixNumbers, FixOrder, FixReset, FixRows, Renumber},
         settings::FixSessionSettings,
     },
-    orders::{events::StoredEvent, intents::Tenant, quotes as quotes_store},
+    orders::intents::Tenant,
 };
-use tracing::{Instrument as _, info, info_span};
 
 use self::cancel_on_disconnect::CancelOnDisconnect;
 use self::parking::ParkedOrders;
-use self::rows::{Slot, is_repetition, order_facts, stored, submitted_rows, transmissible};
+use self::rows::{Slot, is_repetition, stored, transmissible};
 use crate::{
     application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable},
     feed::{self, Subscription},
     orders::{
         Version,
         age::AgeLimits,
-        facts::{OrderFacts, Rejection},
+        facts::OrderFacts,
         fields::{self, FieldFault},
-        parse,
         report::{self, Ids, ReportContent},
         tags,
     },
@@ -156,105 +155,6 @@ impl OrderEntry {
         Ok(acknowledged(self.engine.begin_commit_fix(&self.tenant, part).await?))
     }
 
-    async fn new_order(
-        &mut self,
-        message: MessageRef<'_>,
-        turn: &mut Turn<'_>,
-    ) -> Result<Commit, Unavailable> {
-        let cl_ord_id = match fields::id(message, tags::CL_ORD_ID) {
-            Ok(cl_ord_id) => cl_ord_id.to_owned(),
-            Err(fault) => {
-                let (slot, numbers) = Slot::take(turn);
-                return self.refuse_fields(message, slot, numbers, &fault).await;
-            }
-        };
-        let facts = OrderFacts::of(message);
-        if is_repetition(message)
-            && let Some(order) = self.find_order(&cl_ord_id).await?
-            && let Some(known) = order_facts(&order)
-            && known.fingerprint == facts.fingerprint
-        {
-            let (slot, numbers) = Slot::take(turn);
-            return self.tell_again(&order, &known, slot, numbers).await;
-        }
-        if self.parked.has(&cl_ord_id) {
-            return self.refuse_duplicate(&cl_ord_id, &facts, turn).await;
-        }
-        let quoted = self.quoted(message).await?;
-        let parsed = self.ages.check(message, is_repetition(message), turn.sending_time()).and_then(|()| {
-            parse::order(message, &self.session, self.engine.context(), quoted.as_ref(), context::now())
-        });
-        match parsed {
-            Ok(order) => {
-                let span = info_span!(
-                    "fix_order", session = self.session.session_id, intent_id = %order.request.intent_id
-                );
-                self.place(message, order, facts, turn).instrument(span).await
-            }
-            Err(rejection) => {
-                info!(session = self.session.session_id, cl_ord_id, reason = rejection.text, "order refused");
-                let (slot, numbers) = Slot::take(turn);
-                let render = self.outcome_renderer(slot, cl_ord_id.clone(), facts, Some(rejection), false);
-                self.queue(self.part(numbers, render).using(&cl_ord_id)).await
-            }
-        }
-    }
-
-    /// What the quote has fixed that is the only bound of an order.
-    async fn quoted(&self, message: MessageRef<'_>) -> Result<Option<FirmTerms>, Unavailable> {
-        let Some(quote_id) = parse::bounding_quote(message) else { return Ok(None) };
-        let mut conn = self.connection().await?;
-        Ok(quotes_store::find_firm(&mut conn, &self.tenant, quote_id).await?)
-    }
-
-    /// Queues an order whose permit was judged. `is_parked`: it waited until now.
-    async fn submit(
-        &self,
-        (order, facts): (parse::Order, OrderFacts),
-        permit: JudgedPermit,
-        (slot, numbers): (Slot, Numbers),
-        is_parked: bool,
-    ) -> Result<Commit, Unavailable> {
-        let parse::Order { cl_ord_id, request, .. } = order;
-        let render = self.outcome_renderer(slot, cl_ord_id.clone(), facts, None, is_parked);
-        let command = SubmitCommand {
-            tenant: self.tenant.clone(),
-            request,
-            idempotency: None,
-            fix: Some(self.part(numbers, render).using(&cl_ord_id)),
-        };
-        let pending = self.engine.begin_submit(command, permit).await?;
-        info!("order queued");
-        Ok(acknowledged(pending))
-    }
-
-    /// Renders, inside its commit, the outcome of a submission, or of one that was refused before the engine saw it:
-    /// either may find its ClOrdID used.
-    fn outcome_renderer(
-        &self,
-        slot: Slot,
-        cl_ord_id: String,
-        facts: OrderFacts,
-        refused: Option<Rejection>,
-        is_parked: bool,
-    ) -> RenderFix {
-        let (version, session_id) = (self.version, self.session.session_id.clone());
-        Arc::new(move |outcome| {
-            let told = match (&refused, outcome) {
-                (Some(rejection), Outcome::Written) => ReportContent::Rejected(rejection.clone()),
-                _ => ReportContent::of_outcome(outcome, version),
-            };
-            let mut rows =
-                submitted_rows(version, &session_id, slot, &cl_ord_id, &facts, &told, Some(outcome));
-            if matches!(outcome, Outcome::DuplicateIntent | Outcome::DuplicateClientReference) {
-                // The ClOrdID stands for another order already.
-                rows.orders.clear();
-            }
-            rows.parking.extend(is_parked.then(|| Parking::Decide { cl_ord_id: cl_ord_id.clone() }));
-            rows
-        })
-    }
-
     /// What was told last about an order, and the number of the event that told it.
     async fn latest(
         &self,
@@ -329,61 +229,6 @@ impl OrderEntry {
         // Conditionally required field missing, or else other.
         let reason = if matches!(fault, FieldFault::Missing { .. }) { 5 } else { 0 };
         self.refuse_message(message, slot, numbers, reason, &fault.to_string()).await
-    }
-
-    /// What an event has to tell; `None` when it was told already.
-    fn reportable(stored: &StoredEvent, order: &FixOrder) -> Option<(OrderFacts, ReportContent)> {
-        let facts = order_facts(order)?;
-        let is_told = match stored.event.kind {
-            EventType::IntentAccepted => true,
-            EventType::IntentCancelled => facts.cancelled_by.is_some(),
-            EventType::OfframpInitiated
-            | EventType::OfframpInProgress
-            | EventType::OfframpCompleted
-            | EventType::OfframpFailed
-            | EventType::PayoutInitiated
-            | EventType::PayoutInProgress
-            | EventType::PayoutCompleted
-            | EventType::PayoutFailed
-            | EventType::IntentExpired
-            | EventType::IntentFailed => false,
-        };
-        let told = ReportContent::of_event(stored.event.kind, &stored.event.object, &facts);
-        (!is_told).then_some((facts, told))
-    }
-
-    /// Reports of what a page of the feed tells about the session's orders, and the position read up to.
-    async fn own_reports(&self, turn: &mut Turn<'_>) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
-        let mut conn = self.connection().await?;
-        let page = store::list_reportable(&mut conn, &self.session, self.feed_position, PAGE).await?;
-        drop(conn);
-        let reports = page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order));
-        Ok((reports.collect(), page.position))
-    }
-
-    fn event_report(
-        &self,
-        turn: &mut Turn<'_>,
-        stored: &StoredEvent,
-        order: &FixOrder,
-    ) -> Option<FixOutbound> {
-        let (facts, told) = Self::reportable(stored, order)?;
-        let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
-        let ids = Ids {
-            cl_ord_id: &order.cl_ord_id,
-            orig_cl_ord_id: None,
-            order_id: &stored.event.reference,
-            exec_id: format!("{}.{}", stored.event.reference, stored.event.sequence),
-            at: occurred_at(stored),
-            is_status: false,
-        };
-        info!(intent_id = %order.intent_id, event = stored.event.kind.as_str(), seq = %slot.seq, "report");
-        Some(
-            slot.holds(
-                MsgType::EXECUTION_REPORT,
-                report::execution_report(self.version, &facts, &told, &ids),
-            ),
-        )
     }
 }
 
@@ -551,12 +396,6 @@ impl Application for OrderEntry {
     fn connected(&mut self, is_connected: bool) {
         if is_connected { self.cancel_on_disconnect.end() } else { self.cancel_on_disconnect.begin() }
     }
-}
-
-/// TransactTime(60) of what an event tells.
-fn occurred_at(stored: &StoredEvent) -> UtcNanos {
-    let millis = u64::try_from(stored.event.occurred_at.timestamp_millis()).unwrap_or(0);
-    UtcNanos(millis.saturating_mul(1_000_000))
 }
 
 /// The rows of a BusinessMessageReject(j).

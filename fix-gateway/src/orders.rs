@@ -1,6 +1,7 @@
 //! Orders between FIX and the engine: what a message asks, and how an outcome is told.
 //!
-//! Functions from values to values; the service that uses them is [`crate::desk`].
+//! Pure functions: they read no clock, no prices and no database, which `tests/boundaries.rs` proves. The service that
+//! uses them is [`crate::order_entry`].
 
 pub(crate) mod age;
 pub(crate) mod facts;

@@ -9,10 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use dvp_core::engine::Engine;
 use dvp_store::orders::intents::Tenant;
 use ipnet::IpNet;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -128,16 +124,6 @@ impl Load {
 impl Default for Load {
     fn default() -> Self {
         Self::new(Limits::default())
-    }
-}
-
-/// The layer that refuses requests that need the database while it does not answer. They would wait for it in places
-/// that other requests need once it answers again.
-pub(crate) async fn require_database(State(engine): State<Engine>, request: Request, next: Next) -> Response {
-    if engine.availability().is_available() {
-        next.run(request).await
-    } else {
-        ApiError::Unavailable("the database does not answer".into()).into_response()
     }
 }
 

@@ -20,7 +20,7 @@ use dvp_store::webhooks::{self, Endpoint};
 use serde::Serialize;
 use url::{Host, Url};
 
-use self::managed::{Managed, write};
+use self::managed::{Managed, write, write_unkeyed};
 use crate::access::auth::Caller;
 use crate::delivery::url::{UrlFault, check};
 use crate::http::error::{ApiError, json, text};
@@ -158,13 +158,7 @@ pub(crate) async fn remove(
     Extension(caller): Extension<Caller>,
 ) -> Result<Response, ApiError> {
     let endpoint_id = endpoint_id.ok().map(|Path(id)| id).ok_or(NO_ENDPOINT)?;
-    let mut tx = api.engine.reads().begin().await?;
-    let found = webhooks::lock_by_key(&mut tx, &caller.key_id).await?;
-    let mut endpoint = found.filter(|endpoint| endpoint.id == endpoint_id).ok_or(NO_ENDPOINT)?;
-    endpoint.is_active = false;
-    webhooks::update(&mut tx, &endpoint).await?;
-    tx.commit().await?;
-    Ok(json(StatusCode::OK, text(&EndpointView::from(&endpoint))))
+    write_unkeyed(&api, &caller, Command::Remove { endpoint_id }).await
 }
 
 /// The contract's rules for URLs, and what the host's name leads to as far as it can be told now.

@@ -44,6 +44,21 @@ pub enum ChainCommand {
 }
 
 impl ChainCommand {
+    /// The kind's name, as rows have it.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Fill { .. } => "fill",
+            Self::Settle { .. } => "settle",
+            Self::Anchor { .. } => "anchor",
+            Self::Transfer(_) => "transfer",
+            Self::Swap(_) => "swap",
+            Self::Cancel { .. } => "cancel",
+            Self::ReturnFilled { .. } => "return_filled",
+            Self::Refund { .. } => "refund",
+        }
+    }
+
     /// Whether an order may ask for it anew after it failed: a lock that was taken back by a reorganization and came
     /// again is given back again, and operators sign again when their signatures ran out.
     pub const fn may_be_asked_again(&self) -> bool {

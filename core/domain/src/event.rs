@@ -42,6 +42,17 @@ pub enum Stage {
     Payout,
 }
 
+impl Stage {
+    /// The stage's wire text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Intent => "intent",
+            Self::Offramp => "offramp",
+            Self::Payout => "payout",
+        }
+    }
+}
+
 /// The five states of a phase (spec section 3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

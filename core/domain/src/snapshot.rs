@@ -1,6 +1,6 @@
 //! The Intent as an event carries it (spec sections 2.8 and 6.1).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::beneficiary::Beneficiary;
 use crate::event::{EventType, PhaseState};
@@ -10,7 +10,7 @@ use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// Spec section 2.8, Intent object.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IntentSnapshot {
     pub id: String,
@@ -25,7 +25,7 @@ pub struct IntentSnapshot {
     pub funds_state: FundsState,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotInput {
     pub asset: String,
@@ -34,7 +34,7 @@ pub struct SnapshotInput {
     pub chain: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotOutput {
     pub currency: String,
@@ -42,7 +42,7 @@ pub struct SnapshotOutput {
     pub exponent: u8,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MaskedBeneficiary {
     pub name_masked: Option<String>,
@@ -52,14 +52,14 @@ pub struct MaskedBeneficiary {
     pub bank: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotLock {
     pub tx_hash: String,
     pub timelock_expires_at: String,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotOfframp {
     pub status: PhaseState,
@@ -71,7 +71,7 @@ pub struct SnapshotOfframp {
     pub offramp_id: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SnapshotPayout {
     pub status: PhaseState,
@@ -81,7 +81,7 @@ pub struct SnapshotPayout {
     pub provider_reference: Option<String>,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FundsState {
     pub location: FundsLocation,
@@ -91,7 +91,7 @@ pub struct FundsState {
     pub timelock_expires_at: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FundsLocation {
     NoneMoved,

@@ -3,7 +3,7 @@
 //! A copy has the ExecID of the original. Orders that came by REST are told in the words of FIX: ClOrdID(11) is their
 //! clientReference, or else their intentId.
 
-use dvp_domain::{asset::Registry, event::EventType, money::Minor};
+use dvp_domain::{asset::Registry, event::EventType, snapshot::IntentSnapshot};
 use dvp_fix::codec::MsgType;
 use dvp_store::{
     fix::{
@@ -15,7 +15,8 @@ use dvp_store::{
 use serde_json::Value;
 
 use super::{
-    OrderEntry, PAGE, occurred_at,
+    OrderEntry, PAGE,
+    events::occurred_at,
     rows::{Slot, order_facts},
 };
 use crate::{
@@ -63,21 +64,21 @@ impl OrderEntry {
 }
 
 /// An order's words, of an intent that was not given in them: from its snapshot.
-fn facts_of(snapshot: &Value, registry: &Registry) -> OrderFacts {
-    let text = |pointer: &str| snapshot.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let (input, output) = (text("/input/asset"), text("/output/currency"));
-    let is_purchase = registry.pairs.iter().any(|pair| pair.base == output && pair.quote == input);
-    let (symbol, side, quantity) = if is_purchase {
-        (format!("{output}/{input}"), "1", "output")
-    } else {
-        (format!("{input}/{output}"), "2", "input")
+fn facts_of(object: &Value, registry: &Registry) -> OrderFacts {
+    let Some(IntentSnapshot { input, output, .. }) = report::snapshot(object) else {
+        return OrderFacts::default();
     };
-    let exponent = snapshot[quantity]["exponent"].as_u64().and_then(|exponent| u8::try_from(exponent).ok());
-    let minor = snapshot[quantity]["amountMinor"].as_str().and_then(|text| Minor::parse(text).ok());
+    let is_purchase =
+        registry.pairs.iter().any(|pair| pair.base == output.currency && pair.quote == input.asset);
+    let (symbol, side, quantity, exponent) = if is_purchase {
+        (format!("{}/{}", output.currency, input.asset), "1", output.amount_minor, output.exponent)
+    } else {
+        (format!("{}/{}", input.asset, output.currency), "2", input.amount_minor, input.exponent)
+    };
     OrderFacts {
         symbol,
         side: side.to_owned(),
-        order_qty: minor.unwrap_or(Minor::ZERO).to_decimal_string(exponent.unwrap_or(0)),
+        order_qty: quantity.to_decimal_string(exponent),
         ..OrderFacts::default()
     }
 }

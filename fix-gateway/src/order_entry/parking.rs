@@ -215,8 +215,7 @@ impl OrderEntry {
             let facts = OrderFacts::of(message.view());
             let received_at = Timestamp::from(received_at);
             let quoted = self.quoted(message.view()).await?;
-            let context = self.engine.context();
-            let read = parse::order(message.view(), &self.session, context, quoted.as_ref(), received_at);
+            let read = self.read_order(message.view(), quoted.as_ref(), received_at);
             let check = read
                 .as_ref()
                 .ok()

@@ -27,7 +27,7 @@ impl OrderEntry {
         if let Err(fault) = fields::id(message, tags::QUOTE_REQ_ID) {
             return self.refuse_fields(message, slot, numbers, &fault).await;
         }
-        let asked = match QuoteRequest::of(message, self.engine.context()) {
+        let asked = match QuoteRequest::of(message, &self.engine.context().registry) {
             Ok(asked) => asked,
             Err(refusal) => return self.refuse_quote(message, slot, numbers, refusal).await,
         };

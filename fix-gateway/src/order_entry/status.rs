@@ -75,10 +75,10 @@ impl OrderEntry {
         let (ReportContent::Filled { .. }, Some(reference)) = (told, &order.reference) else {
             return Ok(None);
         };
-        let found = self.engine.receipt(&self.tenant, RefType::ExecutionId, reference).await?;
-        let ReceiptLookup::Found(body) = found else { return Ok(None) };
-        let anchor_tx_hash = body["txHash"].as_str().map(str::to_owned);
-        Ok(Some(ReceiptFacts { hash: receipt::hash(&body), anchor_tx_hash }))
+        let found = self.engine.issued_receipt(&self.tenant, RefType::ExecutionId, reference).await?;
+        let ReceiptLookup::Found(issued) = found else { return Ok(None) };
+        let anchor_tx_hash = issued.finality.map(|finality| finality.tx_hash);
+        Ok(Some(ReceiptFacts { hash: receipt::hash(&issued.body), anchor_tx_hash }))
     }
 
     /// The open orders of the session: all of them (7), or those of one symbol (1).

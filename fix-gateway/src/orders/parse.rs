@@ -2,13 +2,13 @@
 
 use std::str::FromStr as _;
 
-use dvp_core::{context::Context, permit::Signer};
+use dvp_core::{context::ChainConfig, permit::Signer};
 use dvp_domain::{
-    asset::{Asset, AssetDescriptor, AssetKind, AssetType},
+    asset::{Asset, AssetDescriptor, AssetKind, AssetType, Registry},
     beneficiary::{Beneficiary, BeneficiaryAddress, PayoutMethod},
     decision::Reason,
     intent::{ActorType, Bounds, IntentRequest, Permit, SettlementType, Side, is_address},
-    liquidity::{Ask, Market, Unlimited, route::Want},
+    liquidity::{Ask, Market, route::Want},
     money::Minor,
     quote::FirmTerms,
     time::Timestamp,
@@ -43,18 +43,24 @@ pub(crate) fn bounding_quote(message: MessageRef<'_>) -> Option<&str> {
     fields::repeatable(message, tags::QUOTE_ID).filter(|_| is_bound)
 }
 
-/// Reads an order that the dictionary has passed. `quoted` is what its [`bounding_quote`] has fixed.
-pub(crate) fn order(
-    message: MessageRef<'_>,
-    session: &FixSessionRow,
-    context: &Context,
-    quoted: Option<&FirmTerms>,
-    now: Timestamp,
-) -> Result<Order, Rejection> {
+/// The inputs of [`order`] besides the message.
+pub(crate) struct OrderContext<'a> {
+    pub(crate) session: &'a FixSessionRow,
+    pub(crate) chain: &'a ChainConfig,
+    /// The pairs and their current prices.
+    pub(crate) market: Market<'a>,
+    /// The terms of the order's [`bounding_quote`].
+    pub(crate) quoted: Option<&'a FirmTerms>,
+    pub(crate) received_at: Timestamp,
+}
+
+/// Reads an order that the dictionary has passed.
+pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Result<Order, Rejection> {
+    let OrderContext { session, chain, received_at, .. } = *context;
     let refuse = Refuse { version: Version::of(&session.begin_string) };
     fields::check(message).map_err(|fault| refuse.field(&fault))?;
     let cl_ord_id = fields::id(message, tags::CL_ORD_ID).map_err(|fault| refuse.field(&fault))?;
-    let (base, quote) = pair(message, context).ok_or_else(|| refuse.unknown_symbol())?;
+    let (base, quote) = pair(message, context.market.registry).ok_or_else(|| refuse.unknown_symbol())?;
     currency(message, base).map_err(|problem| refuse.not_taken(problem))?;
     let side = side(message).ok_or_else(|| refuse.unsupported("Side"))?;
     let quantity = quantity(message, base).ok_or_else(|| refuse.quantity())?;
@@ -62,11 +68,10 @@ pub(crate) fn order(
         Side::Sell => (base, quote),
         Side::Buy => (quote, base),
     };
-    let bounds =
-        OrderBounds { message, side, quantity, base, quote }.bounds(context, session, quoted, &refuse)?;
-    let permit = permit(message, input, bounds, context).map_err(|problem| refuse.other(&problem))?;
+    let bounds = OrderBounds { message, side, quantity, base, quote }.bounds(context, &refuse)?;
+    let permit = permit(message, input, bounds, &chain.escrow).map_err(|problem| refuse.other(&problem))?;
     let output_recipient = output_recipient(message, output).map_err(|problem| refuse.other(problem))?;
-    let signer = permit.as_ref().and_then(|permit| context.chain.permit.signer(permit));
+    let signer = permit.as_ref().and_then(|permit| chain.permit.signer(permit));
     let said = |tag| message.text(tag).map(str::to_owned);
     let request = IntentRequest {
         intent_id: intent_id(&session.session_id, cl_ord_id),
@@ -78,7 +83,7 @@ pub(crate) fn order(
         output_asset: descriptor(output),
         bounds,
         quote_id: said(tags::QUOTE_ID),
-        deadline: deadline(message, now, &refuse)?,
+        deadline: deadline(message, received_at, &refuse)?,
         settlement_type: SettlementType::Hybrid,
         output_recipient,
         beneficiary: beneficiary(message).map_err(|problem| refuse.other(problem))?,
@@ -87,7 +92,7 @@ pub(crate) fn order(
         side,
         metadata: None,
     };
-    Ok(Order { cl_ord_id: cl_ord_id.to_owned(), request, signer, received_at: now })
+    Ok(Order { cl_ord_id: cl_ord_id.to_owned(), request, signer, received_at })
 }
 
 /// Words for refusals; the numbers differ by version.
@@ -140,9 +145,9 @@ pub(crate) const fn other_reason(version: Version) -> u8 {
 }
 
 /// Base and quote asset of Symbol(55).
-pub(super) fn pair<'a>(message: MessageRef<'_>, context: &'a Context) -> Option<(&'a Asset, &'a Asset)> {
+pub(super) fn pair<'a>(message: MessageRef<'_>, registry: &'a Registry) -> Option<(&'a Asset, &'a Asset)> {
     let (base, quote) = message.text(tags::SYMBOL)?.split_once('/')?;
-    Some((context.registry.find(base)?, context.registry.find(quote)?))
+    Some((registry.find(base)?, registry.find(quote)?))
 }
 
 /// Currency(15) may say what is true anyway: quantities are of the base asset.
@@ -197,13 +202,7 @@ struct OrderBounds<'a> {
 }
 
 impl OrderBounds<'_> {
-    fn bounds(
-        &self,
-        context: &Context,
-        session: &FixSessionRow,
-        quoted: Option<&FirmTerms>,
-        refuse: &Refuse,
-    ) -> Result<Bounds, Rejection> {
+    fn bounds(&self, context: &OrderContext<'_>, refuse: &Refuse) -> Result<Bounds, Rejection> {
         let ord_type = self.message.text(tags::ORD_TYPE);
         let price = self.message.text(tags::PRICE);
         match (ord_type, price) {
@@ -214,7 +213,7 @@ impl OrderBounds<'_> {
             (Some("2"), None) => Err(refuse.other("Price required")),
             // The quote itself is the bound: it is never priced anew.
             (Some("D"), None) if self.message.get(tags::QUOTE_ID).is_some() => {
-                quoted.map(|terms| self.bounded_by(self.quote_side(terms))).ok_or_else(|| {
+                context.quoted.map(|terms| self.bounded_by(self.quote_side(terms))).ok_or_else(|| {
                     let not_found = Reason::QuoteNotFound;
                     refuse.other(not_found.as_str())
                 })
@@ -222,9 +221,9 @@ impl OrderBounds<'_> {
             (Some("D"), None) => Err(refuse.other("QuoteID(117) required")),
             (Some("1"), Some(_)) => Err(refuse.other("Price(44) is not for OrdType(40) 1")),
             (Some("1"), None) => {
-                let bps = u32::try_from(session.max_slippage_bps).unwrap_or(0);
+                let bps = u32::try_from(context.session.max_slippage_bps).unwrap_or(0);
                 // Without a price there is nothing to slip from, and an order without a bound is not taken.
-                let now = self.at_market(context);
+                let now = self.at_market(&context.market);
                 now.map(|now| price::slipped(now, bps))
                     .ok_or_else(|| refuse.other(Reason::NoLiquidity.as_str()))
             }
@@ -248,14 +247,7 @@ impl OrderBounds<'_> {
     }
 
     /// What the best price gives now, net of fees, were there liquidity without end.
-    fn at_market(&self, context: &Context) -> Option<Bounds> {
-        let snapshot = context.liquidity.snapshot();
-        let market = Market {
-            registry: &context.registry,
-            snapshot: &snapshot,
-            holdings: &Unlimited,
-            now: dvp_core::context::now(),
-        };
+    fn at_market(&self, market: &Market<'_>) -> Option<Bounds> {
         let (input, output, want) = match self.side {
             Side::Sell => (self.base, self.quote, Want::Input(self.quantity)),
             Side::Buy => (self.quote, self.base, Want::Output(self.quantity)),
@@ -347,7 +339,7 @@ fn permit(
     message: MessageRef<'_>,
     input: &Asset,
     bounds: Bounds,
-    context: &Context,
+    escrow: &str,
 ) -> Result<Option<Permit>, String> {
     const PARTS: [Tag; 4] =
         [tags::PERMIT_NONCE, tags::PERMIT_DEADLINE, tags::PERMIT_SIGNATURE, tags::PERMIT_AMOUNT];
@@ -369,7 +361,7 @@ fn permit(
     Ok(Some(Permit {
         token: address.clone(),
         amount_minor,
-        spender: context.chain.escrow.clone(),
+        spender: escrow.to_owned(),
         nonce: number(tags::PERMIT_NONCE).ok_or_else(|| required("PermitNonce(20001)"))?,
         deadline: deadline.ok_or_else(|| required("PermitDeadline(20002)"))?,
         signature: signature.to_owned(),

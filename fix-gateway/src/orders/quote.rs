@@ -1,9 +1,8 @@
 //! QuoteRequest(R) to a firm quote, and what is answered: Quote(S), QuoteRequestReject(AG), and on FIX 4.2 Quote
 //! Acknowledgement(b).
 
-use dvp_core::context::Context;
 use dvp_domain::{
-    asset::Asset,
+    asset::{Asset, Registry},
     intent::{ActorType, Side},
     money::Minor,
     quote::{AmountType, FirmRequest, FirmTerms},
@@ -68,7 +67,7 @@ impl NoQuote {
 
 impl<'a> QuoteRequest<'a> {
     /// Reads a request that the dictionary has passed.
-    pub(crate) fn of(message: MessageRef<'_>, context: &'a Context) -> Result<Self, NoQuote> {
+    pub(crate) fn of(message: MessageRef<'_>, registry: &'a Registry) -> Result<Self, NoQuote> {
         let unusable = |problem: &str| NoQuote::Unusable(problem.to_owned());
         if message.text(tags::NO_RELATED_SYM) != Some("1") {
             return Err(unusable("NoRelatedSym(146) must be 1"));
@@ -78,7 +77,7 @@ impl<'a> QuoteRequest<'a> {
         if message.get(tags::QUOTE_TYPE).is_some_and(|kind| kind != b"1") {
             return Err(unusable("QuoteType(537) must be 1"));
         }
-        let (base, quote) = parse::pair(message, context).ok_or(NoQuote::UnknownSymbol)?;
+        let (base, quote) = parse::pair(message, registry).ok_or(NoQuote::UnknownSymbol)?;
         parse::currency(message, base).map_err(NoQuote::Unusable)?;
         let side = parse::side(message).ok_or_else(|| unusable("Side(54) 1 or 2 required"))?;
         let quantity = parse::quantity(message, base)

@@ -7,8 +7,10 @@ use dvp_domain::{
     fees::{FeeItem, FeeType},
     money::Minor,
     permit::PermitDefect,
+    snapshot::IntentSnapshot,
 };
 use dvp_fix::{UtcNanos, codec::Body};
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{
@@ -161,7 +163,7 @@ impl ReportContent {
                 Self::Progress { phase: phase.to_owned(), state: state.to_owned() }
             }
             EventType::PayoutCompleted => {
-                let (input, output) = (amount(snapshot, "input"), amount(snapshot, "output"));
+                let (input, output) = amounts(snapshot);
                 let is_sell = facts.side == "2";
                 let (base, quote) = if is_sell { (input, output) } else { (output, input) };
                 Self::Filled { base, quote }
@@ -208,15 +210,23 @@ fn rejection(reason: Reason, version: Version) -> Rejection {
     Rejection { ord_rej_reason, text: reason.as_str().to_owned() }
 }
 
-fn amount(snapshot: &Value, side: &str) -> Amount {
-    let minor = snapshot[side]["amountMinor"].as_str().and_then(|text| Minor::parse(text).ok());
-    let exponent = snapshot[side]["exponent"].as_u64().and_then(|exponent| u8::try_from(exponent).ok());
-    Amount { minor: minor.unwrap_or(Minor::ZERO), exponent: exponent.unwrap_or(0) }
+/// The Intent that an event carries. `None`: it was recorded in a form that is not read any more.
+pub(crate) fn snapshot(object: &Value) -> Option<IntentSnapshot> {
+    IntentSnapshot::deserialize(object).ok()
 }
 
-fn failure(snapshot: &Value) -> Option<Failure> {
-    let text = |name: &str| snapshot["failure"][name].as_str().map(str::to_owned);
-    Some(Failure { stage: text("stage")?, code: text("code")?, message: text("message").unwrap_or_default() })
+/// Input and output.
+fn amounts(object: &Value) -> (Amount, Amount) {
+    let nothing = Amount { minor: Minor::ZERO, exponent: 0 };
+    snapshot(object).map_or((nothing, nothing), |IntentSnapshot { input, output, .. }| {
+        let output = Amount { minor: output.amount_minor, exponent: output.exponent };
+        (Amount { minor: input.amount_minor, exponent: input.exponent }, output)
+    })
+}
+
+fn failure(object: &Value) -> Option<Failure> {
+    let failure = snapshot(object)?.failure?;
+    Some(Failure { stage: failure.stage.as_str().to_owned(), code: failure.code, message: failure.message })
 }
 
 /// An ExecutionReport's body, tags ascending.

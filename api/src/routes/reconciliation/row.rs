@@ -4,11 +4,12 @@ use dvp_domain::canonical::hex32;
 use dvp_domain::event::EventType;
 use dvp_domain::fees::FeeItem;
 use dvp_domain::money::Minor;
+use dvp_domain::settlement::State;
+use dvp_domain::snapshot::IntentSnapshot;
 use dvp_domain::terms::AssetAmount;
 use dvp_domain::time::Timestamp;
 use dvp_store::orders::reports::ReportedExecution;
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize as _, Serialize};
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,10 +54,13 @@ const CHAIN_STATES: [&str; 5] = ["Created", "Filled", "Settled", "Cancelled", "R
 impl From<ReportedExecution> for Row {
     fn from(told: ReportedExecution) -> Self {
         let completed = told.last == EventType::PayoutCompleted;
-        let state = serde_json::to_value(&told.state).unwrap_or(Value::Null);
-        let at =
-            |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-        let if_completed = |pointer: &str| at(&state, pointer).filter(|_| completed);
+        let (settle_tx_hash, anchor_tx_hash) = match told.state {
+            State::Completed { settle_tx, finality, .. } if completed => {
+                (settle_tx, finality.map(|finality| finality.tx_hash))
+            }
+            _ => (None, None),
+        };
+        let lock = IntentSnapshot::deserialize(&told.snapshot).ok().and_then(|snapshot| snapshot.lock);
         let chain_state = told.chain_events.iter().rev().find(|event| CHAIN_STATES.contains(&event.as_str()));
         let hash = told.receipt_hash.as_deref().filter(|_| completed);
         let hash = hash.and_then(|hash| <&[u8; 32]>::try_from(hash).ok());
@@ -66,10 +70,10 @@ impl From<ReportedExecution> for Row {
             intent_id: told.terms.request.intent_id.clone(),
             status: status(told.last),
             fees: if completed { told.terms.plan.priced.fees.clone() } else { Vec::new() },
-            lock_tx_hash: at(&told.snapshot, "/lock/txHash"),
-            settle_tx_hash: if_completed("/settle_tx"),
+            lock_tx_hash: lock.map(|lock| lock.tx_hash),
+            settle_tx_hash,
             receipt_hash: hash.map(hex32),
-            anchor_tx_hash: if_completed("/finality/txHash"),
+            anchor_tx_hash,
             accepted_at: told.terms.accepted_at.iso8601(),
             terminal_at: told.last.is_terminal().then(|| Timestamp::from(told.last_observed_at).iso8601()),
             chain_state: chain_state.cloned(),

@@ -5,7 +5,7 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use chrono::{DateTime, Utc};
 use dvp_domain::time::Timestamp;
-use dvp_store::webhooks::deliveries::{self, LogFilter, Logged, LoggedAttempt};
+use dvp_store::webhooks::deliveries::{LogFilter, Logged, LoggedAttempt};
 use serde::Serialize;
 
 use super::endpoint_of;
@@ -90,16 +90,11 @@ pub(crate) async fn list(
     let mut filter = parse(&params)?;
     filter.limit = limit.saturating_add(1);
     let endpoint = endpoint_of(&api, &caller).await?;
-    // Deliveries and their attempts as they are at one moment.
-    let mut tx = api.engine.reads().begin_with("begin isolation level repeatable read read only").await?;
-    let mut found = deliveries::list_log(&mut tx, &endpoint.id, &filter).await?;
+    let (mut found, attempts) = api.engine.delivery_log(&endpoint.id, &filter).await?;
     let limit = usize::try_from(limit).unwrap_or_default();
     let has_more = found.len() > limit;
     found.truncate(limit);
-    let ids: Vec<i64> = found.iter().map(|logged| logged.id).collect();
-    let attempts = deliveries::list_attempts(&mut tx, &endpoint.id, &ids).await?;
-    tx.commit().await?;
-    let next_cursor = ids.last().filter(|_| has_more).map(|id| format!("{ID_PREFIX}{id}"));
+    let next_cursor = found.last().filter(|_| has_more).map(|last| format!("{ID_PREFIX}{}", last.id));
     let data = found.into_iter().map(|logged| view(logged, &attempts)).collect();
     Ok(json(StatusCode::OK, text(&Page { data, has_more, next_cursor })))
 }

@@ -79,10 +79,28 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
 
 /// Carries a command out and answers.
 pub(crate) async fn write(api: &Api, managed: &Managed, command: Command) -> Result<Response, ApiError> {
-    let owner = Owner { key_id: managed.caller.key_id.clone(), tenant: managed.caller.tenant.clone() };
+    carry_out_for(api, &managed.caller, command, managed.write.as_ref()).await
+}
+
+/// As [`write`], for a request that takes no `Idempotency-Key`.
+pub(crate) async fn write_unkeyed(
+    api: &Api,
+    caller: &Caller,
+    command: Command,
+) -> Result<Response, ApiError> {
+    carry_out_for(api, caller, command, None).await
+}
+
+async fn carry_out_for(
+    api: &Api,
+    caller: &Caller,
+    command: Command,
+    write: Option<&OncePart>,
+) -> Result<Response, ApiError> {
+    let owner = Owner { key_id: caller.key_id.clone(), tenant: caller.tenant.clone() };
     let mut conn = api.engine.reads().acquire().await?;
     let vault = &api.engine.context().vault;
-    let done = carry_out(&mut conn, vault, &owner, command, managed.write.as_ref(), render).await?;
+    let done = carry_out(&mut conn, vault, &owner, command, write, render).await?;
     let mut response = given(done.response);
     if done.replayed {
         response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));

@@ -75,18 +75,17 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Res
     Ok(done.rows_affected() == 1)
 }
 
-fn kind_and_payload(new: &NewChainCommand) -> Result<(String, Value), StoreError> {
+fn kind_and_payload(new: &NewChainCommand) -> Result<(&'static str, Value), StoreError> {
     let payload =
         serde_json::to_value(&new.command).map_err(|error| StoreError::corrupt("chain_command", error))?;
-    let kind = payload.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-    Ok((kind, payload))
+    Ok((new.command.kind(), payload))
 }
 
 async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> Result<(), StoreError> {
     if commands.is_empty() {
         return Ok(());
     }
-    let mut columns: (Vec<Vec<u8>>, Vec<Value>, Vec<String>) = Default::default();
+    let mut columns: (Vec<Vec<u8>>, Vec<Value>, Vec<&str>) = Default::default();
     for new in commands {
         let (kind, payload) = kind_and_payload(new)?;
         columns.0.push(bytes32(&new.entity)?);

@@ -1,0 +1,70 @@
+//! From the outcome of a submission to the answer that is stored with it.
+
+use axum::http::StatusCode;
+use dvp_core::writer::{Accepted, Outcome};
+use dvp_domain::fees::FeeItem;
+use dvp_domain::money::Minor;
+use dvp_domain::plan::{SolvedPath, plan_id, shown_fees};
+use dvp_store::orders::idempotency::StoredResponse;
+use serde::Serialize;
+
+use crate::http::error::{ApiError, text};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AcceptedView<'a> {
+    intent_id: &'a str,
+    status: &'static str,
+    plan_id: String,
+    solver_id: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    input_amount_minor: Option<Minor>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fees: Option<&'a [FeeItem]>,
+    path: &'a SolvedPath,
+    reference: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RejectedView<'a> {
+    intent_id: &'a str,
+    status: &'static str,
+    reason: &'static str,
+}
+
+/// Called by the writer, in the transaction of the outcome.
+pub(super) fn render(outcome: &Outcome) -> StoredResponse {
+    match outcome {
+        Outcome::Accepted(accepted) => {
+            StoredResponse { status: StatusCode::ACCEPTED.as_u16(), body: text(&view(accepted)) }
+        }
+        Outcome::Rejected { intent_id, reason } => StoredResponse {
+            status: StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
+            body: text(&RejectedView { intent_id, status: "rejected", reason: reason.as_str() }),
+        },
+        Outcome::InvalidPermit(defect) => ApiError::InvalidPermit(*defect).stored(),
+        Outcome::Unpayable(why) => ApiError::InvalidParameter(format!("beneficiary: {why}")).stored(),
+        Outcome::DuplicateIntent => ApiError::AlreadyExists("intentId").stored(),
+        Outcome::DuplicateClientReference => ApiError::AlreadyExists("clientReference").stored(),
+        Outcome::Replayed(stored) => stored.clone(),
+        Outcome::KeyConflict => ApiError::IdempotencyKeyConflict.stored(),
+        Outcome::KeyProcessing => ApiError::IdempotencyKeyProcessing.stored(),
+        Outcome::PartnerDisabled => ApiError::ApiKeyDisabled.stored(),
+        Outcome::Written => ApiError::Internal(String::new()).stored(),
+    }
+}
+
+fn view(accepted: &Accepted) -> AcceptedView<'_> {
+    let Accepted { intent_id, reference, plan, exact_output } = accepted;
+    AcceptedView {
+        intent_id,
+        status: "accepted",
+        plan_id: plan_id(intent_id),
+        solver_id: &plan.solver_id,
+        input_amount_minor: exact_output.then_some(plan.priced.input),
+        fees: shown_fees(plan),
+        path: &plan.path,
+        reference,
+    }
+}

@@ -1,0 +1,90 @@
+//! The feed's events to reports about the session's own orders.
+
+use dvp_domain::event::EventType;
+use dvp_fix::{UtcNanos, codec::MsgType};
+use dvp_store::{
+    fix::{
+        self as store,
+        rows::{FixOrder, FixOutbound},
+    },
+    orders::events::StoredEvent,
+};
+use tracing::info;
+
+use super::{
+    OrderEntry, PAGE,
+    rows::{Slot, order_facts},
+};
+use crate::{
+    application::{Turn, Unavailable},
+    orders::{
+        facts::OrderFacts,
+        report::{self, Ids, ReportContent},
+    },
+};
+
+impl OrderEntry {
+    /// What an event has to tell; `None` when it was told already.
+    fn reportable(stored: &StoredEvent, order: &FixOrder) -> Option<(OrderFacts, ReportContent)> {
+        let facts = order_facts(order)?;
+        let is_told = match stored.event.kind {
+            EventType::IntentAccepted => true,
+            EventType::IntentCancelled => facts.cancelled_by.is_some(),
+            EventType::OfframpInitiated
+            | EventType::OfframpInProgress
+            | EventType::OfframpCompleted
+            | EventType::OfframpFailed
+            | EventType::PayoutInitiated
+            | EventType::PayoutInProgress
+            | EventType::PayoutCompleted
+            | EventType::PayoutFailed
+            | EventType::IntentExpired
+            | EventType::IntentFailed => false,
+        };
+        let told = ReportContent::of_event(stored.event.kind, &stored.event.object, &facts);
+        (!is_told).then_some((facts, told))
+    }
+
+    /// Reports of what a page of the feed tells about the session's orders, and the position read up to.
+    pub(super) async fn own_reports(
+        &self,
+        turn: &mut Turn<'_>,
+    ) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
+        let mut conn = self.connection().await?;
+        let page = store::list_reportable(&mut conn, &self.session, self.feed_position, PAGE).await?;
+        drop(conn);
+        let reports = page.events.iter().filter_map(|(event, order)| self.event_report(turn, event, order));
+        Ok((reports.collect(), page.position))
+    }
+
+    fn event_report(
+        &self,
+        turn: &mut Turn<'_>,
+        stored: &StoredEvent,
+        order: &FixOrder,
+    ) -> Option<FixOutbound> {
+        let (facts, told) = Self::reportable(stored, order)?;
+        let slot = Slot { seq: turn.reserve(), at: turn.sending_time() };
+        let ids = Ids {
+            cl_ord_id: &order.cl_ord_id,
+            orig_cl_ord_id: None,
+            order_id: &stored.event.reference,
+            exec_id: format!("{}.{}", stored.event.reference, stored.event.sequence),
+            at: occurred_at(stored),
+            is_status: false,
+        };
+        info!(intent_id = %order.intent_id, event = stored.event.kind.as_str(), seq = %slot.seq, "report");
+        Some(
+            slot.holds(
+                MsgType::EXECUTION_REPORT,
+                report::execution_report(self.version, &facts, &told, &ids),
+            ),
+        )
+    }
+}
+
+/// TransactTime(60) of what an event tells.
+pub(super) fn occurred_at(stored: &StoredEvent) -> UtcNanos {
+    let millis = u64::try_from(stored.event.occurred_at.timestamp_millis()).unwrap_or(0);
+    UtcNanos(millis.saturating_mul(1_000_000))
+}
