@@ -215,6 +215,23 @@ fn notifications_are_received_in_one_way() {
     }
 }
 
+#[test]
+fn the_walks_name_files_that_exist_and_none_twice() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let walks = text.split("\n## ").find(|section| section.starts_with("Walks")).unwrap();
+    let walks: Vec<&str> = walks.split("\n### ").skip(1).collect();
+    assert_eq!(walks.len(), 3);
+    for walk in walks {
+        let files: Vec<&str> = walk.split('`').filter(|word| word.ends_with(".rs")).collect();
+        assert!(files.len() > 10, "{walk}");
+        let once: BTreeSet<&&str> = files.iter().collect();
+        assert_eq!(once.len(), files.len(), "a file is entered twice: {files:?}");
+        for file in files {
+            assert!(root().join(file).is_file(), "{file}");
+        }
+    }
+}
+
 /// The packages a pure crate is built from, without versions.
 fn tree(package: &str) -> BTreeSet<String> {
     let tree = cargo(&["tree", "-p", package, "-e", "normal", "--prefix", "none", "-f", "{p}"]);
