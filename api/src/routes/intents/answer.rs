@@ -1,4 +1,4 @@
-//! From the outcome of a submission to the answer that is stored with it.
+//! The answer that is stored with the outcome of a submission.
 
 use axum::http::StatusCode;
 use dvp_core::writer::{Accepted, Outcome};

@@ -4,13 +4,14 @@
 //! The feed's counter is bumped after the rows of the other tables are in: from there to the commit nobody else can
 //! append, and positions become visible in order.
 
+use std::sync::OnceLock;
+
 use dvp_domain::settlement::State;
 use dvp_domain::terms::Terms;
 use serde::Serialize;
 use sqlx::postgres::PgArguments;
-use sqlx::query::QueryScalar;
 use sqlx::types::Json;
-use sqlx::{PgConnection, Postgres};
+use sqlx::{Arguments as _, Encode, PgConnection, Postgres, Type};
 
 use crate::StoreError;
 use crate::ledger::{self, NewPosting};
@@ -49,75 +50,118 @@ impl InsertBatch<'_> {
     }
 }
 
-/// The statement's last part asks what the others have done, which carries them out before it.
+/// Parameters have names here and get their numbers in the order in which they are bound. The last part of the statement
+/// reads the results of the others, so that it is executed after them.
 const INSERT: &str = "\
 with posted as ( \
     insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
     select r, s, l, w, k, o, p, a, m::numeric \
-    from unnest($1::text[], $2::int8[], $3::int4[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], \
-                $9::text[]) as u (r, s, l, w, k, o, p, a, m) returning 1), \
+    from unnest({posting.reference}::text[], {posting.step}::int8[], {posting.line}::int4[], \
+        {posting.reason}::text[], {posting.kind}::text[], {posting.owner}::text[], {posting.part}::text[], \
+        {posting.asset}::text[], {posting.amount}::text[]) as u (r, s, l, w, k, o, p, a, m) returning 1), \
 intents as ( \
     insert into intent (partner_id, livemode, intent_id, client_reference, reference, reason, request) \
-    select * from unnest($10::text[], $11::bool[], $12::text[], $13::text[], $14::text[], $15::text[], $16::jsonb[]) \
+    select * from unnest({intent.partner}::text[], {intent.livemode}::bool[], {intent.id}::text[], \
+        {intent.client_reference}::text[], {intent.reference}::text[], {intent.reason}::text[], \
+        {intent.request}::jsonb[]) \
     returning 1), \
 executions as ( \
     insert into execution (reference, partner_id, livemode, intent_id, client_reference, entity, terms, state_name, \
                            state, last_sequence, accepted_at, version) \
     select r, p, l, i, c, e, t::json, n, s::jsonb, q, a, 1 \
-    from unnest($17::text[], $18::text[], $19::bool[], $20::text[], $21::text[], $22::bytea[], $23::text[], \
-                $24::text[], $25::text[], $26::int8[], $27::timestamptz[]) as u (r, p, l, i, c, e, t, n, s, q, a) \
+    from unnest({execution.reference}::text[], {execution.partner}::text[], {execution.livemode}::bool[], \
+        {execution.intent_id}::text[], {execution.client_reference}::text[], {execution.entity}::bytea[], \
+        {execution.terms}::text[], {execution.state_name}::text[], {execution.state}::text[], \
+        {execution.last_sequence}::int8[], {execution.accepted_at}::timestamptz[]) as u (r, p, l, i, c, e, t, n, s, q, a) \
     returning 1), \
 permits as ( \
     insert into permit_use (chain_id, owner, nonce, token, amount, reference) \
-    select $28, o, n::numeric, t, a::numeric, r \
-    from unnest($29::text[], $30::text[], $31::text[], $32::text[], $33::text[]) as u (o, n, t, a, r) returning 1), \
+    select {permit.chain_id}, o, n::numeric, t, a::numeric, r \
+    from unnest({permit.owner}::text[], {permit.nonce}::text[], {permit.token}::text[], \
+        {permit.amount}::text[], {permit.reference}::text[]) as u (o, n, t, a, r) returning 1), \
 effects as ( \
     insert into effect (reference, kind, run_at) \
-    select * from unnest($34::text[], $35::text[], $36::timestamptz[]) returning 1), \
+    select * from unnest({effect.reference}::text[], {effect.kind}::text[], \
+        {effect.run_at}::timestamptz[]) returning 1), \
 recorded as ( \
     insert into idempotency as i (partner_id, livemode, method, path, key, fingerprint, status, body) \
-    select * from unnest($37::text[], $38::bool[], $39::text[], $40::text[], $41::uuid[], $42::bytea[], $43::int[], \
-                         $44::text[]) \
+    select * from unnest({record.partner}::text[], {record.livemode}::bool[], {record.method}::text[], \
+        {record.path}::text[], {record.key}::uuid[], {record.fingerprint}::bytea[], {record.status}::int[], \
+        {record.body}::text[]) \
     on conflict on constraint idempotency_pkey do update \
     set fingerprint = excluded.fingerprint, status = excluded.status, body = excluded.body, accepted_at = now() \
-    where i.accepted_at <= now() - make_interval(hours => $45) returning 1), \
+    where i.accepted_at <= now() - make_interval(hours => {record.retention_hours}) returning 1), \
 written as ( \
     select (select count(*) from posted) + (select count(*) from intents) + (select count(*) from executions) \
          + (select count(*) from permits) + (select count(*) from effects) as others, \
            (select count(*) from recorded) as records), \
 bumped as ( \
-    update feed_counter c set position = c.position + cardinality($46::text[]) from written \
-    where cardinality($46::text[]) > 0 and written.others + written.records >= 0 \
-    returning c.position - cardinality($46::text[]) as base, pg_notify('dvp_feed', '')), \
+    update feed_counter c set position = c.position + cardinality({event.id}::text[]) from written \
+    where cardinality({event.id}::text[]) > 0 and written.others + written.records >= 0 \
+    returning c.position - cardinality({event.id}::text[]) as base, pg_notify('dvp_feed', '')), \
 appended as ( \
     insert into event (position, event_id, partner_id, livemode, reference, intent_id, client_reference, sequence, \
                        type, occurred_at, observed_at, object) \
     select bumped.base + u.n, u.id, u.partner, u.livemode, u.reference, u.intent, u.client, u.seq, u.type, \
            u.occurred, u.observed, u.object::json \
-    from bumped, unnest($46::text[], $47::text[], $48::bool[], $49::text[], $50::text[], $51::text[], $52::int8[], \
-                        $53::text[], $54::timestamptz[], $55::timestamptz[], $56::text[]) with ordinality \
+    from bumped, unnest({event.id}::text[], {event.partner}::text[], {event.livemode}::bool[], \
+        {event.reference}::text[], {event.intent_id}::text[], {event.client_reference}::text[], \
+        {event.sequence}::int8[], {event.type}::text[], {event.occurred_at}::timestamptz[], \
+        {event.observed_at}::timestamptz[], {event.object}::text[]) with ordinality \
          as u (id, partner, livemode, reference, intent, client, seq, type, occurred, observed, object, n)) \
 select written.records from written";
 
-type Statement<'q> = QueryScalar<'q, Postgres, i64, PgArguments>;
+/// The parameters of a statement, by name.
+#[derive(Default)]
+struct Parameters {
+    names: Vec<&'static str>,
+    values: PgArguments,
+}
+
+impl Parameters {
+    fn bind<'q, T>(&mut self, name: &'static str, value: T) -> Result<(), StoreError>
+    where
+        T: Encode<'q, Postgres> + Type<Postgres>,
+    {
+        self.names.push(name);
+        Ok(self.values.add(value).map_err(sqlx::Error::Encode)?)
+    }
+
+    /// The statement with `$1` in place of the name that was bound first, `$2` of the second, and so on.
+    fn number(&self, statement: &str) -> String {
+        self.names.iter().zip(1_u32..).fold(statement.to_owned(), |text, (name, at)| {
+            text.replace(&format!("{{{name}}}"), &format!("${at}"))
+        })
+    }
+}
 
 /// Adds the rows and wakes those who follow the feed when the transaction commits. Call it last in the transaction.
 pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<(), StoreError> {
-    let statement = bind_postings(sqlx::query_scalar(INSERT), rows.postings);
-    let statement = bind_intents(statement, rows.intents);
-    let statement = bind_executions(statement, rows.executions)?;
-    let statement = bind_permits(statement.bind(rows.chain_id), rows.permits);
-    let statement = statement
-        .bind(column(rows.effects, |effect| effect.reference.as_str()))
-        .bind(column(rows.effects, |effect| effect.kind.as_str()))
-        .bind(column(rows.effects, |effect| effect.run_at));
-    let statement = bind_records(statement, rows.records);
-    let recorded = bind_events(statement, rows.events).fetch_one(conn).await?;
+    // The names and their order are the same in every call.
+    static NUMBERED: OnceLock<String> = OnceLock::new();
+    let parameters = parameters(rows)?;
+    let statement = NUMBERED.get_or_init(|| parameters.number(INSERT)).as_str();
+    let recorded: i64 = sqlx::query_scalar_with(statement, parameters.values).fetch_one(conn).await?;
     if usize::try_from(recorded) == Ok(rows.records.len()) {
         Ok(())
     } else {
         Err(StoreError::Stale { what: "idempotency record" })
     }
+}
+
+fn parameters(rows: &InsertBatch<'_>) -> Result<Parameters, StoreError> {
+    let mut all = Parameters::default();
+    bind_postings(&mut all, rows.postings)?;
+    bind_intents(&mut all, rows.intents)?;
+    bind_executions(&mut all, rows.executions)?;
+    all.bind("permit.chain_id", rows.chain_id)?;
+    bind_permits(&mut all, rows.permits)?;
+    all.bind("effect.reference", column(rows.effects, |effect| effect.reference.as_str()))?;
+    all.bind("effect.kind", column(rows.effects, |effect| effect.kind.as_str()))?;
+    all.bind("effect.run_at", column(rows.effects, |effect| effect.run_at))?;
+    bind_records(&mut all, rows.records)?;
+    bind_events(&mut all, rows.events)?;
+    Ok(all)
 }
 
 fn column<'a, Row, Cell>(rows: &'a [Row], cell: impl FnMut(&'a Row) -> Cell) -> Vec<Cell> {
@@ -128,92 +172,104 @@ fn json(table: &'static str, document: &impl Serialize) -> Result<String, StoreE
     serde_json::to_string(document).map_err(|error| StoreError::corrupt(table, error))
 }
 
-fn bind_postings<'q>(statement: Statement<'q>, postings: &'q [NewPosting]) -> Statement<'q> {
-    let all = ledger::PostingColumns::of(postings);
-    statement
-        .bind(all.reference)
-        .bind(all.step)
-        .bind(all.line)
-        .bind(all.reason)
-        .bind(all.kind)
-        .bind(all.owner)
-        .bind(all.part)
-        .bind(all.asset)
-        .bind(all.amount)
+fn bind_postings(all: &mut Parameters, postings: &[NewPosting]) -> Result<(), StoreError> {
+    let columns = ledger::PostingColumns::of(postings);
+    all.bind("posting.reference", columns.reference)?;
+    all.bind("posting.step", columns.step)?;
+    all.bind("posting.line", columns.line)?;
+    all.bind("posting.reason", columns.reason)?;
+    all.bind("posting.kind", columns.kind)?;
+    all.bind("posting.owner", columns.owner)?;
+    all.bind("posting.part", columns.part)?;
+    all.bind("posting.asset", columns.asset)?;
+    all.bind("posting.amount", columns.amount)?;
+    Ok(())
 }
 
-fn bind_intents<'q>(statement: Statement<'q>, rows: &'q [IntentRow<'q>]) -> Statement<'q> {
+fn bind_intents<'q>(all: &mut Parameters, rows: &'q [IntentRow<'q>]) -> Result<(), StoreError> {
     let (partners, modes) = tenants(rows.iter().map(|row| row.tenant));
     // An accepted intent's request is in its execution's terms.
     let request = |row: &'q IntentRow<'q>| row.reference.is_none().then_some(Json(row.request));
-    statement
-        .bind(partners)
-        .bind(modes)
-        .bind(column(rows, |row| row.request.intent_id.as_str()))
-        .bind(column(rows, |row| row.request.client_reference.as_deref()))
-        .bind(column(rows, |row| row.reference))
-        .bind(column(rows, |row| row.reason))
-        .bind(column(rows, request))
+    all.bind("intent.partner", partners)?;
+    all.bind("intent.livemode", modes)?;
+    all.bind("intent.id", column(rows, |row| row.request.intent_id.as_str()))?;
+    all.bind("intent.client_reference", column(rows, |row| row.request.client_reference.as_deref()))?;
+    all.bind("intent.reference", column(rows, |row| row.reference))?;
+    all.bind("intent.reason", column(rows, |row| row.reason))?;
+    all.bind("intent.request", column(rows, request))?;
+    Ok(())
 }
 
-fn bind_executions<'q>(
-    statement: Statement<'q>,
-    rows: &'q [(Terms, State, i64)],
-) -> Result<Statement<'q>, StoreError> {
+fn bind_executions(all: &mut Parameters, rows: &[(Terms, State, i64)]) -> Result<(), StoreError> {
     let mut documents = (Vec::new(), Vec::new(), Vec::new());
     for (terms, state, _) in rows {
         documents.0.push(bytes32(&terms.entity)?);
         documents.1.push(json("execution", terms)?);
         documents.2.push(json("execution", state)?);
     }
-    Ok(statement
-        .bind(column(rows, |row| row.0.reference.as_str()))
-        .bind(column(rows, |row| row.0.partner_id.as_str()))
-        .bind(column(rows, |row| row.0.livemode))
-        .bind(column(rows, |row| row.0.request.intent_id.as_str()))
-        .bind(column(rows, |row| row.0.request.client_reference.as_deref()))
-        .bind(documents.0)
-        .bind(documents.1)
-        .bind(column(rows, |row| row.1.name()))
-        .bind(documents.2)
-        .bind(column(rows, |row| row.2))
-        .bind(column(rows, |row| row.0.accepted_at.to_utc())))
+    all.bind("execution.reference", column(rows, |row| row.0.reference.as_str()))?;
+    all.bind("execution.partner", column(rows, |row| row.0.partner_id.as_str()))?;
+    all.bind("execution.livemode", column(rows, |row| row.0.livemode))?;
+    all.bind("execution.intent_id", column(rows, |row| row.0.request.intent_id.as_str()))?;
+    all.bind("execution.client_reference", column(rows, |row| row.0.request.client_reference.as_deref()))?;
+    all.bind("execution.entity", documents.0)?;
+    all.bind("execution.terms", documents.1)?;
+    all.bind("execution.state_name", column(rows, |row| row.1.name()))?;
+    all.bind("execution.state", documents.2)?;
+    all.bind("execution.last_sequence", column(rows, |row| row.2))?;
+    all.bind("execution.accepted_at", column(rows, |row| row.0.accepted_at.to_utc()))?;
+    Ok(())
 }
 
-fn bind_permits<'q>(statement: Statement<'q>, held: &'q [PermitHold]) -> Statement<'q> {
-    statement
-        .bind(column(held, |hold| hold.owner.as_str()))
-        .bind(column(held, |hold| hold.nonce.to_string()))
-        .bind(column(held, |hold| hold.token.as_str()))
-        .bind(column(held, |hold| hold.amount.to_string()))
-        .bind(column(held, |hold| hold.reference.as_str()))
+fn bind_permits(all: &mut Parameters, held: &[PermitHold]) -> Result<(), StoreError> {
+    all.bind("permit.owner", column(held, |hold| hold.owner.as_str()))?;
+    all.bind("permit.nonce", column(held, |hold| hold.nonce.to_string()))?;
+    all.bind("permit.token", column(held, |hold| hold.token.as_str()))?;
+    all.bind("permit.amount", column(held, |hold| hold.amount.to_string()))?;
+    all.bind("permit.reference", column(held, |hold| hold.reference.as_str()))?;
+    Ok(())
 }
 
-fn bind_records<'q>(statement: Statement<'q>, records: &'q [Record]) -> Statement<'q> {
+fn bind_records(all: &mut Parameters, records: &[Record]) -> Result<(), StoreError> {
     let at = idempotency::columns(records.iter().map(|record| &record.id));
-    statement
-        .bind(at.partner)
-        .bind(at.livemode)
-        .bind(at.method)
-        .bind(at.path)
-        .bind(at.key)
-        .bind(column(records, |record| record.fingerprint.as_slice()))
-        .bind(column(records, |record| i32::from(record.response.status)))
-        .bind(column(records, |record| record.response.body.as_str()))
-        .bind(RETENTION_HOURS)
+    all.bind("record.partner", at.partner)?;
+    all.bind("record.livemode", at.livemode)?;
+    all.bind("record.method", at.method)?;
+    all.bind("record.path", at.path)?;
+    all.bind("record.key", at.key)?;
+    all.bind("record.fingerprint", column(records, |record| record.fingerprint.as_slice()))?;
+    all.bind("record.status", column(records, |record| i32::from(record.response.status)))?;
+    all.bind("record.body", column(records, |record| record.response.body.as_str()))?;
+    all.bind("record.retention_hours", RETENTION_HOURS)?;
+    Ok(())
 }
 
-fn bind_events<'q>(statement: Statement<'q>, events: &'q [NewEvent<String>]) -> Statement<'q> {
-    statement
-        .bind(column(events, |event| event.event_id.as_str()))
-        .bind(column(events, |event| event.tenant.partner_id.as_str()))
-        .bind(column(events, |event| event.tenant.livemode))
-        .bind(column(events, |event| event.reference.as_str()))
-        .bind(column(events, |event| event.intent_id.as_str()))
-        .bind(column(events, |event| event.client_reference.as_deref()))
-        .bind(column(events, |event| event.sequence))
-        .bind(column(events, |event| event.kind.as_str()))
-        .bind(column(events, |event| event.occurred_at))
-        .bind(column(events, |event| event.observed_at))
-        .bind(column(events, |event| event.object.as_str()))
+fn bind_events(all: &mut Parameters, events: &[NewEvent<String>]) -> Result<(), StoreError> {
+    all.bind("event.id", column(events, |event| event.event_id.as_str()))?;
+    all.bind("event.partner", column(events, |event| event.tenant.partner_id.as_str()))?;
+    all.bind("event.livemode", column(events, |event| event.tenant.livemode))?;
+    all.bind("event.reference", column(events, |event| event.reference.as_str()))?;
+    all.bind("event.intent_id", column(events, |event| event.intent_id.as_str()))?;
+    all.bind("event.client_reference", column(events, |event| event.client_reference.as_deref()))?;
+    all.bind("event.sequence", column(events, |event| event.sequence))?;
+    all.bind("event.type", column(events, |event| event.kind.as_str()))?;
+    all.bind("event.occurred_at", column(events, |event| event.occurred_at))?;
+    all.bind("event.observed_at", column(events, |event| event.observed_at))?;
+    all.bind("event.object", column(events, |event| event.object.as_str()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_parameter_of_the_statement_is_bound_and_every_bound_one_is_in_it() {
+        let parameters = parameters(&InsertBatch::default()).unwrap();
+        for name in &parameters.names {
+            assert!(INSERT.contains(&format!("{{{name}}}")), "{name}");
+        }
+        let numbered = parameters.number(INSERT);
+        assert!(!numbered.contains('{'), "{numbered}");
+    }
 }
