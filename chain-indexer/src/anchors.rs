@@ -5,6 +5,7 @@ use alloy::providers::Provider;
 use alloy::rpc::types::Filter;
 use alloy::sol_types::SolEvent;
 use alloy::transports::TransportError;
+use dvp_domain::chain::BlockNumber;
 
 use crate::contracts::anchor::ReceiptAnchor;
 use crate::rpc;
@@ -16,7 +17,7 @@ pub struct AnchorSeen {
     pub contract: Address,
     pub submitter: Address,
     pub tx_hash: B256,
-    pub block_number: u64,
+    pub block_number: BlockNumber,
 }
 
 /// The first `Anchored` event of a contract with this content hash. With `tx` only that transaction is looked at:
@@ -51,7 +52,7 @@ pub async fn find_anchor(
             contract,
             submitter: event.submitter,
             tx_hash: log.transaction_hash?,
-            block_number: log.block_number?,
+            block_number: BlockNumber(log.block_number?),
         })
     });
     Ok(seen)

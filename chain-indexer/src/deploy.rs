@@ -17,6 +17,7 @@ use alloy::signers::local::PrivateKeySigner;
 use alloy::sol_types::SolConstructor;
 use alloy::transports::TransportError;
 use batch::DeployBatch;
+use dvp_domain::chain::BlockNumber;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -38,7 +39,7 @@ pub struct Deployment {
     pub relayers: Vec<Address>,
     pub tokens: Vec<DeployedToken>,
     /// The first block in which all of them are there; none of their numbered events is in an earlier one.
-    pub deployed_block: u64,
+    pub deployed_block: BlockNumber,
 }
 
 /// A test token.
@@ -171,7 +172,7 @@ async fn deploy_core(
         payouts,
         relayers: Vec::new(),
         tokens: Vec::new(),
-        deployed_block,
+        deployed_block: BlockNumber(deployed_block),
     })
 }
 

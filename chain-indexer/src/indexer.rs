@@ -33,6 +33,7 @@ use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256};
 use alloy::transports::RpcError;
+use dvp_domain::chain::BlockNumber;
 use dvp_store::PgPool;
 use dvp_store::chain::{
     self as store, Backfill, BlockRow, Cursor, DerivedFacts, Emitted, HaltReason, Halted, LogRow,
@@ -84,14 +85,14 @@ pub struct Indexer<R = HttpReader> {
     /// Events written so far, for people.
     events: AtomicU64,
     /// The last final block that endpoints agreed on.
-    agreed: Option<(u64, B256)>,
+    agreed: Option<(BlockNumber, B256)>,
     /// The backfill under way, for people.
     backfill: Option<Backfill>,
     range_failures: u32,
     /// How often in a row an endpoint said that a final block had changed.
     violations: u32,
     /// Head and finalized block of the last step's endpoint.
-    node: (u64, u64),
+    node: (BlockNumber, BlockNumber),
     gate: gate::GateKeeper,
     /// Looks at the same head in a row.
     still: u32,
@@ -123,7 +124,7 @@ impl<R: ChainReader> Indexer<R> {
             backfill: None,
             range_failures: 0,
             violations: 0,
-            node: (0, 0),
+            node: (BlockNumber::FIRST, BlockNumber::FIRST),
             gate: gate::GateKeeper::default(),
             still: 0,
             newest: 0,
@@ -158,7 +159,7 @@ impl<R: ChainReader> Indexer<R> {
         self.give_late_facts(lease).await?;
         let head = node.block(BlockId::latest()).await?.ok_or(RpcError::NullResp)?;
         let finalized = self.finalized(at, node, &head).await?;
-        let final_told = finalized.as_ref().map_or(0, |block| block.number);
+        let final_told = finalized.as_ref().map_or(BlockNumber::FIRST, |block| block.number);
         self.node = (head.number, final_told);
         self.newest = self.newest.max(head.timestamp);
         if head.number <= cursor.head_number {
@@ -167,7 +168,8 @@ impl<R: ChainReader> Indexer<R> {
         self.still = 0;
         let finalized = self.agreed_on(at, finalized).await;
         let keep_off = self.config.finality_margin.max(self.config.range_margin);
-        let range_end = finalized.as_ref().map_or(0, |block| block.number.saturating_sub(keep_off));
+        let range_end =
+            finalized.as_ref().map_or(BlockNumber::FIRST, |block| block.number.saturating_sub(keep_off));
         if range_end > cursor.head_number + RANGE_FROM && self.range_failures < RANGE_TRIES {
             return self.read_ranges(at, node, lease, cursor, &head, range_end).await;
         }
@@ -196,7 +198,7 @@ impl<R: ChainReader> Indexer<R> {
         }
         drop(conn);
         let number = self.config.deployment.deployed_block.saturating_sub(1);
-        let block = node.block(BlockId::number(number)).await?.ok_or(RpcError::NullResp)?;
+        let block = node.block(BlockId::number(number.0)).await?.ok_or(RpcError::NullResp)?;
         let start = Cursor {
             chain_id,
             head_number: number,
@@ -236,7 +238,7 @@ impl<R: ChainReader> Indexer<R> {
             return Ok(None);
         };
         let number = head.number.saturating_sub(depth);
-        Ok(node.block(BlockId::number(number)).await?)
+        Ok(node.block(BlockId::number(number.0)).await?)
     }
 
     /// The finalized block once another endpoint has the same one under its number; alone, an endpoint is believed.
@@ -248,14 +250,14 @@ impl<R: ChainReader> Indexer<R> {
             return Some(block);
         }
         for other in others {
-            match other.block(BlockId::number(block.number)).await {
+            match other.block(BlockId::number(block.number.0)).await {
                 Ok(Some(theirs)) if theirs.hash == block.hash => {
                     self.agreed = Some(place);
                     return Some(block);
                 }
                 Ok(Some(theirs)) => {
                     let (ours, theirs) = (block.hash, theirs.hash);
-                    tracing::warn!(chain = self.config.name, block = block.number, %ours, %theirs,
+                    tracing::warn!(chain = self.config.name, block = %block.number, %ours, %theirs,
                                    "endpoints disagree on a finalized block");
                 }
                 Ok(None) | Err(_) => {}
@@ -279,7 +281,7 @@ impl<R: ChainReader> Indexer<R> {
         let block = if head_number == number {
             head
         } else {
-            node.block(BlockId::number(number)).await?.ok_or(IndexError::Behind { number })?
+            node.block(BlockId::number(number.0)).await?.ok_or(IndexError::Behind { number })?
         };
         if block.number != number {
             return Err(IndexError::Behind { number });
@@ -306,7 +308,7 @@ impl<R: ChainReader> Indexer<R> {
         cursor: &Cursor,
         block: &BlockHead,
         finalized: Option<&BlockHead>,
-    ) -> Result<u64, IndexError> {
+    ) -> Result<BlockNumber, IndexError> {
         let Some(finalized) = finalized.filter(|finalized| finalized.number <= block.number) else {
             return Ok(cursor.final_number);
         };
@@ -330,8 +332,8 @@ impl<R: ChainReader> Indexer<R> {
         cursor: &Cursor,
         blocks: &[BlockRow],
         logs: &[LogRow],
-        final_number: u64,
-        head_number: u64,
+        final_number: BlockNumber,
+        head_number: BlockNumber,
     ) -> Result<Cursor, IndexError> {
         let Some(last) = blocks.last() else { return Ok(cursor.clone()) };
         let chain_id = self.config.chain_id;
@@ -348,7 +350,7 @@ impl<R: ChainReader> Indexer<R> {
         store::record_blocks(&mut tx, cursor, &to, blocks, logs).await?;
         let told = store::emit_facts(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
         store::complete_commands(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
-        if to.head_number / PRUNE_EVERY > cursor.head_number / PRUNE_EVERY {
+        if to.head_number.0 / PRUNE_EVERY > cursor.head_number.0 / PRUNE_EVERY {
             let below = to.final_number.saturating_sub(KEEP_BLOCKS);
             store::prune_blocks(&mut tx, chain_id, below).await?;
         }
@@ -386,15 +388,15 @@ impl<R: ChainReader> Indexer<R> {
     }
 
     /// For people: what was given, and that somebody else uses the contracts.
-    fn tell(&self, told: &DerivedFacts, (after, up_to): (u64, u64)) {
+    fn tell(&self, told: &DerivedFacts, (after, up_to): (BlockNumber, BlockNumber)) {
         told.facts.iter().for_each(tell);
         if told.foreign > 0 {
             let foreign = told.foreign;
             tracing::error!(
                 chain = self.config.name,
                 foreign,
-                after,
-                up_to,
+                %after,
+                %up_to,
                 "contract events without a command of ours; run `dvp reconcile` to list them"
             );
         }
@@ -441,7 +443,7 @@ fn tell(fact: &Emitted) {
     let reference = fact.reference.as_deref().unwrap_or_default();
     let _span = tracing::info_span!("chain_fact", intent_id, reference).entered();
     let (kind, block, tx, entity) = (&fact.kind, fact.block_number, fact.tx_hash, fact.entity);
-    tracing::info!(kind, block, %tx, %entity, "chain fact recorded");
+    tracing::info!(kind, %block, %tx, %entity, "chain fact recorded");
 }
 
 const fn block_row(block: &BlockHead, verified_by: &'static str) -> BlockRow {

@@ -10,6 +10,7 @@ use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::client::BatchRequest;
 use alloy::rpc::types::{Block, Filter, Log, TransactionReceipt};
 use alloy::transports::{TransportError, TransportErrorKind};
+use dvp_domain::chain::BlockNumber;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Headers asked for in one exchange.
@@ -24,7 +25,7 @@ pub trait ChainReader: Send + Sync + 'static {
     /// Many blocks by number, in the order asked for.
     fn blocks(
         &self,
-        numbers: &[u64],
+        numbers: &[BlockNumber],
     ) -> impl Future<Output = Result<Vec<Option<BlockHead>>, TransportError>> + Send;
     /// `eth_getLogs`.
     fn logs(&self, filter: &Filter) -> impl Future<Output = Result<Vec<Log>, TransportError>> + Send;
@@ -57,7 +58,7 @@ impl ChainReader for HttpReader {
         rpc::block(&self.0, id).await
     }
 
-    async fn blocks(&self, numbers: &[u64]) -> Result<Vec<Option<BlockHead>>, TransportError> {
+    async fn blocks(&self, numbers: &[BlockNumber]) -> Result<Vec<Option<BlockHead>>, TransportError> {
         let mut heads = Vec::with_capacity(numbers.len());
         for part in numbers.chunks(BATCH) {
             heads.extend(aside(headers(self.0.clone(), part.to_vec())).await?);
@@ -88,11 +89,14 @@ async fn aside<T: Send + 'static>(
     asking.await.unwrap_or_else(|error| Err(TransportErrorKind::custom(error)))
 }
 
-async fn headers(provider: DynProvider, numbers: Vec<u64>) -> Result<Vec<Option<BlockHead>>, TransportError> {
+async fn headers(
+    provider: DynProvider,
+    numbers: Vec<BlockNumber>,
+) -> Result<Vec<Option<BlockHead>>, TransportError> {
     let mut batch = BatchRequest::new(provider.client());
     let mut answers = Vec::with_capacity(numbers.len());
     for number in numbers {
-        let params = (BlockNumberOrTag::Number(number), false);
+        let params = (BlockNumberOrTag::Number(number.0), false);
         answers.push(batch.add_call::<_, Option<Block>>("eth_getBlockByNumber", &params)?);
     }
     batch.send().await?;

@@ -15,6 +15,7 @@ use alloy::providers::DynProvider;
 use alloy::transports::{RpcError, TransportError};
 use contracts::ContractsAt;
 use dvp_core::context::now;
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::reconcile::{self as rules, Break, Contracts, Moment, Patience, Subject};
 use dvp_store::chain::{self as chain_store, Cursor};
 use dvp_store::reconcile::{self as store, NewRun, Scope};
@@ -74,7 +75,7 @@ impl Default for Options {
 pub struct Report {
     pub run_id: i64,
     pub chain_id: u64,
-    pub block_number: u64,
+    pub block_number: BlockNumber,
     pub block_hash: B256,
     /// Ids that were judged.
     pub subjects: u64,
@@ -142,15 +143,7 @@ fn tell(config: &ChainConfig, result: Result<Report, ReconcileError>) {
                 tracing::error!(chain, kind, action, reference, entity, detail = found.detail, "break");
             }
             let Report { run_id, block_number, subjects, asked, breaks, .. } = &report;
-            tracing::info!(
-                chain,
-                run_id,
-                block_number,
-                subjects,
-                asked,
-                breaks = breaks.len(),
-                "reconciliation completed"
-            );
+            tracing::info!(chain, run_id, %block_number, subjects, asked, breaks = breaks.len(), "reconciliation completed");
         }
         Err(error) => tracing::warn!(chain, %error, "reconciliation failed, will retry"),
     }
@@ -186,12 +179,12 @@ impl<'a> Comparison<'a> {
         let ended_within = i64::try_from(options.ended_within.as_millis()).unwrap_or(i64::MAX);
         let scope = Scope {
             chain_id: chain_id.cast_signed(),
-            facts_number: cursor.facts_number.cast_signed(),
-            block_number: block.number.cast_signed(),
+            facts_number: cursor.facts_number.0.cast_signed(),
+            block_number: block.number.0.cast_signed(),
             ended_since: started_at.plus_millis(ended_within.saturating_neg()).to_utc(),
         };
         let moment = Moment { now: started_at, block_secs: block.timestamp, patience: options.patience };
-        let differs = rules::judge_block(block.number, &ours.to_string(), Some(&block.hash.to_string()));
+        let differs = rules::judge_block(block.number.0, &ours.to_string(), Some(&block.hash.to_string()));
         let at = differs.is_none().then(|| ContractsAt::new(provider, &config.deployment, block.hash));
         let salt = usize::try_from(started_at.millis()).unwrap_or_default();
         let mut comparison = Comparison {
@@ -210,7 +203,7 @@ impl<'a> Comparison<'a> {
         snapshot.rollback().await?;
         let run = NewRun {
             chain_id: chain_id.cast_signed(),
-            block_number: block.number.cast_signed(),
+            block_number: block.number.0.cast_signed(),
             block_hash: ours.to_vec(),
             block_secs: block.timestamp.cast_signed(),
             subjects: subjects.cast_signed(),
@@ -359,9 +352,9 @@ async fn final_block(
         Err(error) => return Err(error.into()),
     };
     let highest = finalized.min(cursor.facts_number);
-    let known = chain_store::known_hashes_below(conn, config.chain_id, highest.saturating_add(1), 1).await?;
+    let known = chain_store::known_hashes_below(conn, config.chain_id, highest + 1, 1).await?;
     let &(number, ours) = known.first().ok_or(ReconcileError::NothingFinal)?;
-    let block = rpc::block(provider, BlockId::number(number)).await?.ok_or(RpcError::NullResp)?;
+    let block = rpc::block(provider, BlockId::number(number.0)).await?.ok_or(RpcError::NullResp)?;
     Ok((block, ours))
 }
 

@@ -37,6 +37,7 @@ use alloy::providers::{DynProvider, Provider};
 use alloy::signers::Signer;
 use alloy::transports::TransportError;
 use dvp_core::secrets::Vault;
+use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, AttemptRow};
 use dvp_store::lease::{Lease, LeaseGuard};
 use dvp_store::notify::Notifications;
@@ -143,7 +144,7 @@ pub struct Relayer {
     balance_checked: Option<Instant>,
     figures_told: Option<Instant>,
     /// The highest block that was told, and when it was new.
-    newest: (u64, Instant),
+    newest: (BlockNumber, Instant),
     /// The account cannot pay for gas: the others do its work.
     is_out_of_funds: AtomicBool,
     /// Some command waits for something that no notification tells of.
@@ -189,7 +190,7 @@ impl Relayer {
             vault,
             balance_checked: None,
             figures_told: None,
-            newest: (0, Instant::now()),
+            newest: (BlockNumber::FIRST, Instant::now()),
             is_out_of_funds: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
         })
@@ -278,7 +279,7 @@ impl Relayer {
             let secs = self.config.stale_after.as_secs();
             tracing::warn!(
                 chain,
-                block,
+                %block,
                 secs,
                 "no new block within the limit: the relayer switches to another endpoint"
             );

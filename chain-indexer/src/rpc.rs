@@ -11,6 +11,7 @@ use alloy::rpc::client::RpcClient;
 use alloy::rpc::types::{Block, TransactionRequest};
 use alloy::sol_types::SolCall;
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
+use dvp_domain::chain::BlockNumber;
 use std::time::Duration;
 
 /// How long one HTTP exchange with the endpoint may take.
@@ -34,7 +35,7 @@ fn reqwest_client() -> Result<alloy::transports::http::reqwest::Client, Transpor
 /// A block as far as we need it.
 #[derive(Debug, Clone)]
 pub struct BlockHead {
-    pub number: u64,
+    pub number: BlockNumber,
     pub hash: B256,
     pub parent: B256,
     /// Unix seconds.
@@ -60,7 +61,7 @@ impl From<Block> for BlockHead {
         let inner = header.inner;
         let commitments = Commitments { bloom: inner.logs_bloom, receipts_root: inner.receipts_root };
         Self {
-            number: inner.number,
+            number: BlockNumber(inner.number),
             hash: header.hash,
             parent: inner.parent_hash,
             timestamp: inner.timestamp,

@@ -178,7 +178,7 @@ impl WalletReader for ChainWallets {
         Box::pin(self.ask(|provider| {
             Box::pin(async move {
                 let head = rpc::head(&provider).await?;
-                Ok(ChainHead { number: head.number, hash: head.hash.0 })
+                Ok(ChainHead { number: head.number.0, hash: head.hash.0 })
             })
         }))
     }

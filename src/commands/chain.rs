@@ -1,5 +1,6 @@
 //! `dvp chain`: contracts onto a chain, a chain into the database, and how both are.
 
+use dvp_domain::chain::BlockNumber;
 use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -121,7 +122,7 @@ async fn resume(args: ChainResume) -> anyhow::Result<ExitCode> {
     let (chain, block) = (args.chain_id, args.shared_block);
     let mut conn = place.connect().await?;
     let mut tx = conn.begin().await?;
-    let resumed = store::resume(&mut tx, chain, block).await?;
+    let resumed = store::resume(&mut tx, chain, BlockNumber(block)).await?;
     ensure!(resumed, "chain {chain} is not halted, or block {block} was not read");
     tx.commit().await?;
     print(args.place.json, &json!({"chainId": chain, "sharedBlock": block}), || {

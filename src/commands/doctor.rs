@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use dvp_chain_indexer::rpc;
+use dvp_domain::chain::BlockNumber;
 #[cfg(feature = "sandbox")]
 use dvp_sandbox::embedded::tools::Finder;
 use dvp_store::database::health;
@@ -124,7 +125,7 @@ async fn chain(ready: &Value) -> anyhow::Result<String> {
 /// Every endpoint answers, and there is a record of the contracts.
 async fn configured_chain(section: &ChainSection) -> anyhow::Result<String> {
     section.deployment()?;
-    let mut newest = 0;
+    let mut newest = BlockNumber::FIRST;
     let urls = section.rpc_urls()?;
     for (n, url) in urls.iter().enumerate() {
         // A URL may hold a secret, and so may an error that quotes it.

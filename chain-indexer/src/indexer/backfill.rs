@@ -3,6 +3,7 @@
 use super::{IndexError, Indexer, Step};
 use crate::config::ChainConfig;
 use crate::lease_guard::{self, Backoff};
+use dvp_domain::chain::BlockNumber;
 use dvp_store::PgPool;
 use dvp_store::chain as store;
 use dvp_store::lease::LeaseGuard;
@@ -16,11 +17,11 @@ const TRIES: u32 = 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
     /// The block it began after.
-    pub from: u64,
+    pub from: BlockNumber,
     /// The last block read.
-    pub at: u64,
+    pub at: BlockNumber,
     /// The endpoint's head.
-    pub to: u64,
+    pub to: BlockNumber,
     /// Events written since it began.
     pub events: u64,
     pub elapsed: Duration,
@@ -36,8 +37,8 @@ impl Progress {
     /// At the pace so far; `None` before there is one.
     #[must_use]
     pub fn seconds_left(&self) -> Option<u64> {
-        let done = u128::from(self.at.saturating_sub(self.from));
-        let left = u128::from(self.to.saturating_sub(self.at));
+        let done = u128::from(self.at.blocks_above(self.from));
+        let left = u128::from(self.to.blocks_above(self.at));
         let millis = left.checked_mul(self.elapsed.as_millis())?.checked_div(done)?;
         u64::try_from(millis / 1000).ok()
     }
@@ -115,7 +116,7 @@ async fn to_the_head(
 }
 
 impl Indexer {
-    async fn read_up_to(&self) -> Result<Option<u64>, IndexError> {
+    async fn read_up_to(&self) -> Result<Option<BlockNumber>, IndexError> {
         let mut conn = self.pool.acquire().await?;
         let cursor = store::find_cursor(&mut conn, self.config.chain_id).await?;
         Ok(cursor.map(|cursor| cursor.head_number))
@@ -129,9 +130,15 @@ mod tests {
     #[test]
     fn the_time_left_follows_from_the_pace_so_far() {
         let elapsed = Duration::from_secs(10);
-        let progress = Progress { from: 100, at: 600, to: 1_600, events: 50_000, elapsed };
+        let progress = Progress {
+            from: BlockNumber(100),
+            at: BlockNumber(600),
+            to: BlockNumber(1_600),
+            events: 50_000,
+            elapsed,
+        };
         assert_eq!((progress.events_per_second(), progress.seconds_left()), (5_000, Some(20)));
-        let begun = Progress { at: 100, ..progress };
+        let begun = Progress { at: BlockNumber(100), ..progress };
         assert_eq!(begun.seconds_left(), None);
     }
 }

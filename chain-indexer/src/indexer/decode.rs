@@ -5,7 +5,7 @@ use crate::deploy::Deployment;
 use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Log;
 use alloy::sol_types::{SolEvent, SolEventInterface};
-use dvp_domain::chain::{ChainFact, LockTerms, SwapTerms};
+use dvp_domain::chain::{BlockNumber, ChainFact, LockTerms, SwapTerms};
 use dvp_store::chain::LogRow;
 use std::collections::HashMap;
 
@@ -108,14 +108,14 @@ pub(super) fn rows(
 }
 
 struct LogPosition {
-    block_number: u64,
+    block_number: BlockNumber,
     log_index: u64,
     block_hash: B256,
     tx_hash: B256,
 }
 
 fn place(log: &Log) -> Result<LogPosition, DecodeError> {
-    let place = (log.block_number, log.log_index, log.block_hash, log.transaction_hash);
+    let place = (log.block_number.map(BlockNumber), log.log_index, log.block_hash, log.transaction_hash);
     let (Some(block_number), Some(log_index), Some(block_hash), Some(tx_hash)) = place else {
         return Err(DecodeError::Unplaced);
     };
@@ -338,7 +338,7 @@ pub struct Hole {
     pub contract: Address,
     pub expected: u64,
     pub found: u64,
-    pub block_number: u64,
+    pub block_number: BlockNumber,
 }
 
 /// Adds the rows' numbers to `last`, contract by contract, when none is missing or twice.

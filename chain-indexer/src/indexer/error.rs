@@ -3,6 +3,7 @@
 use super::decode::{DecodeError, Hole};
 use alloy::primitives::{Address, B256};
 use alloy::transports::TransportError;
+use dvp_domain::chain::BlockNumber;
 use dvp_store::StoreError;
 use dvp_store::chain::Halted;
 
@@ -18,19 +19,19 @@ pub enum IndexError {
     #[error(transparent)]
     Hole(#[from] Hole),
     #[error("contract {contract} has emitted {emitted} events at block {block_number}, we were given {seen}")]
-    Incomplete { contract: Address, block_number: u64, emitted: u64, seen: u64 },
+    Incomplete { contract: Address, block_number: BlockNumber, emitted: u64, seen: u64 },
     #[error("the node gave logs of block {found:?} for block {asked}")]
     OtherBlock { asked: B256, found: Option<B256> },
     #[error("the node gave a log of block {found:?} for blocks {from} to {to}")]
-    OutOfRange { from: u64, to: u64, found: Option<u64> },
+    OutOfRange { from: BlockNumber, to: BlockNumber, found: Option<BlockNumber> },
     /// The endpoint does not have what it, or another one, said is there.
     #[error("the node does not have block {number} yet, or not any more")]
-    Behind { number: u64 },
+    Behind { number: BlockNumber },
     #[error("endpoints disagree on block {number}")]
-    Disagreement { number: u64 },
+    Disagreement { number: BlockNumber },
     /// Not yet believed.
     #[error("a node says that block {number} changed though it was final")]
-    FinalityDoubted { number: u64 },
+    FinalityDoubted { number: BlockNumber },
     #[error("the chain is halted ({}): {}", .0.reason.as_str(), .0.detail)]
     Halted(Halted),
     #[error("the node is on chain {found}, not {expected}")]

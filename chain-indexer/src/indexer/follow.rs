@@ -134,7 +134,7 @@ impl Reporter {
         let (chain_id, name) = (indexer.config.chain_id, &indexer.config.name);
         if let IndexerState::Backfilling(backfill) = &state {
             let (to, events) = (backfill.to, backfill.events);
-            tracing::info!(chain = name, from = backfill.from, to, events, "backfilling");
+            tracing::info!(chain = name, from = %backfill.from, %to, events, "backfilling");
         }
         let written = async {
             let mut conn = indexer.pool.acquire().await?;

@@ -11,6 +11,7 @@ use crate::reader::ChainReader;
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
 use alloy::rpc::types::Filter;
+use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, Gate, Heights, KeptEvent, NewFill, PassableFill};
 use dvp_store::lease::Lease;
 use futures_util::future::join_all;
@@ -125,14 +126,14 @@ impl<R: ChainReader> Indexer<R> {
             Some((token, amount))
         };
         match self.config.payout_gate.wait(order()) {
-            Wait::Depth(depth) => Gate::Head(fill.block_number.saturating_add(depth.max(1) - 1)),
+            Wait::Depth(depth) => Gate::Head(fill.block_number + (depth.max(1) - 1)),
             Wait::Safe => Gate::Safe(fill.block_number),
             Wait::Finalized => Gate::Finalized(fill.block_number),
         }
     }
 
     /// The endpoint's `safe` block, if a fill waits for it and it is one of ours.
-    async fn safe(&self, at: usize) -> Result<Option<u64>, IndexError> {
+    async fn safe(&self, at: usize) -> Result<Option<BlockNumber>, IndexError> {
         let mut conn = self.pool.acquire().await?;
         let wanted = store::count_waiting_fills(&mut conn, self.config.chain_id).await?.safe > 0;
         drop(conn);
@@ -185,7 +186,11 @@ impl<R: ChainReader> Indexer<R> {
         Ok(true)
     }
 
-    async fn agree_on(&mut self, block: (u64, B256), fill: &PassableFill) -> Result<bool, IndexError> {
+    async fn agree_on(
+        &mut self,
+        block: (BlockNumber, B256),
+        fill: &PassableFill,
+    ) -> Result<bool, IndexError> {
         // Asked a moment ago for another fill.
         if self.gate.refused.is_some() {
             return Ok(false);
@@ -208,7 +213,7 @@ impl<R: ChainReader> Indexer<R> {
         if same * 2 <= said.len() {
             let (chain, number, hash, endpoints) = (&self.config.name, block.0, block.1, said.len());
             let intent_id = fill.intent_id.as_deref();
-            tracing::warn!(chain, intent_id, number, %hash, same, endpoints,
+            tracing::warn!(chain, intent_id, %number, %hash, same, endpoints,
                            "too few endpoints confirm a fill; its payout waits, will retry");
             return Ok(false);
         }
@@ -220,14 +225,14 @@ impl<R: ChainReader> Indexer<R> {
     }
 
     /// The alarm, once a block.
-    fn dispute(&mut self, (number, hash): (u64, B256), fill: &PassableFill, endpoints: usize) {
+    fn dispute(&mut self, (number, hash): (BlockNumber, B256), fill: &PassableFill, endpoints: usize) {
         if self.gate.disputed.len() >= REMEMBERED {
             self.gate.disputed.clear();
         }
         if self.gate.disputed.insert(hash) {
             let chain = self.config.name.clone();
             let intent_id = fill.intent_id.as_deref();
-            tracing::error!(chain, intent_id, number, %hash, endpoints,
+            tracing::error!(chain, intent_id, %number, %hash, endpoints,
                             "endpoints disagree on the events of a block with a lock or a fill");
             counter!("dvp_chain_disputed_blocks_total", "chain" => chain).increment(1);
         }

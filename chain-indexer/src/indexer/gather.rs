@@ -7,6 +7,7 @@ use super::ranges::Fetched;
 use super::{IndexError, decode};
 use crate::pool::{EVENTS_WANTED, RangeLength};
 use alloy::primitives::Address;
+use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{BlockRow, LogRow};
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
@@ -47,8 +48,8 @@ pub(super) struct Gathering<'a, F, R: Future> {
     fetch: F,
     length: &'a mut RangeLength,
     /// The next block to ask for, and the last one.
-    next: u64,
-    end: u64,
+    next: BlockNumber,
+    end: BlockNumber,
     under_way: FuturesOrdered<R>,
     /// Their lengths.
     lengths: VecDeque<u64>,
@@ -66,7 +67,7 @@ pub(super) struct Gathering<'a, F, R: Future> {
 
 impl<'a, F, R> Gathering<'a, F, R>
 where
-    F: Fn(u64, u64) -> R,
+    F: Fn(BlockNumber, BlockNumber) -> R,
     R: Future<Output = Result<Fetched, IndexError>>,
 {
     /// `fetch` is given the first and the last block of a range, `last` the number that each contract's kept events
@@ -74,7 +75,7 @@ where
     pub(super) fn new(
         fetch: F,
         length: &'a mut RangeLength,
-        (after, end): (u64, u64),
+        (after, end): (BlockNumber, BlockNumber),
         last: HashMap<Address, u64>,
     ) -> Self {
         Self {
@@ -133,7 +134,7 @@ where
     fn ask_on(&mut self) {
         while self.may_ask() {
             let (from, length) = (self.next, self.length.blocks());
-            let to = self.end.min(from.saturating_add(length - 1));
+            let to = self.end.min(BlockNumber(from.0.saturating_add(length - 1)));
             self.under_way.push_back((self.fetch)(from, to));
             self.lengths.push_back(length);
             self.next = to + 1;
@@ -175,7 +176,7 @@ where
 
     fn check(&mut self, range: Fetched) -> Result<Fetched, IndexError> {
         decode::continue_seqs(&mut self.last, &range.rows)?;
-        let block_number = range.blocks.last().map_or(0, |block| block.number);
+        let block_number = range.blocks.last().map_or(BlockNumber::FIRST, |block| block.number);
         for &(contract, emitted) in range.ends.iter().flatten() {
             let seen = self.last.get(&contract).copied().unwrap_or_default();
             if emitted != seen {

@@ -168,7 +168,7 @@ impl<R: ChainReader> Indexer<R> {
         self.tell(&told, (after, cursor.facts_number));
         tracing::warn!(
             chain = self.config.name,
-            from,
+            %from,
             events = rows.len(),
             "events missing from range queries were added"
         );
@@ -193,7 +193,7 @@ fn placed(receipts: &[TransactionReceipt], block: &BlockHead, wanted: impl Fn(&L
                 logs.push(Log {
                     inner: log.inner.clone(),
                     block_hash: Some(block.hash),
-                    block_number: Some(block.number),
+                    block_number: Some(block.number.0),
                     block_timestamp: None,
                     transaction_hash: Some(receipt.transaction_hash),
                     transaction_index: receipt.transaction_index,

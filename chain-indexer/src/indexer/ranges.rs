@@ -14,6 +14,7 @@ use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256};
 use alloy::rpc::types::{Filter, Log};
+use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{Backfill, BlockRow, Cursor, LogRow};
 use dvp_store::lease::Lease;
 use futures_util::StreamExt;
@@ -40,10 +41,10 @@ impl<R: ChainReader> Indexer<R> {
         lease: &Lease,
         cursor: Cursor,
         head: &BlockHead,
-        end: u64,
+        end: BlockNumber,
     ) -> Result<Step, IndexError> {
         let number = cursor.head_number;
-        let ours = node.block(BlockId::number(number)).await?.ok_or(IndexError::Behind { number })?;
+        let ours = node.block(BlockId::number(number.0)).await?.ok_or(IndexError::Behind { number })?;
         if ours.hash != cursor.head_hash {
             return self.unwind(node, at, lease, &cursor, head.number).await;
         }
@@ -78,7 +79,7 @@ impl<R: ChainReader> Indexer<R> {
         node: &Arc<R>,
         lease: &Lease,
         mut cursor: Cursor,
-        (head_number, end): (u64, u64),
+        (head_number, end): (BlockNumber, BlockNumber),
         length: &mut RangeLength,
         backfill: &mut Backfill,
     ) -> Result<(), Stopped> {
@@ -107,15 +108,15 @@ impl<R: ChainReader> Indexer<R> {
     pub(super) async fn read_again(
         &self,
         node: &R,
-        from: u64,
-        to: u64,
+        from: BlockNumber,
+        to: BlockNumber,
     ) -> Result<(Vec<BlockRow>, Vec<LogRow>), IndexError> {
         let (deployment, contracts) = (&self.config.deployment, self.contracts());
         let (mut blocks, mut rows) = (Vec::new(), Vec::new());
         let mut size = self.endpoints.shortest_range();
         let mut from = from;
         while from <= to {
-            let end = to.min(from + size - 1);
+            let end = to.min(from + (size - 1));
             let fetched = match fetch(node, deployment, contracts, from, end).await {
                 Err(IndexError::Rpc(error)) if size > 1 => match classify(&error) {
                     Fault::Range { hint } => {
@@ -139,15 +140,21 @@ impl<R: ChainReader> Indexer<R> {
 pub async fn scan<R: ChainReader>(
     node: &R,
     deployment: &Deployment,
-    (from, to): (u64, u64),
+    (from, to): (BlockNumber, BlockNumber),
     size: u64,
 ) -> Result<u64, IndexError> {
     let contracts = [deployment.settler, deployment.escrow, deployment.anchor, deployment.payouts];
-    let starts =
-        std::iter::successors(Some(from), |from| from.checked_add(size)).take_while(|from| *from <= to);
+    let starts = std::iter::successors(Some(from), |from| from.0.checked_add(size).map(BlockNumber))
+        .take_while(|from| *from <= to);
     let mut ranges = pin!(
         stream::iter(starts)
-            .map(|from| fetch(node, deployment, contracts, from, to.min(from.saturating_add(size - 1))))
+            .map(|from| fetch(
+                node,
+                deployment,
+                contracts,
+                from,
+                to.min(BlockNumber(from.0.saturating_add(size - 1)))
+            ))
             .buffered(AT_ONCE)
     );
     let mut events = 0;
@@ -170,12 +177,12 @@ async fn fetch<R: ChainReader>(
     node: &R,
     deployment: &Deployment,
     contracts: [Address; 4],
-    from: u64,
-    to: u64,
+    from: BlockNumber,
+    to: BlockNumber,
 ) -> Result<Fetched, IndexError> {
     let filter = Filter::new()
-        .from_block(from)
-        .to_block(to)
+        .from_block(from.0)
+        .to_block(to.0)
         .address(contracts.to_vec())
         .event_signature(decode::topics());
     let logs = node.logs(&filter).await?;
@@ -185,14 +192,14 @@ async fn fetch<R: ChainReader>(
     }
     let heads = node.blocks(&numbers).await?;
     let mut blocks = Vec::with_capacity(numbers.len());
-    let mut hashes: HashMap<u64, B256> = HashMap::with_capacity(numbers.len());
+    let mut hashes: HashMap<BlockNumber, B256> = HashMap::with_capacity(numbers.len());
     for (&number, head) in numbers.iter().zip(&heads) {
         let head = head.as_ref().filter(|head| head.number == number).ok_or(IndexError::Behind { number })?;
         hashes.insert(number, head.hash);
         blocks.push(block_row(head, "range"));
     }
     for log in logs.iter().filter(|log| !log.removed) {
-        let ours = log.block_number.and_then(|number| hashes.get(&number)).copied();
+        let ours = log.block_number.and_then(|number| hashes.get(&BlockNumber(number))).copied();
         if ours.is_none() || log.block_hash != ours {
             return Err(IndexError::OtherBlock { asked: ours.unwrap_or_default(), found: log.block_hash });
         }
@@ -206,10 +213,10 @@ async fn fetch<R: ChainReader>(
     Ok(Fetched { blocks, rows, ends })
 }
 
-fn numbers_of(logs: &[Log], from: u64, to: u64) -> Result<Vec<u64>, IndexError> {
+fn numbers_of(logs: &[Log], from: BlockNumber, to: BlockNumber) -> Result<Vec<BlockNumber>, IndexError> {
     let mut numbers = Vec::new();
     for log in logs.iter().filter(|log| !log.removed) {
-        match log.block_number {
+        match log.block_number.map(BlockNumber) {
             Some(number) if (from..=to).contains(&number) => numbers.push(number),
             found => return Err(IndexError::OutOfRange { from, to, found }),
         }

@@ -5,6 +5,7 @@ use crate::reader::ChainReader;
 use crate::rpc::BlockHead;
 use alloy::eips::BlockId;
 use alloy::primitives::B256;
+use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, Cursor, HaltReason};
 use dvp_store::lease::Lease;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Where we part from the node.
 enum Parting {
     /// The newest block that both have.
-    At(u64, B256),
+    At(BlockNumber, B256),
     /// A final block of ours is not the node's.
-    Final { number: u64, ours: B256, theirs: B256 },
+    Final { number: BlockNumber, ours: B256, theirs: B256 },
 }
 
 impl<R: ChainReader> Indexer<R> {
@@ -47,7 +48,7 @@ impl<R: ChainReader> Indexer<R> {
         if ours == Some(head.hash) || ours.is_none() {
             if !same_height {
                 let (node, indexed) = (head.number, cursor.head_number);
-                tracing::debug!(chain = self.config.name, node, indexed, "the node is behind");
+                tracing::debug!(chain = self.config.name, %node, %indexed, "the node is behind");
                 self.endpoints.rotate();
             } else if self.is_time_to_compare() {
                 self.find_higher(at, head.number).await;
@@ -68,7 +69,7 @@ impl<R: ChainReader> Indexer<R> {
     }
 
     /// Goes over to an endpoint that is further: ours may stand still while the chain does not.
-    async fn find_higher(&mut self, at: usize, height: u64) {
+    async fn find_higher(&mut self, at: usize, height: BlockNumber) {
         let others: Vec<usize> = (0..self.endpoints.len()).filter(|&other| other != at).collect();
         for other in others {
             let node = Arc::clone(&self.endpoints.at(other).reader);
@@ -81,8 +82,8 @@ impl<R: ChainReader> Indexer<R> {
                     chain,
                     endpoint = at,
                     other,
-                    height,
-                    theirs,
+                    %height,
+                    %theirs,
                     "endpoint's head does not advance; switching to another endpoint"
                 );
                 self.endpoints.pin(other);
@@ -91,9 +92,9 @@ impl<R: ChainReader> Indexer<R> {
         }
     }
 
-    async fn others_have(&self, at: usize, number: u64, hash: B256) -> bool {
+    async fn others_have(&self, at: usize, number: BlockNumber, hash: B256) -> bool {
         for other in self.endpoints.others(at) {
-            if let Ok(Some(block)) = other.block(BlockId::number(number)).await
+            if let Ok(Some(block)) = other.block(BlockId::number(number.0)).await
                 && block.hash == hash
             {
                 return true;
@@ -109,7 +110,7 @@ impl<R: ChainReader> Indexer<R> {
         at: usize,
         lease: &Lease,
         cursor: &Cursor,
-        node_head: u64,
+        node_head: BlockNumber,
     ) -> Result<Step, IndexError> {
         let (number, hash) = match self.parting(node, cursor, node_head).await? {
             Parting::At(number, _) if number == cursor.head_number => {
@@ -126,11 +127,16 @@ impl<R: ChainReader> Indexer<R> {
         let (blocks, logs) = store::unwind_to(&mut tx, cursor, number, hash).await?;
         tx.commit().await?;
         self.backfill = None;
-        tracing::warn!(chain = self.config.name, to = number, blocks, logs, "reorg: blocks reverted");
+        tracing::warn!(chain = self.config.name, to = %number, blocks, logs, "reorg: blocks reverted");
         Ok(Step::Unwound)
     }
 
-    async fn parting(&self, node: &R, cursor: &Cursor, node_head: u64) -> Result<Parting, IndexError> {
+    async fn parting(
+        &self,
+        node: &R,
+        cursor: &Cursor,
+        node_head: BlockNumber,
+    ) -> Result<Parting, IndexError> {
         let mut below = cursor.head_number + 1;
         loop {
             let mut conn = self.pool.acquire().await?;
@@ -140,7 +146,7 @@ impl<R: ChainReader> Indexer<R> {
                 if number > node_head {
                     continue;
                 }
-                let theirs = node.block(BlockId::number(number)).await?;
+                let theirs = node.block(BlockId::number(number.0)).await?;
                 let theirs = theirs.ok_or(IndexError::Behind { number })?.hash;
                 if theirs == hash && number >= cursor.final_number {
                     return Ok(Parting::At(number, hash));
@@ -168,14 +174,14 @@ impl<R: ChainReader> Indexer<R> {
         at: usize,
         lease: &Lease,
         cursor: &Cursor,
-        number: u64,
+        number: BlockNumber,
         ours: B256,
         theirs: B256,
     ) -> IndexError {
         let mut contradicted = false;
         let (endpoints, mut agree) = (self.endpoints.len(), 1);
         for other in self.endpoints.others(at) {
-            match other.block(BlockId::number(number)).await {
+            match other.block(BlockId::number(number.0)).await {
                 Ok(Some(block)) if block.hash == ours => contradicted = true,
                 Ok(Some(block)) if block.hash == theirs => agree += 1,
                 Ok(Some(_) | None) | Err(_) => {}
@@ -189,7 +195,7 @@ impl<R: ChainReader> Indexer<R> {
         if confirmed {
             self.violations += 1;
         }
-        tracing::error!(chain = self.config.name, number, %ours, %theirs, said = self.violations,
+        tracing::error!(chain = self.config.name, %number, %ours, %theirs, said = self.violations,
                         "a node reports a different block at a finalized height");
         if self.violations < SURE_AFTER {
             return IndexError::FinalityDoubted { number };

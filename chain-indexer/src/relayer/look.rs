@@ -23,7 +23,7 @@ impl Relayer {
         if !matches!(now, Outlook::Never { .. }) || self.config.confirmations <= 1 {
             return Ok(now);
         }
-        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations));
+        let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations).0);
         match self.outlook_at(entity, command, action, head, deep).await? {
             Outlook::Never { .. } => Ok(now),
             Outlook::Reached | Outlook::Possible | Outlook::NotYet(_) | Outlook::Blocked(_) => {

@@ -14,6 +14,7 @@ use alloy::eips::eip2718::Decodable2718;
 use alloy::primitives::{Address, Bytes, TxKind};
 use alloy::providers::Provider;
 use alloy::transports::RpcError;
+use dvp_domain::chain::BlockNumber;
 use dvp_store::chain::{self as store, AttemptRow, NewAttempt, NewSlot, SlotRow};
 use dvp_store::lease::Lease;
 use metrics::counter;
@@ -137,7 +138,7 @@ impl Relayer {
         }
         // No receipt is no proof: the node may be late. Only a nonce used below the final block is.
         let final_number = self.final_number().await?;
-        let at_final = rpc::mined_nonce(self.provider(), signer, BlockId::number(final_number)).await;
+        let at_final = rpc::mined_nonce(self.provider(), signer, BlockId::number(final_number.0)).await;
         match at_final {
             Ok(count) if slot.nonce < count && slot.state != "mined" => {
                 tracing::error!(nonce = slot.nonce, "nonce was used by a foreign transaction");
@@ -150,10 +151,10 @@ impl Relayer {
         Ok(())
     }
 
-    async fn final_number(&self) -> Result<u64, RelayError> {
+    async fn final_number(&self) -> Result<BlockNumber, RelayError> {
         let mut conn = self.pool.acquire().await?;
         let cursor = store::find_cursor(&mut conn, self.config.chain_id).await?;
-        Ok(cursor.map_or(0, |cursor| cursor.final_number))
+        Ok(cursor.map_or(BlockNumber::FIRST, |cursor| cursor.final_number))
     }
 
     /// Whether one of the slot's attempts is in a block, which is noted then.
@@ -162,12 +163,15 @@ impl Relayer {
             let Some(receipt) = self.provider().get_transaction_receipt(attempt.hash).await? else {
                 continue;
             };
-            let (Some(number), Some(hash)) = (receipt.block_number, receipt.block_hash) else { continue };
+            let (Some(number), Some(hash)) = (receipt.block_number.map(BlockNumber), receipt.block_hash)
+            else {
+                continue;
+            };
             let succeeded = receipt.status();
             if slot.block_hash != Some(hash) {
                 let (nonce, commands, gas) = (slot.nonce, slot.commands, receipt.gas_used);
                 let tx = attempt.hash;
-                tracing::info!(nonce, commands, gas, succeeded, block = number, %tx, "transaction mined");
+                tracing::info!(nonce, commands, gas, succeeded, block = %number, %tx, "transaction mined");
             }
             let done = number <= self.final_number().await?;
             let mut conn = self.pool.acquire().await?;
@@ -201,7 +205,7 @@ impl Relayer {
         if slot.state == "mined" {
             return self.send(lease, newest, head, market).await;
         }
-        let waited = head.number.saturating_sub(newest.head_number);
+        let waited = head.number.blocks_above(newest.head_number);
         let offer = Fees { max_fee: newest.max_fee, priority_fee: newest.priority_fee };
         let sent = newest.last_broadcast_age_ms;
         if first && sent.is_some() && market.is_due(offer, waited, &self.config.fees) {

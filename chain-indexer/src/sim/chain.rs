@@ -12,6 +12,7 @@ use alloy::consensus::{Header, Receipt, ReceiptEnvelope, ReceiptWithBloom};
 use alloy::primitives::{Address, B256, Bloom, BloomInput, Log as PrimitiveLog, LogData, U256, keccak256};
 use alloy::rpc::types::{Log, TransactionReceipt};
 use alloy::sol_types::SolEvent;
+use dvp_domain::chain::BlockNumber;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -100,7 +101,7 @@ impl SimChain {
             payouts: Address::repeat_byte(0x55),
             relayers: vec![RELAYER],
             tokens: Vec::new(),
-            deployed_block: DEPLOYED_BLOCK,
+            deployed_block: BlockNumber(DEPLOYED_BLOCK),
         };
         let view = Arc::new(View { blocks: Vec::new(), finalized: 0 });
         let mut chain = Self {
@@ -134,7 +135,7 @@ impl SimChain {
     /// What happens between two questions.
     pub(super) fn evolve(&mut self) {
         let now = self.now();
-        let tip = now.tip().head.number;
+        let tip = now.tip().head.number.0;
         let mut blocks = now.blocks.clone();
         let mut finalized = now.finalized;
         match self.rng.between(0, 99) {
@@ -163,7 +164,8 @@ impl SimChain {
         if above_the_start < 2 {
             return;
         }
-        let depth = now.tip().head.number - now.finalized + self.rng.between(1, above_the_start.min(20) - 1);
+        let depth =
+            now.tip().head.number.0 - now.finalized + self.rng.between(1, above_the_start.min(20) - 1);
         let mut blocks = now.blocks.clone();
         self.fork(&mut blocks, depth, depth + 2);
         self.violated = true;
@@ -210,7 +212,7 @@ impl SimChain {
     }
 
     fn show(&mut self, blocks: Vec<Arc<SimBlock>>, finalized: u64) {
-        let tip = blocks.last().map_or(0, |block| block.head.number);
+        let tip = blocks.last().map_or(0, |block| block.head.number.0);
         let finalized = finalized.max(tip.saturating_sub(FINAL_WITHIN));
         self.views.push(Arc::new(View { blocks, finalized }));
         if self.views.len() > HISTORY {
@@ -236,7 +238,7 @@ impl SimChain {
 
     fn block(&mut self, parent: Option<&SimBlock>) -> SimBlock {
         let (number, parent_hash) =
-            parent.map_or((0, B256::ZERO), |parent| (parent.head.number + 1, parent.head.hash));
+            parent.map_or((0, B256::ZERO), |parent| (parent.head.number.0 + 1, parent.head.hash));
         let mut world = parent.map_or(
             World { seqs: [0; 4], stages: [Stage::None; ENTITIES], paid: [false; ENTITIES], anchors: 0 },
             |parent| parent.world.clone(),
@@ -257,7 +259,7 @@ impl SimChain {
         };
         let hash = header.hash_slow();
         let head = BlockHead {
-            number,
+            number: BlockNumber(number),
             hash,
             parent: parent_hash,
             timestamp: header.timestamp,
@@ -412,7 +414,7 @@ fn place(head: BlockHead, txs: Vec<(B256, Vec<PrimitiveLog>)>, world: World) -> 
             placed.push(Log {
                 inner,
                 block_hash: Some(head.hash),
-                block_number: Some(head.number),
+                block_number: Some(head.number.0),
                 block_timestamp: None,
                 transaction_hash: Some(tx_hash),
                 transaction_index: Some(transaction_index),
@@ -427,7 +429,7 @@ fn place(head: BlockHead, txs: Vec<(B256, Vec<PrimitiveLog>)>, world: World) -> 
             transaction_hash: tx_hash,
             transaction_index: Some(transaction_index),
             block_hash: Some(head.hash),
-            block_number: Some(head.number),
+            block_number: Some(head.number.0),
             gas_used: 21_000,
             effective_gas_price: 1,
             blob_gas_used: None,

@@ -9,6 +9,7 @@ use alloy::primitives::{Address, B256};
 use alloy::rpc::json_rpc::ErrorPayload;
 use alloy::rpc::types::{Filter, FilterBlockOption, Log, TransactionReceipt};
 use alloy::transports::{RpcError, TransportError, TransportErrorKind};
+use dvp_domain::chain::BlockNumber;
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -186,7 +187,7 @@ impl SimNode {
         let sim = self.sim();
         let mut orphans: Vec<&Arc<SimBlock>> = sim.chain.all.values().collect();
         orphans.retain(|block| {
-            let number = block.head.number;
+            let number = block.head.number.0;
             let canonical = answering.view.at(number).is_some_and(|ours| ours.head.hash == block.head.hash);
             !canonical && (from..=to).contains(&number)
         });
@@ -272,7 +273,7 @@ impl ChainReader for SimNode {
                 return Ok(sim.chain.all.get(&hash.block_hash).map(|block| answering.head(block)));
             }
             BlockId::Number(BlockNumberOrTag::Number(number)) => number,
-            BlockId::Number(BlockNumberOrTag::Latest) => answering.view.tip().head.number,
+            BlockId::Number(BlockNumberOrTag::Latest) => answering.view.tip().head.number.0,
             BlockId::Number(BlockNumberOrTag::Finalized) if answering.weaknesses.no_finalized => {
                 return Err(refused(-32601, "the tag finalized is not known"));
             }
@@ -282,9 +283,9 @@ impl ChainReader for SimNode {
         Ok(answering.view.at(number).map(|block| answering.head(block)))
     }
 
-    async fn blocks(&self, numbers: &[u64]) -> Result<Vec<Option<BlockHead>>, TransportError> {
+    async fn blocks(&self, numbers: &[BlockNumber]) -> Result<Vec<Option<BlockHead>>, TransportError> {
         let answering = self.call().await?;
-        let head = |number: &u64| answering.view.at(*number).map(|block| answering.head(block));
+        let head = |number: &BlockNumber| answering.view.at(number.0).map(|block| answering.head(block));
         Ok(numbers.iter().map(head).collect())
     }
 
@@ -294,7 +295,7 @@ impl ChainReader for SimNode {
             FilterBlockOption::AtBlockHash(hash) => {
                 let block = self.sim().chain.all.get(&hash).cloned();
                 let block = block.filter(|block| {
-                    answering.view.at(block.head.number).is_some_and(|ours| ours.head.hash == hash)
+                    answering.view.at(block.head.number.0).is_some_and(|ours| ours.head.hash == hash)
                 });
                 let Some(block) = block else { return Err(refused(-32000, "unknown block")) };
                 let mut logs = matching(&block, filter);
@@ -314,7 +315,7 @@ impl ChainReader for SimNode {
         let sim = self.sim();
         let Some(block) = sim.chain.all.get(&at) else { return Err(refused(-32000, "header not found")) };
         let kept_from = answering.view.finalized.saturating_sub(STATE_KEPT);
-        if answering.weaknesses.forgets_state && block.head.number < kept_from {
+        if answering.weaknesses.forgets_state && block.head.number.0 < kept_from {
             return Err(refused(-32000, "missing trie node"));
         }
         Ok(sim.chain.seq(contract, block))

@@ -170,30 +170,30 @@ async fn kept(conn: &mut PgConnection, chain_id: u64) -> Result<BTreeSet<Expecte
 /// The cursor's final block is final on the chain.
 pub(super) fn final_is_final(chain: &SimChain, cursor: &Cursor) -> Result<(), Broken> {
     let now = chain.now();
-    if chain.violated || cursor.final_number < super::chain::DEPLOYED_BLOCK {
+    if chain.violated || cursor.final_number.0 < super::chain::DEPLOYED_BLOCK {
         return Ok(());
     }
-    if cursor.final_number > now.finalized {
+    if cursor.final_number.0 > now.finalized {
         return Err(format!(
             "block {} counts as final, the chain is at {}",
-            cursor.final_number, now.finalized
+            cursor.final_number.0, now.finalized
         ));
     }
     let path = chain.path_to(cursor.head_hash).unwrap_or_default();
-    let ours = path.iter().find(|block| block.head.number == cursor.final_number);
-    let theirs = now.at(cursor.final_number);
+    let ours = path.iter().find(|block| block.head.number.0 == cursor.final_number.0);
+    let theirs = now.at(cursor.final_number.0);
     match (ours, theirs) {
         (Some(ours), Some(theirs)) if ours.head.hash == theirs.head.hash => Ok(()),
-        _ => Err(format!("block {} counts as final and is not the chain's", cursor.final_number)),
+        _ => Err(format!("block {} counts as final and is not the chain's", cursor.final_number.0)),
     }
 }
 
 /// Whether the cursor's final block is not on the chain any more.
 pub(super) fn final_is_gone(chain: &SimChain, cursor: &Cursor) -> bool {
     let path = chain.path_to(cursor.head_hash).unwrap_or_default();
-    let ours = path.iter().find(|block| block.head.number == cursor.final_number);
+    let ours = path.iter().find(|block| block.head.number.0 == cursor.final_number.0);
     let now = chain.now();
-    let theirs = now.at(cursor.final_number);
+    let theirs = now.at(cursor.final_number.0);
     match (ours, theirs) {
         (Some(ours), Some(theirs)) => ours.head.hash != theirs.head.hash,
         _ => true,
@@ -279,9 +279,9 @@ pub(super) async fn gates_are_lifted(pool: &PgPool, cursor: &Cursor, wait: Wait)
     .await
     .map_err(|error| error.to_string())?;
     let may_pass = |number: u64| match wait {
-        Wait::Depth(depth) => number + depth - 1 <= cursor.head_number,
+        Wait::Depth(depth) => number + depth - 1 <= cursor.head_number.0,
         // The simulated chain is safe where it is final.
-        Wait::Safe | Wait::Finalized => number <= cursor.final_number,
+        Wait::Safe | Wait::Finalized => number <= cursor.final_number.0,
     };
     match waiting.into_iter().map(i64::cast_unsigned).find(|number| may_pass(*number)) {
         Some(number) => Err(format!("a fill in block {number} still waits at the gate, at {cursor:?}")),
@@ -354,7 +354,7 @@ pub(super) async fn facts_are_final_or_retracted(
 /// Where the events are that must have been told: those of an entity with a command.
 fn due(chain: &SimChain, cursor: &Cursor, ours: &HashSet<B256>) -> Result<BTreeSet<(B256, u64)>, Broken> {
     let path = chain.path_to(cursor.head_hash).ok_or("no path to the cursor")?;
-    let told = path.iter().filter(|block| block.head.number <= cursor.facts_number);
+    let told = path.iter().filter(|block| block.head.number.0 <= cursor.facts_number.0);
     Ok(told
         .flat_map(|block| block.told.iter().map(|told| (block.head.hash, told)))
         .filter(|(_, (_, entity))| ours.contains(entity))
@@ -381,7 +381,7 @@ pub(super) async fn commands_follow_events(pool: &PgPool, cursor: &Cursor) -> Re
                                                    when 'anchor' then 'Anchored' end)",
     )
     .bind(cursor.chain_id.cast_signed())
-    .bind(cursor.facts_number.cast_signed())
+    .bind(cursor.facts_number.0.cast_signed())
     .fetch_all(pool)
     .await
     .map_err(|error| error.to_string())?;

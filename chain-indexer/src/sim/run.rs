@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
     fn scene(&self) -> String {
         let sim = self.sim();
         let now = sim.chain.now();
-        let (tip, finalized, violated) = (now.tip().head.number, now.finalized, sim.chain.violated);
+        let (tip, finalized, violated) = (now.tip().head.number.0, now.finalized, sim.chain.violated);
         let ChainConfig { confirmations, finality_margin, finality_depth, .. } = &self.config;
         let endpoints = sim.weaknesses();
         format!(
@@ -340,11 +340,11 @@ impl<'a> Run<'a> {
 
     /// Nothing happens any more, and nobody lies: the indexer must get to the head.
     async fn reach_the_head(&mut self) -> Result<(), String> {
-        let highest = self.cursor().await?.map_or(0, |cursor| cursor.head_number);
+        let highest = self.cursor().await?.map_or(0, |cursor| cursor.head_number.0);
         {
             let mut sim = self.sim();
             sim.quiet = true;
-            let tip = sim.chain.now().tip().head.number;
+            let tip = sim.chain.now().tip().head.number.0;
             let more = highest.saturating_sub(tip) + 4;
             sim.chain.extend(more);
         }
@@ -403,7 +403,7 @@ impl<'a> Run<'a> {
         oracle::gates_are_lifted(pool, &cursor, self.wait).await?;
         oracle::commands_follow_events(pool, &cursor).await?;
         let sim = self.sim();
-        let (calls, blocks, reorgs) = (sim.calls, sim.chain.now().tip().head.number, sim.chain.reorgs);
+        let (calls, blocks, reorgs) = (sim.calls, sim.chain.now().tip().head.number.0, sim.chain.reorgs);
         let events = sim.chain.logs_up_to(cursor.head_hash).map_or(0, |logs| logs.len());
         drop(sim);
         self.outcome = Outcome { calls, blocks, reorgs, events, ..self.outcome.clone() };

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use alloy::primitives::{Address, B256, keccak256};
+use dvp_domain::chain::BlockNumber;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
@@ -17,14 +18,20 @@ const ENTITY: B256 = B256::repeat_byte(0xe0);
 fn block(number: u64) -> BlockRow {
     let hash = |number: u64| keccak256(number.to_be_bytes());
     let timestamp = 1_700_000_000 + number;
-    BlockRow { number, hash: hash(number), parent: hash(number - 1), timestamp, verified_by: "range" }
+    BlockRow {
+        number: BlockNumber(number),
+        hash: hash(number),
+        parent: hash(number - 1),
+        timestamp,
+        verified_by: "range",
+    }
 }
 
 fn log(number: u64, fact: Option<Value>) -> LogRow {
     LogRow {
         block_hash: block(number).hash,
         log_index: 7,
-        block_number: number,
+        block_number: BlockNumber(number),
         timestamp: block(number).timestamp,
         tx_hash: B256::repeat_byte(1),
         contract: CONTRACT,
@@ -45,15 +52,20 @@ fn logs() -> Vec<LogRow> {
 async fn begin(pool: &PgPool, chain_id: u64) -> Cursor {
     let start = Cursor {
         chain_id,
-        head_number: 0,
+        head_number: BlockNumber(0),
         head_hash: keccak256(0_u64.to_be_bytes()),
-        final_number: 0,
-        facts_number: 0,
+        final_number: BlockNumber(0),
+        facts_number: BlockNumber(0),
         version: 0,
         halted: None,
     };
-    let first =
-        BlockRow { number: 0, hash: start.head_hash, parent: B256::ZERO, timestamp: 0, verified_by: "start" };
+    let first = BlockRow {
+        number: BlockNumber(0),
+        hash: start.head_hash,
+        parent: B256::ZERO,
+        timestamp: 0,
+        verified_by: "start",
+    };
     let mut tx = pool.begin().await.unwrap();
     store::insert_cursor(&mut tx, &start, &first).await.unwrap();
     tx.commit().await.unwrap();
@@ -106,7 +118,7 @@ async fn a_range_that_was_left_and_comes_back_is_canonical_again() {
     let there = record(pool, &start, &[1, 2, 3].map(block), &logs()).await;
     let before = kept(pool, 1).await;
     let mut tx = pool.begin().await.unwrap();
-    store::unwind_to(&mut tx, &there, 0, start.head_hash).await.unwrap();
+    store::unwind_to(&mut tx, &there, BlockNumber(0), start.head_hash).await.unwrap();
     tx.commit().await.unwrap();
     assert!(kept(pool, 1).await.iter().all(|row| row["canonical"] == json!(false)));
     let back = Cursor { version: there.version + 1, ..start };
@@ -121,7 +133,12 @@ async fn a_range_whose_writing_is_dropped_leaves_nothing_behind() {
     let start = begin(&pool, 1).await;
     let blocks = [1, 2, 3].map(block);
     let rows = logs();
-    let to = Cursor { head_number: 3, head_hash: blocks[2].hash, facts_number: 3, ..start.clone() };
+    let to = Cursor {
+        head_number: BlockNumber(3),
+        head_hash: blocks[2].hash,
+        facts_number: BlockNumber(3),
+        ..start.clone()
+    };
     for polls in 0.. {
         let done = {
             let writing = async {
@@ -160,7 +177,7 @@ async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
     let start = begin(pool, 1).await;
     record(pool, &start, &[1, 2, 3].map(block), &logs()).await;
     let mut tx = pool.begin().await.unwrap();
-    let told = store::emit_facts(&mut tx, 1, 0, 3).await.unwrap();
+    let told = store::emit_facts(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
     assert_eq!((told.facts.len(), told.foreign), (0, 2));
     assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0);
     sqlx::query(
@@ -172,11 +189,11 @@ async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
     .await
     .unwrap();
     let late = store::emit_late_facts(&mut tx, 1).await.unwrap();
-    let told: Vec<_> = late.iter().map(|fact| (fact.block_number, fact.reference.as_deref())).collect();
+    let told: Vec<_> = late.iter().map(|fact| (fact.block_number.0, fact.reference.as_deref())).collect();
     assert_eq!(told, [(1, Some("restored")), (3, Some("restored"))], "in the order of the chain");
     assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0, "once");
-    let again = store::emit_facts(&mut tx, 1, 0, 3).await.unwrap();
+    let again = store::emit_facts(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
     assert_eq!((again.facts.len(), again.foreign), (0, 0), "nor any other way");
-    assert_eq!(store::complete_commands(&mut tx, 1, 0, 3).await.unwrap(), 1);
+    assert_eq!(store::complete_commands(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap(), 1);
     tx.commit().await.unwrap();
 }

@@ -15,6 +15,7 @@ use dvp_chain_indexer::indexer::{Indexer, Step};
 use dvp_chain_indexer::reader::{ChainReader, HttpReader};
 use dvp_chain_indexer::rpc::BlockHead;
 use dvp_chain_indexer::{run_indexer, run_relayer};
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::chain::{ChainCommand, ChainFact};
 use dvp_store::chain as store;
 use dvp_store::chain::commands;
@@ -65,15 +66,15 @@ impl ChainReader for Node {
                 if lag == 0 || self.wrong.asked.fetch_add(1, Ordering::Relaxed).is_multiple_of(16) {
                     return Ok(real);
                 }
-                let number = real.map_or(0, |block| block.number.saturating_sub(lag));
-                BlockId::number(number)
+                let number = real.map_or(BlockNumber(0), |block| block.number.saturating_sub(lag));
+                BlockId::number(number.0)
             }
             other => other,
         };
         self.inner.block(id).await
     }
 
-    async fn blocks(&self, numbers: &[u64]) -> Result<Vec<Option<BlockHead>>, TransportError> {
+    async fn blocks(&self, numbers: &[BlockNumber]) -> Result<Vec<Option<BlockHead>>, TransportError> {
         self.inner.blocks(numbers).await
     }
 
@@ -105,7 +106,7 @@ async fn rest(indexer: &mut Indexer<Node>, lease: &Lease) {
     }
 }
 
-async fn read_up_to(chain: &Chain) -> u64 {
+async fn read_up_to(chain: &Chain) -> BlockNumber {
     let mut conn = chain.pool().acquire().await.unwrap();
     store::find_cursor(&mut conn, chain.config.chain_id).await.unwrap().unwrap().head_number
 }
@@ -171,7 +172,7 @@ async fn an_endpoint_that_stands_still_holds_up_nothing() {
     let lease = chain.lease("reader").await;
     rest(&mut indexer, &lease).await;
     let before = read_up_to(&chain).await;
-    frozen.wrong.head.store(before, Ordering::Relaxed);
+    frozen.wrong.head.store(before.0, Ordering::Relaxed);
     chain.mined(5).await;
     rest(&mut indexer, &lease).await;
     assert_eq!(read_up_to(&chain).await, before + 5);

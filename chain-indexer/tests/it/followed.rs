@@ -8,6 +8,7 @@ use alloy::primitives::{Address, B256};
 use dvp_chain_indexer::contracts::anchor::ReceiptAnchor;
 use dvp_chain_indexer::indexer::{BackfillError, Indexer, Step, backfill};
 use dvp_chain_indexer::{rpc, run_indexer};
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::reconcile::OnChain;
 use dvp_sandbox::embedded::TestDatabase;
@@ -216,7 +217,7 @@ const CONTRACT: Address = Address::repeat_byte(0xc0);
 /// All that anybody reads of the projections.
 #[derive(Debug, PartialEq, Eq)]
 struct Projected {
-    head: (u64, B256, u64),
+    head: (BlockNumber, B256, BlockNumber),
     blocks: Vec<(i64, Vec<u8>)>,
     settlements: BTreeMap<Vec<u8>, String>,
     last_seq: u64,
@@ -260,7 +261,7 @@ fn block(rng: &mut Rng, parent: &Cursor, stages: &mut [usize; 4], seq: &mut u64)
     const STEPS: [(&str, &str); 3] = [("Created", "created"), ("Filled", "filled"), ("Settled", "settled")];
     let hash = alloy::primitives::keccak256(rng.next().to_be_bytes());
     let number = parent.head_number + 1;
-    let row = BlockRow { number, hash, parent: parent.head_hash, timestamp: number, verified_by: "test" };
+    let row = BlockRow { number, hash, parent: parent.head_hash, timestamp: number.0, verified_by: "test" };
     let mut logs = Vec::new();
     for log_index in 0..rng.below(4) {
         let entity = usize::try_from(rng.below(4)).unwrap();
@@ -271,7 +272,7 @@ fn block(rng: &mut Rng, parent: &Cursor, stages: &mut [usize; 4], seq: &mut u64)
             block_hash: hash,
             log_index,
             block_number: number,
-            timestamp: number,
+            timestamp: number.0,
             tx_hash: B256::repeat_byte(1),
             contract: CONTRACT,
             event,
@@ -305,15 +306,15 @@ async fn taking_blocks_back_undoes_what_they_did_whatever_they_held() {
             .unwrap();
         let start = Cursor {
             chain_id: CHAIN,
-            head_number: 10,
+            head_number: BlockNumber(10),
             head_hash: B256::repeat_byte(9),
-            final_number: 10,
-            facts_number: 10,
+            final_number: BlockNumber(10),
+            facts_number: BlockNumber(10),
             version: 0,
             halted: None,
         };
         let first = BlockRow {
-            number: 10,
+            number: BlockNumber(10),
             hash: start.head_hash,
             parent: B256::ZERO,
             timestamp: 10,
@@ -395,7 +396,15 @@ async fn the_nodes_head_is_never_shown_below_what_was_read() {
     let mut conn = chain.pool().acquire().await.unwrap();
     // As it was reported before the last block was read.
     let (id, name) = (chain.config.chain_id, chain.config.name.as_str());
-    store::report_status(&mut conn, id, name, &store::IndexerState::Following, (head - 1, 0)).await.unwrap();
+    store::report_status(
+        &mut conn,
+        id,
+        name,
+        &store::IndexerState::Following,
+        (BlockNumber(head.0 - 1), BlockNumber(0)),
+    )
+    .await
+    .unwrap();
     let row = shown(&chain).await.unwrap();
     assert_eq!((row.indexed_head, row.node_head), (head, head));
     assert!(row.node_final >= row.indexed_final);

@@ -10,6 +10,7 @@ use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc;
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::chain::ChainCommand;
 use dvp_store::chain as store;
 use serde_json::json;
@@ -215,7 +216,7 @@ async fn what_was_final_and_is_gone_is_sent_again_once_an_operator_resumes_the_c
     eventually("the head is read", async || {
         let cursor =
             store::find_cursor(&mut pool.acquire().await.unwrap(), chain.config.chain_id).await.unwrap();
-        cursor.filter(|cursor| cursor.head_number >= shared)
+        cursor.filter(|cursor| cursor.head_number.0 >= shared)
     })
     .await;
     let order = chain.scene.order(1).await;
@@ -238,7 +239,7 @@ async fn what_was_final_and_is_gone_is_sent_again_once_an_operator_resumes_the_c
     .await;
     chain.state_on_chain(order.id, 0).await;
     let mut tx = pool.begin().await.unwrap();
-    assert!(store::resume(&mut tx, chain.config.chain_id, shared).await.unwrap());
+    assert!(store::resume(&mut tx, chain.config.chain_id, BlockNumber(shared)).await.unwrap());
     tx.commit().await.unwrap();
     chain.state_on_chain(order.id, 1).await;
     chain.state("one", "create", "done").await;

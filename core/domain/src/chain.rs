@@ -4,7 +4,54 @@
 //! [`ChainFact`] is committed by the indexer together with its cursor, once the block is at the confirmation depth, and
 //! the settlement workflow consumes it.
 
+use std::fmt;
+use std::ops::{Add, Sub};
+
 use serde::{Deserialize, Serialize};
+
+/// The number of a block, which is its height above the chain's first block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BlockNumber(pub u64);
+
+impl BlockNumber {
+    pub const FIRST: Self = Self(0);
+
+    /// The block this many blocks below, and the first one where there are not as many.
+    #[must_use]
+    pub const fn saturating_sub(self, blocks: u64) -> Self {
+        Self(self.0.saturating_sub(blocks))
+    }
+
+    /// How many blocks it is above `lower`; 0 when it is below.
+    pub const fn blocks_above(self, lower: Self) -> u64 {
+        self.0.saturating_sub(lower.0)
+    }
+}
+
+/// The block this many blocks above.
+impl Add<u64> for BlockNumber {
+    type Output = Self;
+
+    fn add(self, blocks: u64) -> Self {
+        Self(self.0 + blocks)
+    }
+}
+
+/// How many blocks it is above another.
+impl Sub for BlockNumber {
+    type Output = u64;
+
+    fn sub(self, lower: Self) -> u64 {
+        self.0 - lower.0
+    }
+}
+
+impl fmt::Display for BlockNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// 32 bytes as `0x` and 64 lowercase hex digits, the form in which ids and hashes travel between the two.
 pub type Hex32 = String;

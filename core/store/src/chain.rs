@@ -1,6 +1,6 @@
 //! All SQL of the chain side: what the indexer read, and what the relayer sent.
 //!
-//! Block numbers, sequence numbers and nonces are `u64` here and `bigint` there; none comes near 2^63.
+//! Block numbers, sequence numbers and nonces are unsigned here and `bigint` there; none comes near 2^63.
 
 mod bulk;
 pub mod commands;
@@ -36,6 +36,7 @@ pub use status::{Backfill, IndexerState, StatusRow, list_statuses, report_status
 
 use super::StoreError;
 use alloy::primitives::{Address, B256};
+use dvp_domain::chain::BlockNumber;
 
 fn hash(table: &'static str, bytes: &[u8]) -> Result<B256, StoreError> {
     B256::try_from(bytes).map_err(|error| StoreError::corrupt(table, error))
@@ -47,6 +48,10 @@ fn address(table: &'static str, bytes: &[u8]) -> Result<Address, StoreError> {
 
 fn unsigned(table: &'static str, number: i64) -> Result<u64, StoreError> {
     u64::try_from(number).map_err(|error| StoreError::corrupt(table, error))
+}
+
+fn block(table: &'static str, number: i64) -> Result<BlockNumber, StoreError> {
+    unsigned(table, number).map(BlockNumber)
 }
 
 /// Every number bound here is far below 2^63 (see the module's note); one that is not becomes negative and is

@@ -1,5 +1,6 @@
 use super::*;
 use alloy::primitives::{LogData, U256};
+use dvp_domain::chain::BlockNumber;
 
 fn deployment() -> Deployment {
     Deployment {
@@ -11,7 +12,7 @@ fn deployment() -> Deployment {
         payouts: Address::repeat_byte(6),
         relayers: vec![Address::repeat_byte(5)],
         tokens: Vec::new(),
-        deployed_block: 1,
+        deployed_block: BlockNumber(1),
     }
 }
 

@@ -1,20 +1,27 @@
 use super::*;
 use crate::reader::Fault;
 use alloy::primitives::B256;
+use dvp_domain::chain::BlockNumber;
 use std::cell::RefCell;
 use std::future::ready;
 
 const CONTRACT: Address = Address::repeat_byte(0xa1);
 
 fn block(number: u64) -> BlockRow {
-    BlockRow { number, hash: B256::ZERO, parent: B256::ZERO, timestamp: 0, verified_by: "range" }
+    BlockRow {
+        number: BlockNumber(number),
+        hash: B256::ZERO,
+        parent: B256::ZERO,
+        timestamp: 0,
+        verified_by: "range",
+    }
 }
 
 fn event(block_number: u64, seq: u64) -> LogRow {
     LogRow {
         block_hash: B256::ZERO,
         log_index: seq,
-        block_number,
+        block_number: BlockNumber(block_number),
         timestamp: 0,
         tx_hash: B256::ZERO,
         contract: CONTRACT,
@@ -35,8 +42,9 @@ fn range(from: u64, to: u64, events: u64) -> Fetched {
 /// How much is under way after so many ranges came one by one, when nothing is written meanwhile.
 async fn under_way(events: u64, came: usize) -> usize {
     let mut length = RangeLength::unknown();
-    let fetch = |from, to| ready(Ok(range(from, to, events)));
-    let mut gathering = Gathering::new(fetch, &mut length, (0, 1_000_000), HashMap::new());
+    let fetch = |from: BlockNumber, to: BlockNumber| ready(Ok(range(from.0, to.0, events)));
+    let mut gathering =
+        Gathering::new(fetch, &mut length, (BlockNumber(0), BlockNumber(1_000_000)), HashMap::new());
     for _ in 0..came {
         gathering.ask_on();
         let range = gathering.under_way.next().await.unwrap();
@@ -63,11 +71,12 @@ async fn what_nobody_writes_is_not_read_far_ahead() {
 #[tokio::test]
 async fn ranges_join_and_the_next_ones_follow_how_full_they_are() {
     let (mut length, asked) = (RangeLength::unknown(), RefCell::new(Vec::new()));
-    let fetch = |from, to| {
-        asked.borrow_mut().push((from, to));
-        ready(Ok(range(from, to, 125)))
+    let fetch = |from: BlockNumber, to: BlockNumber| {
+        asked.borrow_mut().push((from.0, to.0));
+        ready(Ok(range(from.0, to.0, 125)))
     };
-    let mut gathering = Gathering::new(fetch, &mut length, (0, 150), HashMap::new());
+    let mut gathering =
+        Gathering::new(fetch, &mut length, (BlockNumber(0), BlockNumber(150)), HashMap::new());
     let mut taken = Vec::new();
     while let Some(batch) = gathering.take().await {
         taken.extend(batch.rows.iter().map(|row| row.seq));
@@ -81,17 +90,18 @@ async fn ranges_join_and_the_next_ones_follow_how_full_they_are() {
 async fn what_came_before_a_failure_is_taken_and_the_failure_names_its_range() {
     let mut length = RangeLength::unknown();
     // The third range lacks its first event.
-    let fetch = |from: u64, to| {
-        let mut range = range(from, to, 1);
-        if from > 64 + 128 {
+    let fetch = |from: BlockNumber, to: BlockNumber| {
+        let mut range = range(from.0, to.0, 1);
+        if from.0 > 64 + 128 {
             range.rows.remove(0);
         }
         ready(Ok(range))
     };
-    let mut gathering = Gathering::new(fetch, &mut length, (0, 10_000), HashMap::new());
+    let mut gathering =
+        Gathering::new(fetch, &mut length, (BlockNumber(0), BlockNumber(10_000)), HashMap::new());
     let mut last = 0;
     while let Some(batch) = gathering.take().await {
-        last = batch.blocks.last().unwrap().number;
+        last = batch.blocks.last().unwrap().number.0;
     }
     let failure = gathering.failure.unwrap();
     assert!(matches!(failure.error, IndexError::Hole(_)), "{}", failure.error);

@@ -11,6 +11,7 @@ use crate::relayer::{RelayError, Relayer};
 use alloy::primitives::{Address, B256, keccak256};
 use alloy::signers::local::PrivateKeySigner;
 use dvp_core::secrets::Vault;
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::chain::{ChainCommand, CreateCommand, OutputArgs, PermitArgs, SwapCommand, TransferCommand};
 use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
@@ -321,7 +322,7 @@ impl<'a> Run<'a> {
     async fn begin(&self) -> Result<(), String> {
         let (number, hash) = {
             let world = self.world();
-            (world.head().number, world.head().hash)
+            (BlockNumber(world.head().number), world.head().hash)
         };
         let cursor = Cursor {
             chain_id: self.config.chain_id,
@@ -351,7 +352,7 @@ impl<'a> Run<'a> {
             let world = self.world();
             known
                 .iter()
-                .find(|(number, hash)| world.by_number(*number).is_some_and(|b| b.hash == *hash))
+                .find(|(number, hash)| world.by_number(number.0).is_some_and(|b| b.hash == *hash))
                 .copied()
         };
         let Some((number, hash)) = fork else { return Err("no block is shared with the chain".to_owned()) };
@@ -364,7 +365,7 @@ impl<'a> Run<'a> {
         }
         let (blocks, head, finalized): (Vec<Block>, u64, u64) = {
             let world = self.world();
-            let from = usize::try_from(cursor.head_number + 1).unwrap_or(usize::MAX);
+            let from = usize::try_from(cursor.head_number.0 + 1).unwrap_or(usize::MAX);
             let blocks = world.blocks.get(from..).unwrap_or_default().to_vec();
             (blocks, world.head().number, world.finalized)
         };
@@ -377,14 +378,16 @@ impl<'a> Run<'a> {
     async fn read(&self, from: Cursor, block: &Block, head: u64, finalized: u64) -> Result<Cursor, String> {
         let deep = (head + 1).saturating_sub(self.config.confirmations);
         let to = Cursor {
-            head_number: block.number,
+            head_number: BlockNumber(block.number),
             head_hash: block.hash,
-            final_number: finalized.min(block.number).max(from.final_number),
-            facts_number: deep.min(block.number).max(from.facts_number),
+            final_number: BlockNumber(finalized.min(block.number)).max(from.final_number),
+            facts_number: BlockNumber(deep.min(block.number)).max(from.facts_number),
             ..from.clone()
         };
         let (number, hash) = (block.number, block.hash);
-        let row = BlockRow { number, hash, parent: block.parent, timestamp: number, verified_by: "sim" };
+        let parent = block.parent;
+        let row =
+            BlockRow { number: BlockNumber(number), hash, parent, timestamp: number, verified_by: "sim" };
         let logs: Vec<LogRow> =
             block.effects.iter().zip(0..).map(|(told, index)| log(block, told, index)).collect();
         let mut tx = self.database.admin.begin().await.map_err(text)?;
@@ -406,7 +409,7 @@ fn log(
     LogRow {
         block_hash: block.hash,
         log_index,
-        block_number: block.number,
+        block_number: BlockNumber(block.number),
         timestamp: block.number,
         tx_hash: *tx_hash,
         contract: effect.contract,
@@ -476,7 +479,7 @@ fn deployment(seed: u64, signers: &[PrivateKeySigner]) -> Deployment {
         payouts: at("payouts"),
         relayers: signers.iter().map(PrivateKeySigner::address).collect(),
         tokens: Vec::new(),
-        deployed_block: 0,
+        deployed_block: BlockNumber::FIRST,
     }
 }
 

@@ -51,7 +51,7 @@ fn encode(chain_id: u64, logs: &[LogRow]) -> Result<Vec<u8>, StoreError> {
         out.number(chain_id)?;
         out.value(log.block_hash.as_slice())?;
         out.number(log.log_index)?;
-        out.number(log.block_number)?;
+        out.number(log.block_number.0)?;
         out.time(log.timestamp)?;
         out.value(log.tx_hash.as_slice())?;
         out.value(log.contract.as_slice())?;

@@ -7,10 +7,10 @@
 //! them. Where a command is older than its events and came into the database after them all the same, as from a
 //! backup, [`emit_late_facts`] gives what it lacks.
 
-use super::{bigint, hash, unsigned};
+use super::{bigint, block, hash, unsigned};
 use crate::StoreError;
 use alloy::primitives::B256;
-use dvp_domain::chain::ChainFact;
+use dvp_domain::chain::{BlockNumber, ChainFact};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
@@ -19,7 +19,7 @@ use sqlx::{PgConnection, PgTransaction, Row};
 pub struct Emitted {
     pub entity: B256,
     pub kind: String,
-    pub block_number: u64,
+    pub block_number: BlockNumber,
     pub tx_hash: B256,
     pub intent_id: Option<String>,
     pub reference: Option<String>,
@@ -60,8 +60,8 @@ macro_rules! giving {
 pub async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
-    after: u64,
-    up_to: u64,
+    after: BlockNumber,
+    up_to: BlockNumber,
 ) -> Result<DerivedFacts, StoreError> {
     let (all, ours): (i64, i64) = sqlx::query_as(
         "select count(*),
@@ -70,8 +70,8 @@ pub async fn emit_facts(
          where chain_id = $1 and canonical and fact is not null and block_number > $2 and block_number <= $3",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(after))
-    .bind(bigint(up_to))
+    .bind(bigint(after.0))
+    .bind(bigint(up_to.0))
     .fetch_one(&mut **tx)
     .await?;
     let foreign = unsigned("chain_log", all - ours)?;
@@ -100,8 +100,8 @@ pub async fn emit_facts(
          where chain_fact.retracted_at is not null"
     ))
     .bind(bigint(chain_id))
-    .bind(bigint(after))
-    .bind(bigint(up_to))
+    .bind(bigint(after.0))
+    .bind(bigint(up_to.0))
     .fetch_all(&mut **tx)
     .await?;
     Ok(DerivedFacts { facts: given(tx, &rows).await?, foreign })
@@ -144,7 +144,7 @@ async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted
             Ok(Emitted {
                 entity: hash(table, row.try_get("entity")?)?,
                 kind: row.try_get("kind")?,
-                block_number: unsigned(table, row.try_get("block_number")?)?,
+                block_number: block(table, row.try_get("block_number")?)?,
                 tx_hash: hash(table, row.try_get("tx_hash")?)?,
                 intent_id: row.try_get("intent_id")?,
                 reference: row.try_get("reference")?,
@@ -158,7 +158,7 @@ async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted
 pub(super) async fn retract_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
-    number: u64,
+    number: BlockNumber,
 ) -> Result<(), StoreError> {
     let lost = sqlx::query(
         "with retracted as (
@@ -174,7 +174,7 @@ pub(super) async fn retract_above(
          order by lost.kind",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(number))
+    .bind(bigint(number.0))
     .execute(&mut **tx)
     .await?;
     if lost.rows_affected() > 0 {

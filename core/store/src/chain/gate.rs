@@ -3,16 +3,17 @@
 //! A fill is a fact at the confirmation depth like any other, with a gate: until the gate is lifted nobody is handed
 //! it. A new one is `new`; once its order is known the gate says what its block must have reached.
 
-use super::{bigint, facts, hash, unsigned};
+use super::{bigint, block, facts, hash, unsigned};
 use crate::StoreError;
 use alloy::primitives::B256;
+use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
 
 /// A fill whose gate is not set yet, with the token and amount that its order locks.
 #[derive(Debug, Clone)]
 pub struct NewFill {
     pub id: i64,
-    pub block_number: u64,
+    pub block_number: BlockNumber,
     pub token: Option<String>,
     pub amount: Option<String>,
 }
@@ -21,15 +22,15 @@ pub struct NewFill {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// A block of this number is the head.
-    Head(u64),
+    Head(BlockNumber),
     /// The `safe` block has this number.
-    Safe(u64),
+    Safe(BlockNumber),
     /// This number is final.
-    Finalized(u64),
+    Finalized(BlockNumber),
 }
 
 impl Gate {
-    const fn columns(self) -> (&'static str, u64) {
+    const fn columns(self) -> (&'static str, BlockNumber) {
         match self {
             Self::Head(number) => ("head", number),
             Self::Safe(number) => ("safe", number),
@@ -41,9 +42,9 @@ impl Gate {
 /// How far a chain is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heights {
-    pub head: u64,
-    pub safe: Option<u64>,
-    pub finalized: u64,
+    pub head: BlockNumber,
+    pub safe: Option<BlockNumber>,
+    pub finalized: BlockNumber,
 }
 
 /// A fill whose block is where it must be.
@@ -52,7 +53,7 @@ pub struct PassableFill {
     pub id: i64,
     pub intent_id: Option<String>,
     /// The blocks of the fill and of the lock that it commits.
-    pub blocks: Vec<(u64, B256)>,
+    pub blocks: Vec<(BlockNumber, B256)>,
 }
 
 /// An event as it was kept.
@@ -104,7 +105,7 @@ pub async fn list_new_fills(
         .map(|row| {
             Ok(NewFill {
                 id: row.try_get("id")?,
-                block_number: unsigned("chain_fact", row.try_get("block_number")?)?,
+                block_number: block("chain_fact", row.try_get("block_number")?)?,
                 token: row.try_get("token")?,
                 amount: row.try_get("amount")?,
             })
@@ -122,7 +123,7 @@ pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result
     )
     .bind(gates.iter().map(|(id, _)| *id).collect::<Vec<_>>())
     .bind(columns().map(|(gate, _)| gate).collect::<Vec<_>>())
-    .bind(columns().map(|(_, number)| bigint(number)).collect::<Vec<_>>())
+    .bind(columns().map(|(_, number)| bigint(number.0)).collect::<Vec<_>>())
     .execute(conn)
     .await?;
     Ok(())
@@ -179,9 +180,9 @@ pub async fn list_passable_fills(
          limit $6",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(heights.head))
-    .bind(heights.safe.map(bigint))
-    .bind(bigint(heights.finalized))
+    .bind(bigint(heights.head.0))
+    .bind(heights.safe.map(|safe| bigint(safe.0)))
+    .bind(bigint(heights.finalized.0))
     .bind(after)
     .bind(limit)
     .fetch_all(conn)
@@ -189,13 +190,11 @@ pub async fn list_passable_fills(
     let table = "chain_fact";
     rows.iter()
         .map(|row| {
-            let mut blocks = vec![(
-                unsigned(table, row.try_get("block_number")?)?,
-                hash(table, row.try_get("block_hash")?)?,
-            )];
+            let mut blocks =
+                vec![(block(table, row.try_get("block_number")?)?, hash(table, row.try_get("block_hash")?)?)];
             let lock: (Option<i64>, Option<&[u8]>) = (row.try_get("lock_number")?, row.try_get("lock_hash")?);
             if let (Some(number), Some(bytes)) = lock {
-                blocks.push((unsigned(table, number)?, hash(table, bytes)?));
+                blocks.push((block(table, number)?, hash(table, bytes)?));
             }
             blocks.dedup();
             Ok(PassableFill { id: row.try_get("id")?, intent_id: row.try_get("intent_id")?, blocks })
@@ -222,7 +221,7 @@ pub async fn lift_gates(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<u64, 
 pub async fn list_block_events(
     conn: &mut PgConnection,
     chain_id: u64,
-    (number, block_hash): (u64, B256),
+    (number, block_hash): (BlockNumber, B256),
     contracts: &[Vec<u8>],
 ) -> Result<Vec<KeptEvent>, StoreError> {
     let rows = sqlx::query(
@@ -232,7 +231,7 @@ pub async fn list_block_events(
          order by log_index",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(number))
+    .bind(bigint(number.0))
     .bind(block_hash.as_slice())
     .bind(contracts)
     .fetch_all(conn)

@@ -3,9 +3,10 @@
 //! Invariant: the cursor moves only in the transaction that writes the blocks it moves over, and only from the
 //! version that its reader saw.
 
-use super::{address, bigint, bulk, facts, hash, relay, unsigned};
+use super::{address, bigint, block, bulk, facts, hash, relay, unsigned};
 use crate::StoreError;
 use alloy::primitives::{Address, B256};
+use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
 use std::collections::HashMap;
 
@@ -13,12 +14,12 @@ use std::collections::HashMap;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     pub chain_id: u64,
-    pub head_number: u64,
+    pub head_number: BlockNumber,
     pub head_hash: B256,
     /// From here down nothing may change any more.
-    pub final_number: u64,
+    pub final_number: BlockNumber,
     /// Facts were given up to here.
-    pub facts_number: u64,
+    pub facts_number: BlockNumber,
     pub version: u64,
     /// Set once the chain broke its own finality; from then on the cursor does not move.
     pub halted: Option<Halted>,
@@ -58,7 +59,7 @@ impl HaltReason {
 /// A block that was read, and by what we know that none of its events is missing.
 #[derive(Debug, Clone)]
 pub struct BlockRow {
-    pub number: u64,
+    pub number: BlockNumber,
     pub hash: B256,
     pub parent: B256,
     /// Unix seconds.
@@ -71,7 +72,7 @@ pub struct BlockRow {
 pub struct LogRow {
     pub block_hash: B256,
     pub log_index: u64,
-    pub block_number: u64,
+    pub block_number: BlockNumber,
     /// Unix seconds.
     pub timestamp: u64,
     pub tx_hash: B256,
@@ -106,10 +107,10 @@ pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Optio
         .transpose()?;
     Ok(Some(Cursor {
         chain_id,
-        head_number: unsigned(table, row.try_get("head_number")?)?,
+        head_number: block(table, row.try_get("head_number")?)?,
         head_hash: hash(table, row.try_get("head_hash")?)?,
-        final_number: unsigned(table, row.try_get("final_number")?)?,
-        facts_number: unsigned(table, row.try_get("facts_number")?)?,
+        final_number: block(table, row.try_get("final_number")?)?,
+        facts_number: block(table, row.try_get("facts_number")?)?,
         version: unsigned(table, row.try_get("version")?)?,
         halted,
     }))
@@ -127,10 +128,10 @@ pub async fn insert_cursor(
          on conflict on constraint chain_cursor_pkey do nothing",
     )
     .bind(bigint(cursor.chain_id))
-    .bind(bigint(cursor.head_number))
+    .bind(bigint(cursor.head_number.0))
     .bind(cursor.head_hash.as_slice())
-    .bind(bigint(cursor.final_number))
-    .bind(bigint(cursor.facts_number))
+    .bind(bigint(cursor.final_number.0))
+    .bind(bigint(cursor.facts_number.0))
     .execute(&mut **tx)
     .await?;
     insert_blocks(tx, cursor.chain_id, std::slice::from_ref(block)).await
@@ -154,7 +155,11 @@ pub async fn halt(conn: &mut PgConnection, cursor: &Cursor, halted: &Halted) -> 
 
 /// An operator's word that a halted chain may be followed again: the indexer goes back to the newest block it shares
 /// with the chain above `shared_with`, the final block from now on. `false`: it was not halted, or has no such block.
-pub async fn resume(tx: &mut PgTransaction<'_>, chain_id: u64, shared_with: u64) -> Result<bool, StoreError> {
+pub async fn resume(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    shared_with: BlockNumber,
+) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update chain_cursor
          set halted = null, halted_detail = null, halted_at = null,
@@ -163,7 +168,7 @@ pub async fn resume(tx: &mut PgTransaction<'_>, chain_id: u64, shared_with: u64)
            and exists (select from chain_block where chain_id = $1 and number = $2 and canonical)",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(shared_with))
+    .bind(bigint(shared_with.0))
     .execute(&mut **tx)
     .await?;
     if done.rows_affected() == 0 {
@@ -183,10 +188,10 @@ async fn move_cursor(conn: &mut PgConnection, from: &Cursor, to: &Cursor) -> Res
     )
     .bind(bigint(from.chain_id))
     .bind(bigint(from.version))
-    .bind(bigint(to.head_number))
+    .bind(bigint(to.head_number.0))
     .bind(to.head_hash.as_slice())
-    .bind(bigint(to.final_number))
-    .bind(bigint(to.facts_number))
+    .bind(bigint(to.final_number.0))
+    .bind(bigint(to.facts_number.0))
     .execute(conn)
     .await?;
     if moved.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
@@ -227,7 +232,7 @@ async fn has_orphans_above(conn: &mut PgConnection, cursor: &Cursor) -> Result<b
     let (there,) =
         sqlx::query_as("select exists (select from chain_log where chain_id = $1 and block_number > $2)")
             .bind(bigint(cursor.chain_id))
-            .bind(bigint(cursor.head_number))
+            .bind(bigint(cursor.head_number.0))
             .fetch_one(conn)
             .await?;
     Ok(there)
@@ -247,7 +252,7 @@ async fn insert_blocks(
     )
     .bind(bigint(chain_id))
     .bind(blocks.iter().map(|block| block.hash.to_vec()).collect::<Vec<_>>())
-    .bind(blocks.iter().map(|block| bigint(block.number)).collect::<Vec<_>>())
+    .bind(blocks.iter().map(|block| bigint(block.number.0)).collect::<Vec<_>>())
     .bind(blocks.iter().map(|block| block.parent.to_vec()).collect::<Vec<_>>())
     .bind(blocks.iter().map(|block| bigint(block.timestamp)).collect::<Vec<_>>())
     .bind(blocks.iter().map(|block| block.verified_by.to_owned()).collect::<Vec<_>>())
@@ -270,7 +275,7 @@ async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) ->
     .bind(bigint(chain_id))
     .bind(logs.iter().map(|log| log.block_hash.to_vec()).collect::<Vec<_>>())
     .bind(logs.iter().map(|log| bigint(log.log_index)).collect::<Vec<_>>())
-    .bind(logs.iter().map(|log| bigint(log.block_number)).collect::<Vec<_>>())
+    .bind(logs.iter().map(|log| bigint(log.block_number.0)).collect::<Vec<_>>())
     .bind(logs.iter().map(|log| bigint(log.timestamp)).collect::<Vec<_>>())
     .bind(logs.iter().map(|log| log.tx_hash.to_vec()).collect::<Vec<_>>())
     .bind(logs.iter().map(|log| log.contract.to_vec()).collect::<Vec<_>>())
@@ -316,7 +321,7 @@ pub async fn find_last_block(
     conn: &mut PgConnection,
     chain_id: u64,
     contract: Address,
-) -> Result<Option<u64>, StoreError> {
+) -> Result<Option<BlockNumber>, StoreError> {
     let row = sqlx::query(
         "select block_number from chain_log
          where chain_id = $1 and contract = $2 and canonical
@@ -327,18 +332,18 @@ pub async fn find_last_block(
     .bind(contract.as_slice())
     .fetch_optional(conn)
     .await?;
-    row.map(|row| unsigned("chain_log", row.try_get("block_number")?)).transpose()
+    row.map(|row| block("chain_log", row.try_get("block_number")?)).transpose()
 }
 
 /// The hash of the canonical block we know under a number.
 pub async fn find_known_hash(
     conn: &mut PgConnection,
     chain_id: u64,
-    number: u64,
+    number: BlockNumber,
 ) -> Result<Option<B256>, StoreError> {
     let row = sqlx::query("select hash from chain_block where chain_id = $1 and number = $2 and canonical")
         .bind(bigint(chain_id))
-        .bind(bigint(number))
+        .bind(bigint(number.0))
         .fetch_optional(conn)
         .await?;
     row.map(|row| hash("chain_block", row.try_get("hash")?)).transpose()
@@ -348,9 +353,9 @@ pub async fn find_known_hash(
 pub async fn known_hashes_below(
     conn: &mut PgConnection,
     chain_id: u64,
-    number: u64,
+    number: BlockNumber,
     limit: i64,
-) -> Result<Vec<(u64, B256)>, StoreError> {
+) -> Result<Vec<(BlockNumber, B256)>, StoreError> {
     let rows = sqlx::query(
         "select number, hash
          from chain_block
@@ -359,13 +364,13 @@ pub async fn known_hashes_below(
          limit $3",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(number))
+    .bind(bigint(number.0))
     .bind(limit)
     .fetch_all(conn)
     .await?;
     rows.iter()
         .map(|row| {
-            let number = unsigned("chain_block", row.try_get("number")?)?;
+            let number = block("chain_block", row.try_get("number")?)?;
             Ok((number, hash("chain_block", row.try_get("hash")?)?))
         })
         .collect()
@@ -378,7 +383,7 @@ pub async fn known_hashes_below(
 pub async fn unwind_to(
     tx: &mut PgTransaction<'_>,
     from: &Cursor,
-    number: u64,
+    number: BlockNumber,
     block_hash: B256,
 ) -> Result<(u64, u64), StoreError> {
     let to = Cursor {
@@ -395,24 +400,28 @@ pub async fn unwind_to(
         "update chain_log set canonical = false where chain_id = $1 and canonical and block_number > $2",
     )
     .bind(chain_id)
-    .bind(bigint(number))
+    .bind(bigint(number.0))
     .execute(&mut **tx)
     .await?;
     let blocks = sqlx::query(
         "update chain_block set canonical = false where chain_id = $1 and canonical and number > $2",
     )
     .bind(chain_id)
-    .bind(bigint(number))
+    .bind(bigint(number.0))
     .execute(&mut **tx)
     .await?;
     Ok((blocks.rows_affected(), logs.rows_affected()))
 }
 
 /// Forgets canonical blocks below a number; events stay.
-pub async fn prune_blocks(conn: &mut PgConnection, chain_id: u64, below: u64) -> Result<(), StoreError> {
+pub async fn prune_blocks(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    below: BlockNumber,
+) -> Result<(), StoreError> {
     sqlx::query("delete from chain_block where chain_id = $1 and canonical and number < $2")
         .bind(bigint(chain_id))
-        .bind(bigint(below))
+        .bind(bigint(below.0))
         .execute(conn)
         .await?;
     Ok(())

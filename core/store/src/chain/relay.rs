@@ -19,7 +19,7 @@ pub use slots::{
 use super::{bigint, facts, hash};
 use crate::StoreError;
 use alloy::primitives::B256;
-use dvp_domain::chain::ChainFact;
+use dvp_domain::chain::{BlockNumber, ChainFact};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
@@ -45,8 +45,8 @@ pub struct CommandRow {
 pub async fn complete_commands(
     conn: &mut PgConnection,
     chain_id: u64,
-    after: u64,
-    up_to: u64,
+    after: BlockNumber,
+    up_to: BlockNumber,
 ) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "update chain_command command
@@ -58,8 +58,8 @@ pub async fn complete_commands(
            and chain_goal_reached(command.kind, log.fact ->> 'kind')",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(after))
-    .bind(bigint(up_to))
+    .bind(bigint(after.0))
+    .bind(bigint(up_to.0))
     .execute(&mut *conn)
     .await?;
     wake(conn, done.rows_affected()).await
@@ -106,7 +106,7 @@ async fn wake(conn: &mut PgConnection, changed: u64) -> Result<u64, StoreError> 
 pub(super) async fn reopen_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
-    number: u64,
+    number: BlockNumber,
 ) -> Result<(), StoreError> {
     sqlx::query(
         "with undone as (
@@ -131,7 +131,7 @@ pub(super) async fn reopen_above(
          where id in (select id from undone)",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(number))
+    .bind(bigint(number.0))
     .execute(&mut **tx)
     .await?;
     slots::unmine_above(tx, chain_id, number).await

@@ -4,6 +4,7 @@
 
 use super::{bigint, unsigned};
 use crate::StoreError;
+use dvp_domain::chain::BlockNumber;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
@@ -24,9 +25,9 @@ pub enum IndexerState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backfill {
     /// The block it began after.
-    pub from: u64,
+    pub from: BlockNumber,
     /// The block it goes to, as far as is known.
-    pub to: u64,
+    pub to: BlockNumber,
     /// Events read since it began.
     pub events: u64,
 }
@@ -55,10 +56,10 @@ pub struct StatusRow {
     /// So long without a word from the indexer.
     pub silent_seconds: u64,
     /// As last reported, and never below what was read since.
-    pub node_head: u64,
-    pub node_final: u64,
-    pub indexed_head: u64,
-    pub indexed_final: u64,
+    pub node_head: BlockNumber,
+    pub node_final: BlockNumber,
+    pub indexed_head: BlockNumber,
+    pub indexed_final: BlockNumber,
     pub backfill: Option<Backfill>,
     /// So long since the backfill began.
     pub backfill_seconds: Option<u64>,
@@ -80,8 +81,8 @@ impl StatusRow {
     #[must_use]
     pub fn seconds_left(&self) -> Option<u64> {
         let backfill = self.backfill.as_ref()?;
-        let done = self.indexed_head.saturating_sub(backfill.from);
-        let left = backfill.to.saturating_sub(self.indexed_head);
+        let done = self.indexed_head.blocks_above(backfill.from);
+        let left = backfill.to.blocks_above(self.indexed_head);
         left.saturating_mul(self.backfill_seconds?).checked_div(done)
     }
 }
@@ -92,7 +93,7 @@ pub async fn report_status(
     chain_id: u64,
     name: &str,
     state: &IndexerState,
-    node: (u64, u64),
+    node: (BlockNumber, BlockNumber),
 ) -> Result<(), StoreError> {
     let backfill = match state {
         IndexerState::Backfilling(backfill) => Some(backfill),
@@ -120,10 +121,10 @@ pub async fn report_status(
     .bind(name)
     .bind(state.name())
     .bind(reason)
-    .bind(bigint(node.0))
-    .bind(bigint(node.1))
-    .bind(backfill.map(|backfill| bigint(backfill.from)))
-    .bind(backfill.map(|backfill| bigint(backfill.to)))
+    .bind(bigint(node.0.0))
+    .bind(bigint(node.1.0))
+    .bind(backfill.map(|backfill| bigint(backfill.from.0)))
+    .bind(backfill.map(|backfill| bigint(backfill.to.0)))
     .bind(backfill.map(|backfill| bigint(backfill.events)))
     .execute(conn)
     .await?;
@@ -159,11 +160,14 @@ pub async fn list_statuses(conn: &mut PgConnection) -> Result<Vec<StatusRow>, St
 fn status_row(row: &PgRow) -> Result<StatusRow, StoreError> {
     let table = "chain_status";
     let number = |column: &str| -> Result<u64, StoreError> { unsigned(table, row.try_get(column)?) };
+    let block = |column: &str| number(column).map(BlockNumber);
     let maybe = |column: &str| -> Result<Option<u64>, StoreError> {
         row.try_get::<Option<i64>, _>(column)?.map(|number| unsigned(table, number)).transpose()
     };
     let backfill = match (maybe("backfill_from")?, maybe("backfill_to")?, maybe("backfill_events")?) {
-        (Some(from), Some(to), Some(events)) => Some(Backfill { from, to, events }),
+        (Some(from), Some(to), Some(events)) => {
+            Some(Backfill { from: BlockNumber(from), to: BlockNumber(to), events })
+        }
         _ => None,
     };
     Ok(StatusRow {
@@ -173,10 +177,10 @@ fn status_row(row: &PgRow) -> Result<StatusRow, StoreError> {
         reason: row.try_get("reason")?,
         state_seconds: number("state_seconds")?,
         silent_seconds: number("silent_seconds")?,
-        node_head: number("node_head")?.max(number("head_number")?),
-        node_final: number("node_final")?.max(number("final_number")?),
-        indexed_head: number("head_number")?,
-        indexed_final: number("final_number")?,
+        node_head: block("node_head")?.max(block("head_number")?),
+        node_final: block("node_final")?.max(block("final_number")?),
+        indexed_head: block("head_number")?,
+        indexed_final: block("final_number")?,
         backfill,
         backfill_seconds: maybe("backfill_seconds")?,
         retracted_facts: number("retracted_facts")?,

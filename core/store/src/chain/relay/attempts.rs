@@ -2,9 +2,10 @@
 //!
 //! Invariant: the bytes of an attempt are committed before anybody sends them.
 
-use super::super::{bigint, hash, unsigned};
+use super::super::{bigint, block, hash, unsigned};
 use crate::StoreError;
 use alloy::primitives::{Address, B256, Bytes};
+use dvp_domain::chain::BlockNumber;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
@@ -21,7 +22,7 @@ pub struct AttemptRow {
     /// Wei per gas.
     pub priority_fee: u128,
     /// The chain's newest block when it was signed.
-    pub head_number: u64,
+    pub head_number: BlockNumber,
     /// By the database's clock.
     pub age_ms: i64,
     /// `None` before the first broadcast.
@@ -41,7 +42,7 @@ pub struct NewAttempt {
     /// Wei per gas.
     pub priority_fee: u128,
     /// The chain's newest block.
-    pub head_number: u64,
+    pub head_number: BlockNumber,
 }
 
 impl From<NewAttempt> for AttemptRow {
@@ -80,7 +81,7 @@ pub async fn insert_attempt(
     .bind(attempt.sealed.as_ref())
     .bind(attempt.max_fee.to_string())
     .bind(attempt.priority_fee.to_string())
-    .bind(bigint(attempt.head_number))
+    .bind(bigint(attempt.head_number.0))
     .execute(conn)
     .await?;
     Ok(())
@@ -122,7 +123,7 @@ fn attempt_row(row: &PgRow) -> Result<AttemptRow, StoreError> {
         sealed: Bytes::copy_from_slice(row.try_get("sealed")?),
         max_fee: fee("max_fee")?,
         priority_fee: fee("priority_fee")?,
-        head_number: unsigned(table, row.try_get("head_number")?)?,
+        head_number: block(table, row.try_get("head_number")?)?,
         age_ms: row.try_get("age_ms")?,
         last_broadcast_age_ms: row.try_get("broadcast_age_ms")?,
     })

@@ -7,6 +7,7 @@ use super::super::{address, bigint, hash, unsigned};
 use super::attempts::{AttemptRow, list_attempts};
 use crate::StoreError;
 use alloy::primitives::{Address, B256};
+use dvp_domain::chain::BlockNumber;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
@@ -245,7 +246,7 @@ pub async fn mark_mined(
     chain_id: u64,
     signer: Address,
     nonce: u64,
-    block: (u64, B256),
+    block: (BlockNumber, B256),
     succeeded: bool,
     is_final: bool,
 ) -> Result<(), StoreError> {
@@ -279,7 +280,7 @@ pub async fn mark_mined(
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .bind(bigint(nonce))
-    .bind(bigint(block.0))
+    .bind(bigint(block.0.0))
     .bind(block.1.as_slice())
     .bind(succeeded)
     .bind(is_final)
@@ -312,7 +313,7 @@ pub async fn mark_unmined(
 pub(in crate::chain) async fn unmine_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
-    number: u64,
+    number: BlockNumber,
 ) -> Result<(), StoreError> {
     sqlx::query(
         "update nonce_slot
@@ -320,7 +321,7 @@ pub(in crate::chain) async fn unmine_above(
          where chain_id = $1 and state in ('mined', 'final') and block_number > $2",
     )
     .bind(bigint(chain_id))
-    .bind(bigint(number))
+    .bind(bigint(number.0))
     .execute(&mut **tx)
     .await?;
     Ok(())
