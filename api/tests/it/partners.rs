@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use dvp_api::delivery::signature::{sign, sign_standard, verify};
+use dvp_testing::example::example;
 use serde_json::{Value, json};
 
 use crate::delivery::Scene;
@@ -227,11 +228,7 @@ async fn the_typescript_example_compiles_strictly_and_takes_what_is_genuine_once
 
 #[tokio::test]
 async fn the_rust_example_takes_what_is_genuine_once() {
-    let build = ["build", "--quiet", "-p", "dvp-api", "--example", "webhook_receiver"];
-    succeed(Command::new(env!("CARGO")).args(build));
-    let built = std::env::current_exe().unwrap();
-    let example = built.parent().unwrap().parent().unwrap().join("examples/webhook_receiver");
-    Example::run(&mut Command::new(example)).hold().await;
+    Example::run(&mut Command::new(example("webhook_receiver"))).hold().await;
 }
 
 /// The Go on the path, or else the official one as PyPI has it.

@@ -10,6 +10,7 @@ use std::{
 };
 
 use dvp_sandbox::embedded::TestDatabase;
+use dvp_testing::example::example;
 use tokio::net::TcpStream;
 
 use super::client::Client;
@@ -56,21 +57,7 @@ impl Drop for Acceptor {
     }
 }
 
-static PROGRAM: LazyLock<PathBuf> = LazyLock::new(program);
-
-/// The example beside this test. Built first: whoever asks for this test alone has an old one, or none.
-fn program() -> PathBuf {
-    let deps = std::env::current_exe().unwrap();
-    let program = deps.parent().unwrap().parent().unwrap().join("examples/echo_acceptor");
-    let build = ["build", "--quiet", "--package", "dvp-fix-gateway", "--example", "echo_acceptor"];
-    let mut cargo = Command::new(env!("CARGO"));
-    // What cargo tells a test about its package would make build scripts run again.
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_") && name != "CARGO_HOME") {
-        cargo.env_remove(name);
-    }
-    assert!(cargo.args(build).status().unwrap().success());
-    program
-}
+static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| example("echo_acceptor"));
 
 fn order(n: usize) -> String {
     let time = Client::utc().to_millis_text();

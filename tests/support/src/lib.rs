@@ -6,11 +6,12 @@
 //! compiled with another copy of the types.
 //!
 //! Reading order: [`market`] what is traded, [`node`] the chain as the engine reads it, [`harness`] the engine and its
-//! database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`time`], [`wait`].
+//! database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`example`], [`time`], [`wait`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
 pub mod chain;
+pub mod example;
 pub mod harness;
 pub mod market;
 pub mod node;
