@@ -15,7 +15,7 @@ use alloy::primitives::{Address, Bytes, TxKind};
 use alloy::providers::Provider;
 use alloy::transports::RpcError;
 use dvp_domain::chain::BlockNumber;
-use dvp_store::chain::{self as store, AttemptRow, NewAttempt, NewSlot, SlotRow};
+use dvp_store::chain::{self as store, AttemptRow, NewAttempt, NewSlot, SlotRow, SlotState};
 use dvp_store::lease::Lease;
 use metrics::counter;
 use std::sync::atomic::Ordering;
@@ -140,7 +140,7 @@ impl Relayer {
         let final_number = self.final_number().await?;
         let at_final = rpc::mined_nonce(self.provider(), signer, BlockId::number(final_number.0)).await;
         match at_final {
-            Ok(count) if slot.nonce < count && slot.state != "mined" => {
+            Ok(count) if slot.nonce < count && slot.state != SlotState::Mined => {
                 tracing::error!(nonce = slot.nonce, "nonce was used by a foreign transaction");
                 let mut conn = self.pool.acquire().await?;
                 store::mark_foreign(&mut conn, chain_id, signer, slot.nonce).await?;
@@ -193,16 +193,16 @@ impl Relayer {
         first: bool,
     ) -> Result<(), RelayError> {
         let Some(newest) = slot.attempts.last() else { return Ok(()) };
-        if slot.state == "mined" {
+        if slot.state == SlotState::Mined {
             tracing::warn!(nonce = slot.nonce, tx = %newest.hash, "the transaction's block was reverted: broadcasting it again");
             let mut conn = self.pool.acquire().await?;
             store::mark_unmined(&mut conn, self.config.chain_id, self.signer.address(), slot.nonce).await?;
         }
-        let given_up = matches!(slot.state.as_str(), "foreign" | "abandoned");
+        let given_up = matches!(slot.state, SlotState::Foreign | SlotState::Abandoned);
         if slot.stale || given_up {
             return self.make_anew(lease, slot, newest, head, market).await;
         }
-        if slot.state == "mined" {
+        if slot.state == SlotState::Mined {
             return self.send(lease, newest, head, market).await;
         }
         let waited = head.number.blocks_above(newest.head_number);

@@ -11,6 +11,42 @@ use dvp_domain::chain::BlockNumber;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
+/// The state of a nonce in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SlotState {
+    /// Signed and stored; it may have reached a node.
+    Signed,
+    Broadcast,
+    /// In a block that can still be reverted.
+    Mined,
+    Final,
+    /// Another transaction has used the nonce.
+    Foreign,
+    /// An operator gave the transaction up.
+    Abandoned,
+}
+
+impl SlotState {
+    const ALL: [Self; 6] =
+        [Self::Signed, Self::Broadcast, Self::Mined, Self::Final, Self::Foreign, Self::Abandoned];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Signed => "signed",
+            Self::Broadcast => "broadcast",
+            Self::Mined => "mined",
+            Self::Final => "final",
+            Self::Foreign => "foreign",
+            Self::Abandoned => "abandoned",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        known.ok_or_else(|| StoreError::corrupt("nonce_slot", format_args!("state {text}")))
+    }
+}
+
 /// A nonce in use whose outcome is open.
 #[derive(Debug, Clone)]
 pub struct SlotRow {
@@ -18,7 +54,7 @@ pub struct SlotRow {
     /// `None`: it only uses up a nonce.
     pub kind: Option<String>,
     pub gas: u64,
-    pub state: String,
+    pub state: SlotState,
     pub block_hash: Option<B256>,
     /// It carries commands that are not to be carried out by it any more.
     pub stale: bool,
@@ -228,7 +264,7 @@ fn slot_row(row: &PgRow) -> Result<SlotRow, StoreError> {
         nonce: unsigned(table, row.try_get("nonce")?)?,
         kind: row.try_get("kind")?,
         gas: unsigned(table, row.try_get("gas")?)?,
-        state: row.try_get("state")?,
+        state: SlotState::parse(row.try_get("state")?)?,
         block_hash: block_hash.map(|bytes| hash(table, bytes)).transpose()?,
         stale: row.try_get("stale")?,
         commands: unsigned(table, row.try_get("commands")?)?,
@@ -334,7 +370,7 @@ pub async fn mark_foreign(
     signer: Address,
     nonce: u64,
 ) -> Result<(), StoreError> {
-    give_up(conn, (chain_id, signer, Some(nonce)), "foreign").await.map(drop)
+    give_up(conn, (chain_id, signer, Some(nonce)), SlotState::Foreign).await.map(drop)
 }
 
 /// Gives up transactions of an account that wait for a block, all of them or that of one nonce. Their commands are open
@@ -342,7 +378,7 @@ pub async fn mark_foreign(
 async fn give_up(
     conn: &mut PgConnection,
     (chain_id, signer, nonce): (u64, Address, Option<u64>),
-    state: &str,
+    state: SlotState,
 ) -> Result<u64, StoreError> {
     let opened = sqlx::query(
         "with slot as (
@@ -364,7 +400,7 @@ async fn give_up(
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .bind(nonce.map(bigint))
-    .bind(state)
+    .bind(state.as_str())
     .execute(conn)
     .await?;
     Ok(opened.rows_affected())
@@ -458,5 +494,21 @@ pub async fn abandon_slots(
     chain_id: u64,
     signer: Address,
 ) -> Result<u64, StoreError> {
-    give_up(conn, (chain_id, signer, None), "abandoned").await
+    give_up(conn, (chain_id, signer, None), SlotState::Abandoned).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_states_are_those_of_the_schema() {
+        let schema = include_str!("../../../../../migrations/0009_relayer.sql");
+        let named: Vec<String> = SlotState::ALL.iter().map(|state| format!("'{}'", state.as_str())).collect();
+        assert!(schema.contains(&format!("check (state in ({}))", named.join(", "))));
+        for state in SlotState::ALL {
+            assert_eq!(SlotState::parse(state.as_str()).unwrap(), state);
+        }
+        assert!(SlotState::parse("lost").is_err());
+    }
 }
