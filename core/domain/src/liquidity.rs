@@ -14,6 +14,7 @@ pub mod curve;
 pub mod route;
 
 use std::collections::HashMap;
+use std::ops::Deref;
 
 use rust_decimal::Decimal;
 use serde_json::{Map, Value};
@@ -134,6 +135,28 @@ pub struct Offer {
     pub latency_ms: Option<u64>,
     /// The metadata keys of this source alone.
     pub metadata: Map<String, Value>,
+}
+
+/// An offer of a pair. Its position in the pair's list identifies it: two offers may be equal.
+#[derive(Debug, Clone, Copy)]
+pub struct ListedOffer<'a> {
+    position: usize,
+    offer: &'a Offer,
+}
+
+impl ListedOffer<'_> {
+    /// Whether both are the same offer of one pair.
+    pub const fn is(&self, other: &Self) -> bool {
+        self.position == other.position
+    }
+}
+
+impl Deref for ListedOffer<'_> {
+    type Target = Offer;
+
+    fn deref(&self) -> &Offer {
+        self.offer
+    }
 }
 
 /// Which orders a source takes.
@@ -366,13 +389,14 @@ impl<'a> Market<'a> {
     }
 
     /// The offers that stand now for this caller.
-    fn offers(&self, ask: &Ask<'_>) -> impl Iterator<Item = &'a Offer> {
+    fn offers(&self, ask: &Ask<'_>) -> impl Iterator<Item = ListedOffer<'a>> {
         let Ask { actor, firm, .. } = *ask;
         let now = self.now;
         self.listed(ask)
             .and_then(|_| self.snapshot.pair(&ask.input.symbol, &ask.output.symbol))
             .into_iter()
-            .flat_map(|pair| &pair.offers)
+            .flat_map(|pair| pair.offers.iter().enumerate())
+            .map(|(position, offer)| ListedOffer { position, offer })
             .filter(move |offer| now < offer.valid_until && offer.policy.serves(actor))
             .filter(move |offer| !firm || offer.firm_ttl_sec.is_some())
     }

@@ -13,7 +13,7 @@ use crate::fees::FeeItem;
 use crate::ids::QuoteId;
 use crate::intent::{ActorType, SettlementType, Side};
 use crate::liquidity::route::{Fill, Route, Want};
-use crate::liquidity::{Ask, Market, Offer, Venue};
+use crate::liquidity::{Ask, ListedOffer, Market, Offer, Venue};
 use crate::money::{Minor, Ratio, executed_rate};
 use crate::plan::Slice;
 use crate::pricing::Priced;
@@ -81,7 +81,7 @@ pub fn indicative(market: &Market<'_>, request: &IndicativeRequest<'_>, latency_
     let ask = Ask { input: request.input, output: request.output, actor: request.actor, firm: false };
     let want = Want::Input(request.amount);
     let alone = market.single_routes(&ask);
-    let capacities: Vec<(&Offer, Minor)> =
+    let capacities: Vec<(ListedOffer<'_>, Minor)> =
         alone.iter().filter_map(|route| Some((route.offers().next()?, route.capacity()))).collect();
     let mut filled = run(alone, want);
     let most = filled.iter().map(|(_, fill)| fill.priced.output).max();
@@ -108,14 +108,14 @@ fn run<'a>(routes: Vec<Route<'a>>, want: Want) -> Vec<(Route<'a>, Fill)> {
 struct Telling<'a> {
     request: &'a IndicativeRequest<'a>,
     reference: Option<Decimal>,
-    capacities: &'a [(&'a Offer, Minor)],
+    capacities: &'a [(ListedOffer<'a>, Minor)],
     latency_ms: u64,
 }
 
 impl Telling<'_> {
     fn candidate(&self, route: &Route<'_>, fill: &Fill) -> Option<Candidate> {
         let (input, output) = (self.request.input, self.request.output);
-        let offers: Vec<&Offer> = route.offers().filter(|offer| takes_part(offer, fill)).collect();
+        let offers: Vec<ListedOffer<'_>> = route.offers().filter(|offer| takes_part(offer, fill)).collect();
         let provider = fill.primary()?.provider_id.clone();
         let marginal = route.marginal()?;
         let capacity = route.capacity();
@@ -148,10 +148,10 @@ impl Telling<'_> {
         })
     }
 
-    fn violations(&self, offers: &[&Offer], slippage_bps: u128) -> Vec<String> {
+    fn violations(&self, offers: &[ListedOffer<'_>], slippage_bps: u128) -> Vec<String> {
         let slipped = self.request.max_slippage_bps.filter(|max| slippage_bps > *max);
         let slipped = slipped.map(|max| format!("slippage>{max}"));
-        let on_chain = |offer: &&Offer| offer.venue.is_on_chain();
+        let on_chain = |offer: &ListedOffer<'_>| offer.venue.is_on_chain();
         let elsewhere = match self.request.settlement_pref {
             SettlementType::Onchain if !offers.iter().all(on_chain) => Some("settlement!=onchain"),
             SettlementType::Offchain if offers.iter().any(on_chain) => Some("settlement!=offchain"),
@@ -160,7 +160,7 @@ impl Telling<'_> {
         slipped.into_iter().chain(elsewhere.map(str::to_owned)).collect()
     }
 
-    fn leg(&self, offer: &Offer, fill: &Fill, fee_bps: u32) -> QuoteLeg {
+    fn leg(&self, offer: &ListedOffer<'_>, fill: &Fill, fee_bps: u32) -> QuoteLeg {
         let (input, output) = (self.request.input, self.request.output);
         let venue = offer.venue.to_string();
         let of_venue = fill.slices.iter().filter(|slice| of_offer(slice, offer));
@@ -171,7 +171,7 @@ impl Telling<'_> {
             executed_rate((Minor::new(paid), input.exponent), (Minor::new(given), output.exponent));
         let alone = fill.slices.iter().all(|slice| of_offer(slice, offer));
         let price = if alone { fill.priced.rate } else { executed.unwrap_or_default() };
-        let known = self.capacities.iter().find(|(known, _)| std::ptr::eq(*known, offer));
+        let known = self.capacities.iter().find(|(known, _)| known.is(offer));
         QuoteLeg {
             from: input.symbol.clone(),
             to: output.symbol.clone(),
@@ -225,7 +225,7 @@ pub fn cost_bps(priced: &Priced, reference: Decimal, input: &Asset, output: &Ass
 
 /// How far the price gives way for this size, in basis points, rounded down: what the curve says, and what the
 /// sources expect when so much of what they have is taken.
-fn slippage_bps(offers: &[&Offer], marginal: &Ratio, fill: &Fill, capacity: Minor) -> u128 {
+fn slippage_bps(offers: &[ListedOffer<'_>], marginal: &Ratio, fill: &Fill, capacity: Minor) -> u128 {
     let net = fill.priced.input.checked_sub(fill.priced.protocol_fee).unwrap_or_default();
     let gross = fill.priced.gross_output;
     let at_first = marginal.forward(net).map_or(gross, |first| first.amount);
@@ -289,7 +289,7 @@ pub fn firm(market: &Market<'_>, request: &FirmRequest<'_>, quote_id: QuoteId) -
     let valid_until = route
         .offers()
         .filter(|offer| takes_part(offer, &fill))
-        .filter_map(|offer| committed_until(offer, market.now))
+        .filter_map(|offer| committed_until(&offer, market.now))
         .min()?;
     Some(FirmTerms {
         quote_id,

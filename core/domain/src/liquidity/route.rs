@@ -6,7 +6,7 @@
 //! meets the others' rates, so that at every point the next unit comes from whoever gives most for it.
 
 use super::curve::Pool;
-use super::{Ask, Curve, Deliverer, Holdings, Market, Offer, Rung};
+use super::{Ask, Curve, Deliverer, Holdings, ListedOffer, Market, Rung};
 use crate::money::{Floored, Minor, Ratio, executed_rate};
 use crate::plan::Slice;
 use crate::pricing::{Charges, Converted, Priced};
@@ -37,7 +37,7 @@ enum Shape {
 
 #[derive(Debug, Clone)]
 struct Piece<'a> {
-    offer: &'a Offer,
+    offer: ListedOffer<'a>,
     deliverer: &'a Deliverer,
     level_id: Option<i64>,
     shape: Shape,
@@ -153,7 +153,7 @@ impl<'a> Route<'a> {
     ) -> Self {
         let output = &charges.output.symbol;
         let mut of_provider: Vec<(&str, Minor)> = Vec::new();
-        let mut of_offer: Vec<(&Offer, Minor)> = Vec::new();
+        let mut of_offer: Vec<(ListedOffer<'a>, Minor)> = Vec::new();
         let mut kept: Vec<Piece<'a>> = Vec::new();
         for mut piece in pieces {
             let provider = piece.deliverer.provider_id.as_str();
@@ -164,7 +164,7 @@ impl<'a> Route<'a> {
             );
             let given = entry(
                 &mut of_offer,
-                |offer| std::ptr::eq(*offer, piece.offer),
+                |offer| offer.is(&piece.offer),
                 || (piece.offer, piece.offer.policy.max_fill),
             );
             let rest = piece.level_id.and_then(|id| holdings.rest_of_level(id)).unwrap_or(piece.cap);
@@ -186,10 +186,10 @@ impl<'a> Route<'a> {
     }
 
     /// The offers it draws on, in order.
-    pub fn offers(&self) -> impl Iterator<Item = &'a Offer> {
-        let mut seen: Vec<&'a Offer> = Vec::new();
+    pub fn offers(&self) -> impl Iterator<Item = ListedOffer<'a>> {
+        let mut seen: Vec<ListedOffer<'a>> = Vec::new();
         for piece in &self.pieces {
-            if !seen.iter().any(|offer| std::ptr::eq(*offer, piece.offer)) {
+            if !seen.iter().any(|offer| offer.is(&piece.offer)) {
                 seen.push(piece.offer);
             }
         }
@@ -291,22 +291,22 @@ impl<'a> Market<'a> {
     /// Each offer alone, in the order of the snapshot.
     pub fn single_routes(&self, ask: &Ask<'a>) -> Vec<Route<'a>> {
         let Some(charges) = self.charges(ask) else { return Vec::new() };
-        let alone = |offer: &'a Offer| Route::clipped(charges, pieces(offer, &[]), self.holdings);
+        let alone = |offer: ListedOffer<'a>| Route::clipped(charges, pieces(offer, &[]), self.holdings);
         self.offers(ask).map(alone).filter(|route| !route.pieces.is_empty()).collect()
     }
 
     /// Every offer together, best price first. With it, one without those that do not take small orders.
     pub fn split_routes(&self, ask: &Ask<'a>) -> Vec<Route<'a>> {
         let Some(charges) = self.charges(ask) else { return Vec::new() };
-        let all: Vec<&Offer> = self.offers(ask).collect();
-        let (open, choosy): (Vec<&Offer>, Vec<&Offer>) =
+        let all: Vec<ListedOffer<'a>> = self.offers(ask).collect();
+        let (open, choosy): (Vec<ListedOffer<'a>>, Vec<ListedOffer<'a>>) =
             all.iter().copied().partition(|offer| offer.policy.min_order.is_zero());
         let sets = if choosy.is_empty() { vec![all] } else { vec![all, open] };
-        let together = |offers: Vec<&'a Offer>| {
+        let together = |offers: Vec<ListedOffer<'a>>| {
             let mut cuts: Vec<Ratio> =
                 offers.iter().flat_map(|offer| offer.rungs()).map(|rung| rung.ratio).collect();
             cuts.sort_unstable_by(|a, b| b.cmp(a));
-            let mut parts: Vec<Piece<'a>> = offers.iter().flat_map(|offer| pieces(offer, &cuts)).collect();
+            let mut parts: Vec<Piece<'a>> = offers.iter().flat_map(|offer| pieces(*offer, &cuts)).collect();
             // Where a pool has come down to a rate, the rate goes first.
             let is_pool = |piece: &Piece<'_>| matches!(piece.shape, Shape::Pool { .. });
             parts.sort_by(|a, b| b.price.cmp(&a.price).then(is_pool(a).cmp(&is_pool(b))));
@@ -334,14 +334,14 @@ impl<'a> Market<'a> {
 }
 
 /// An offer's pieces, best first; a pool is cut where its price reaches one of `cuts`, the best of which come first.
-fn pieces<'a>(offer: &'a Offer, cuts: &[Ratio]) -> Vec<Piece<'a>> {
-    match &offer.curve {
+fn pieces<'a>(offer: ListedOffer<'a>, cuts: &[Ratio]) -> Vec<Piece<'a>> {
+    match &offer.offer.curve {
         Curve::Ladder(rungs) => rungs.iter().map(|rung| of_rung(offer, rung)).collect(),
         Curve::Pool { deliverer, pool } => of_pool(offer, deliverer, *pool, cuts),
     }
 }
 
-fn of_rung<'a>(offer: &'a Offer, rung: &'a Rung) -> Piece<'a> {
+fn of_rung<'a>(offer: ListedOffer<'a>, rung: &'a Rung) -> Piece<'a> {
     Piece {
         offer,
         deliverer: &rung.deliverer,
@@ -353,7 +353,12 @@ fn of_rung<'a>(offer: &'a Offer, rung: &'a Rung) -> Piece<'a> {
     }
 }
 
-fn of_pool<'a>(offer: &'a Offer, deliverer: &'a Deliverer, pool: Pool, cuts: &[Ratio]) -> Vec<Piece<'a>> {
+fn of_pool<'a>(
+    offer: ListedOffer<'a>,
+    deliverer: &'a Deliverer,
+    pool: Pool,
+    cuts: &[Ratio],
+) -> Vec<Piece<'a>> {
     let spot = pool.marginal(Minor::ZERO);
     let (mut start, mut taken, mut price) = (Minor::ZERO, Minor::ZERO, spot);
     let mut cut_up = Vec::with_capacity(cuts.len().saturating_add(1));

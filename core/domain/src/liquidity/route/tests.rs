@@ -5,7 +5,7 @@ use super::*;
 use crate::asset::{Asset, AssetKind, Pair, Registry};
 use crate::fees::FeeSchedule;
 use crate::intent::ActorType;
-use crate::liquidity::{LiquidityProvider, Policy, Reference, Snapshot, Unlimited, Venue};
+use crate::liquidity::{LiquidityProvider, Offer, Policy, Reference, Snapshot, Unlimited, Venue};
 use crate::time::Timestamp;
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
