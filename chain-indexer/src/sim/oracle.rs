@@ -8,7 +8,7 @@ use alloy::primitives::{Address, B256};
 use alloy::rpc::types::Log;
 use alloy::sol_types::SolEventInterface;
 use dvp_store::PgPool;
-use dvp_store::chain::commands;
+use dvp_store::chain::open_facts;
 use dvp_store::chain::{self as store, Cursor};
 use sqlx::{PgConnection, Row};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -215,7 +215,7 @@ pub(super) async fn consume(
     consumed: &mut Consumed,
 ) -> Result<(), Broken> {
     let mut conn = pool.acquire().await.map_err(|error| error.to_string())?;
-    let open = commands::list_open_facts(&mut conn, 0, 10_000).await.map_err(|error| error.to_string())?;
+    let open = open_facts::list(&mut conn, 0, 10_000).await.map_err(|error| error.to_string())?;
     let ids: Vec<i64> = open.iter().map(|fact| fact.id).collect();
     let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
         "select id, entity, kind, block_hash, block_number, log_index, {REPLACED}
@@ -226,7 +226,7 @@ pub(super) async fn consume(
     .fetch_all(&mut *conn)
     .await
     .map_err(|error| error.to_string())?;
-    commands::consume_facts(&mut conn, &ids).await.map_err(|error| error.to_string())?;
+    open_facts::consume(&mut conn, &ids).await.map_err(|error| error.to_string())?;
     for row in &rows {
         let (id, kind): (i64, &str) = (row.get("id"), row.get("kind"));
         let entity = B256::from_slice(row.get("entity"));

@@ -18,7 +18,7 @@ use dvp_chain_indexer::{run_indexer, run_relayer};
 use dvp_domain::chain::BlockNumber;
 use dvp_domain::chain::{ChainCommand, ChainFact};
 use dvp_store::chain as store;
-use dvp_store::chain::commands;
+use dvp_store::chain::open_facts;
 use dvp_store::lease::Lease;
 use serde_json::json;
 use std::sync::Arc;
@@ -114,15 +114,15 @@ async fn read_up_to(chain: &Chain) -> BlockNumber {
 /// What the engine may take in of an entity, and has not.
 async fn open(chain: &Chain, entity: B256) -> Vec<ChainFact> {
     let mut conn = chain.pool().acquire().await.unwrap();
-    let facts = commands::list_open_facts(&mut conn, 0, 100).await.unwrap();
+    let facts = open_facts::list(&mut conn, 0, 100).await.unwrap();
     facts.into_iter().filter(|fact| fact.entity == entity.to_vec()).map(|fact| fact.fact.unwrap()).collect()
 }
 
 async fn consume(chain: &Chain) {
     let mut conn = chain.pool().acquire().await.unwrap();
-    let facts = commands::list_open_facts(&mut conn, 0, 100).await.unwrap();
+    let facts = open_facts::list(&mut conn, 0, 100).await.unwrap();
     let ids: Vec<i64> = facts.iter().map(|fact| fact.id).collect();
-    commands::consume_facts(&mut conn, &ids).await.unwrap();
+    open_facts::consume(&mut conn, &ids).await.unwrap();
 }
 
 /// An order that is locked and filled, each in a block of its own, with the commands for it.
@@ -262,13 +262,13 @@ async fn a_lock_that_nobody_was_handed_is_taken_back_without_a_word() {
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, [created, fill]);
     let mut conn = chain.pool().acquire().await.unwrap();
-    let facts = commands::list_open_facts(&mut conn, 0, 100).await.unwrap();
+    let facts = open_facts::list(&mut conn, 0, 100).await.unwrap();
     let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([2, []])).await;
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, []);
 
     // Somebody was stepping by it meanwhile: now it was told after all.
-    commands::consume_facts(&mut conn, &[facts[0].id]).await.unwrap();
+    open_facts::consume(&mut conn, &[facts[0].id]).await.unwrap();
     assert_eq!(open(&chain, id).await, [ChainFact::LockLost]);
 }
 
@@ -305,13 +305,13 @@ async fn a_fill_that_nobody_was_handed_is_taken_back_without_a_word() {
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, [created.clone(), fill]);
     let mut conn = chain.pool().acquire().await.unwrap();
-    let facts = commands::list_open_facts(&mut conn, 0, 100).await.unwrap();
+    let facts = open_facts::list(&mut conn, 0, 100).await.unwrap();
     let _: serde_json::Value = raw(&chain.scene.provider, "anvil_reorg", json!([1, []])).await;
     rest(&mut indexer, &lease).await;
     assert_eq!(open(&chain, id).await, [created]);
 
     // Somebody was stepping by it meanwhile: now its loss is told after all.
-    commands::consume_facts(&mut conn, &[facts[0].id, facts[1].id]).await.unwrap();
+    open_facts::consume(&mut conn, &[facts[0].id, facts[1].id]).await.unwrap();
     assert_eq!(open(&chain, id).await, [ChainFact::FillLost]);
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{Finality, Happened, LegDone, Lock, RailAnswer};
 use dvp_domain::time::Timestamp;
-use dvp_store::chain::commands::{self, OpenFact};
+use dvp_store::chain::commands;
+use dvp_store::chain::open_facts::{self, OpenFact};
 use dvp_store::orders::executions;
 use futures_util::future::join_all;
 use metrics::counter;
@@ -43,7 +44,7 @@ async fn take_open(engine: &Engine) -> Result<(), EngineError> {
     let mut after = 0;
     loop {
         let mut conn = engine.pool.acquire().await?;
-        let facts = commands::list_open_facts(&mut conn, after, PAGE).await?;
+        let facts = open_facts::list(&mut conn, after, PAGE).await?;
         drop(conn);
         let Some(last) = facts.last() else { return Ok(()) };
         after = last.turn;
@@ -81,7 +82,7 @@ async fn put_off(engine: &Engine, fact: &OpenFact, why: &str) -> Result<(), Engi
     let (about, attempts) = (hex::encode(&fact.entity), fact.unwritten.saturating_add(1));
     let wait = PutOff { kind: "fact", id: fact.id, about: &about, attempts }.wait(why);
     let mut conn = engine.pool.acquire().await?;
-    Ok(commands::put_off_fact(&mut conn, fact.id, wait, why).await?)
+    Ok(open_facts::put_off(&mut conn, fact.id, wait, why).await?)
 }
 
 async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed> {
@@ -90,11 +91,11 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     let Some(execution) = executions::find_by_entity(&mut conn, &fact.entity).await? else {
         // A foreign use of the contracts, or a break: reconciliation decides. The fact is marked as processed.
         error!(entity = %hex::encode(&fact.entity), fact = ?told, "chain fact without an execution");
-        commands::consume_facts(&mut conn, &[fact.id]).await?;
+        open_facts::consume(&mut conn, &[fact.id]).await?;
         return Ok(StepResult::Ignored);
     };
     // Read after the version: a fact that another process consumes from here on changes the version.
-    if !commands::is_fact_next(&mut conn, fact.id).await? {
+    if !open_facts::is_next(&mut conn, fact.id).await? {
         return Ok(StepResult::Ignored);
     }
     let asked =
@@ -123,7 +124,7 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
 /// A fact that differs from the order's command changes nothing and is kept.
 async fn set_aside(engine: &Engine, fact: &OpenFact, difference: &Difference) -> Result<StepResult, Failed> {
     let mut conn = engine.pool.acquire().await?;
-    if commands::set_fact_aside(&mut conn, fact.id, &difference.to_string()).await? {
+    if open_facts::set_aside(&mut conn, fact.id, &difference.to_string()).await? {
         let Difference { field, asked, told } = difference;
         counter!("dvp_workflow_differing_facts_total", "field" => *field).increment(1);
         error!(

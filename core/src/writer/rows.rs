@@ -13,6 +13,7 @@ use sqlx::PgConnection;
 use dvp_domain::chain::ChainCommand;
 use dvp_store::StoreError;
 use dvp_store::chain::commands::{self, NewChainCommand};
+use dvp_store::chain::open_facts;
 use dvp_store::ledger::NewPosting;
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::effects::{self, EndedEffect, NewEffect};
@@ -114,7 +115,7 @@ impl Rows {
         }
         effects::end(conn, &self.ended).await?;
         if !self.facts.is_empty() {
-            commands::consume_facts(conn, &self.facts).await?;
+            open_facts::consume(conn, &self.facts).await?;
         }
         for (reference, receipt, issued_at) in &self.receipts {
             receipts::insert(conn, reference, receipt, issued_at.to_utc()).await?;

@@ -7,6 +7,7 @@ pub mod commands;
 mod facts;
 mod gate;
 mod index;
+pub mod open_facts;
 mod relay;
 mod status;
 

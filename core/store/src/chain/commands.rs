@@ -1,14 +1,13 @@
-//! The engine's end of the rows it shares with the chain side: commands out, facts in.
+//! Chain commands as the engine inserts and reads them.
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 
 use crate::StoreError;
 use crate::orders::executions::bytes32;
-use dvp_domain::chain::{ChainCommand, ChainFact};
+use dvp_domain::chain::ChainCommand;
 
 /// A command to hand to the relayer.
 #[derive(Debug, Clone)]
@@ -19,23 +18,6 @@ pub struct NewChainCommand {
     /// What the chain knows the subject by: the settlement's id, or a receipt's content hash.
     pub entity: String,
     pub command: ChainCommand,
-}
-
-/// A fact nobody has consumed yet.
-#[derive(Debug, Clone)]
-pub struct OpenFact {
-    pub id: i64,
-    /// Its place in the order in which facts are handed over.
-    pub turn: i64,
-    pub chain_id: i64,
-    pub entity: Vec<u8>,
-    /// Or why it cannot be read.
-    pub fact: Result<ChainFact, String>,
-    /// Attempts in a row to take it in that could not be written.
-    pub unwritten: u32,
-    pub block_time: Option<DateTime<Utc>>,
-    /// `0x` and 64 hex digits; empty for a fact that has no transaction.
-    pub tx_hash: String,
 }
 
 /// Inserts commands and wakes the relayer when the transaction commits. A second command of a kind for an order is an
@@ -107,76 +89,6 @@ async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> 
     Ok(())
 }
 
-/// Open facts after the turn `after`, in turn. A fact that was put off holds up the later ones about its entity; one at
-/// the payout gate is not open yet.
-pub async fn list_open_facts(
-    conn: &mut PgConnection,
-    after: i64,
-    limit: i64,
-) -> Result<Vec<OpenFact>, StoreError> {
-    type Row = (i64, i64, i64, Vec<u8>, Value, i32, Option<DateTime<Utc>>, Option<Vec<u8>>);
-    let rows: Vec<Row> = sqlx::query_as(
-        "select id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash from chain_fact fact \
-         where consumed_at is null and retracted_at is null and gate is null and turn > $1 \
-           and not exists (select from chain_fact earlier \
-                           where earlier.entity = fact.entity and earlier.turn <= fact.turn \
-                             and earlier.unwritten > 0 and earlier.retry_at > now() \
-                             and earlier.consumed_at is null and earlier.retracted_at is null) \
-         order by turn limit $2",
-    )
-    .bind(after)
-    .bind(limit)
-    .fetch_all(conn)
-    .await?;
-    let fact = |(id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash): Row| OpenFact {
-        id,
-        turn,
-        chain_id,
-        entity,
-        fact: serde_json::from_value(payload).map_err(|error| format!("the fact cannot be read: {error}")),
-        unwritten: u32::try_from(unwritten).unwrap_or(0),
-        block_time,
-        tx_hash: tx_hash.map(|hash| format!("0x{}", hex::encode(hash))).unwrap_or_default(),
-    };
-    Ok(rows.into_iter().map(fact).collect())
-}
-
-/// Puts a fact off that could not be taken in, and says why.
-pub async fn put_off_fact(
-    conn: &mut PgConnection,
-    id: i64,
-    wait: Duration,
-    why: &str,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "update chain_fact set unwritten = unwritten + 1, retry_at = now() + make_interval(secs => $2), heard = $3 \
-         where id = $1 and consumed_at is null",
-    )
-    .bind(id)
-    .bind(wait.as_secs_f64())
-    .bind(why)
-    .execute(conn)
-    .await?;
-    Ok(())
-}
-
-/// Whether a fact still waits to be taken in, and no earlier one about its entity does.
-pub async fn is_fact_next(conn: &mut PgConnection, id: i64) -> Result<bool, StoreError> {
-    let (next,) = sqlx::query_as(
-        "select exists ( \
-             select from chain_fact fact \
-             where id = $1 and consumed_at is null and retracted_at is null and gate is null \
-               and not exists (select from chain_fact earlier \
-                               where earlier.entity = fact.entity and earlier.turn < fact.turn \
-                                 and earlier.consumed_at is null and earlier.retracted_at is null \
-                                 and earlier.gate is null))",
-    )
-    .bind(id)
-    .fetch_one(conn)
-    .await?;
-    Ok(next)
-}
-
 /// The commands about an entity that say what is to be locked, filled or paid under it, oldest first.
 pub async fn list_asked(conn: &mut PgConnection, entity: &[u8]) -> Result<Vec<ChainCommand>, StoreError> {
     let rows: Vec<(Value,)> = sqlx::query_as(
@@ -190,19 +102,6 @@ pub async fn list_asked(conn: &mut PgConnection, entity: &[u8]) -> Result<Vec<Ch
         serde_json::from_value(payload).map_err(|error| StoreError::corrupt("chain_command", error))
     };
     rows.into_iter().map(command).collect()
-}
-
-/// Keeps a fact that differs from what was asked for. It is not handed to its settlement; reconciliation shows it.
-/// `false`: somebody else has dealt with it.
-pub async fn set_fact_aside(conn: &mut PgConnection, id: i64, differs: &str) -> Result<bool, StoreError> {
-    let done = sqlx::query(
-        "update chain_fact set consumed_at = now(), differs = $2 where id = $1 and consumed_at is null",
-    )
-    .bind(id)
-    .bind(differs)
-    .execute(conn)
-    .await?;
-    Ok(done.rows_affected() == 1)
 }
 
 /// What waits for the relayer beside anchors, and what it has completed lately.
@@ -280,23 +179,4 @@ pub async fn insert_refunds(conn: &mut PgConnection, over_secs: i64) -> Result<u
         sqlx::query("select pg_notify('dvp_commands', '')").execute(conn).await?;
     }
     Ok(done)
-}
-
-/// Marks facts as consumed. A lock or a fill that was taken back while its settlement stepped is told to be lost after
-/// all, for the indexer saw that nobody had been handed it; in its turn, which is before any that came since.
-pub async fn consume_facts(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreError> {
-    sqlx::query(
-        "with consumed as ( \
-             update chain_fact set consumed_at = now() where id = any($1::int8[]) and consumed_at is null \
-             returning chain_id, entity, kind, tx_hash, turn, retracted_at) \
-         insert into chain_fact (chain_id, entity, kind, payload, tx_hash, turn) \
-         select chain_id, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash, turn \
-         from consumed join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (told, kind) \
-              on lost.told = consumed.kind \
-         where retracted_at is not null",
-    )
-    .bind(ids)
-    .execute(conn)
-    .await?;
-    Ok(())
 }

@@ -1,0 +1,121 @@
+//! Chain facts as the engine consumes them: each once, in turn.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::chain::ChainFact;
+use serde_json::Value;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A fact that is not consumed yet.
+#[derive(Debug, Clone)]
+pub struct OpenFact {
+    pub id: i64,
+    /// Its position in the order of delivery.
+    pub turn: i64,
+    pub chain_id: i64,
+    pub entity: Vec<u8>,
+    /// The fact, or why it cannot be decoded.
+    pub fact: Result<ChainFact, String>,
+    /// Consecutive attempts to apply it that could not be written.
+    pub unwritten: u32,
+    pub block_time: Option<DateTime<Utc>>,
+    /// `0x` and 64 hex digits; empty for a fact that has no transaction.
+    pub tx_hash: String,
+}
+
+/// Lists open facts after the turn `after`, in the order of turns. A postponed fact holds back the later facts of its
+/// entity; a fact at the payout gate is not open yet.
+pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec<OpenFact>, StoreError> {
+    type Row = (i64, i64, i64, Vec<u8>, Value, i32, Option<DateTime<Utc>>, Option<Vec<u8>>);
+    let rows: Vec<Row> = sqlx::query_as(
+        "select id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash from chain_fact fact \
+         where consumed_at is null and retracted_at is null and gate is null and turn > $1 \
+           and not exists (select from chain_fact earlier \
+                           where earlier.entity = fact.entity and earlier.turn <= fact.turn \
+                             and earlier.unwritten > 0 and earlier.retry_at > now() \
+                             and earlier.consumed_at is null and earlier.retracted_at is null) \
+         order by turn limit $2",
+    )
+    .bind(after)
+    .bind(limit)
+    .fetch_all(conn)
+    .await?;
+    let fact = |(id, turn, chain_id, entity, payload, unwritten, block_time, tx_hash): Row| OpenFact {
+        id,
+        turn,
+        chain_id,
+        entity,
+        fact: serde_json::from_value(payload).map_err(|error| format!("the fact cannot be read: {error}")),
+        unwritten: u32::try_from(unwritten).unwrap_or(0),
+        block_time,
+        tx_hash: tx_hash.map(|hash| format!("0x{}", hex::encode(hash))).unwrap_or_default(),
+    };
+    Ok(rows.into_iter().map(fact).collect())
+}
+
+/// Postpones a fact that could not be applied, and stores the reason.
+pub async fn put_off(conn: &mut PgConnection, id: i64, wait: Duration, why: &str) -> Result<(), StoreError> {
+    sqlx::query(
+        "update chain_fact set unwritten = unwritten + 1, retry_at = now() + make_interval(secs => $2), heard = $3 \
+         where id = $1 and consumed_at is null",
+    )
+    .bind(id)
+    .bind(wait.as_secs_f64())
+    .bind(why)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Whether a fact is still open, and no earlier fact of its entity is.
+pub async fn is_next(conn: &mut PgConnection, id: i64) -> Result<bool, StoreError> {
+    let (next,) = sqlx::query_as(
+        "select exists ( \
+             select from chain_fact fact \
+             where id = $1 and consumed_at is null and retracted_at is null and gate is null \
+               and not exists (select from chain_fact earlier \
+                               where earlier.entity = fact.entity and earlier.turn < fact.turn \
+                                 and earlier.consumed_at is null and earlier.retracted_at is null \
+                                 and earlier.gate is null))",
+    )
+    .bind(id)
+    .fetch_one(conn)
+    .await?;
+    Ok(next)
+}
+
+/// Sets a fact aside that differs from its command. It is not applied to its settlement; reconciliation reports it.
+/// `false`: the fact was consumed before.
+pub async fn set_aside(conn: &mut PgConnection, id: i64, differs: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update chain_fact set consumed_at = now(), differs = $2 where id = $1 and consumed_at is null",
+    )
+    .bind(id)
+    .bind(differs)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Marks facts as consumed. For a lock or a fill that was retracted while its settlement applied it, the fact of its
+/// loss is inserted here: the indexer inserts it for consumed facts only. It gets the turn of the retracted fact, which
+/// precedes all later facts.
+pub async fn consume(conn: &mut PgConnection, ids: &[i64]) -> Result<(), StoreError> {
+    sqlx::query(
+        "with consumed as ( \
+             update chain_fact set consumed_at = now() where id = any($1::int8[]) and consumed_at is null \
+             returning chain_id, entity, kind, tx_hash, turn, retracted_at) \
+         insert into chain_fact (chain_id, entity, kind, payload, tx_hash, turn) \
+         select chain_id, entity, lost.kind, jsonb_build_object('kind', lost.kind), tx_hash, turn \
+         from consumed join (values ('filled', 'fill_lost'), ('created', 'lock_lost')) lost (told, kind) \
+              on lost.told = consumed.kind \
+         where retracted_at is not null",
+    )
+    .bind(ids)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
