@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use dvp_core::secrets::Vault;
 use dvp_domain::environment::Environment;
+use dvp_domain::ledger::Owner;
 use dvp_store::database::{Database, TlsFiles};
 use dvp_store::deployment::{self, EnvironmentMismatch};
+use dvp_store::ledger::balances;
 use dvp_store::pool::pool_options;
 use dvp_store::{PgConnection, PgPool};
 use serde_json::Value;
@@ -20,6 +22,29 @@ pub(crate) struct Access {
     pub conn: PgConnection,
     pub vault: Vault,
     pub environment: Environment,
+    /// What the configuration lists; a sandbox has what is in its ledger.
+    listed: Listed,
+}
+
+/// Assets and accounts of providers that the configuration lists.
+#[derive(Debug, Default)]
+struct Listed {
+    assets: Vec<String>,
+    providers: Vec<String>,
+}
+
+impl Listed {
+    fn of(place: &ServiceLocation) -> Self {
+        let ServiceLocation::Configured(config) = place else { return Self::default() };
+        let liquidity = &config.liquidity;
+        let own = liquidity.providers.iter().map(|one| &one.id);
+        let external = liquidity.external.iter().map(|one| &one.provider_id);
+        let pools = liquidity.pools.iter().map(|one| &one.provider_id);
+        Self {
+            assets: config.assets.iter().map(|one| one.symbol.clone()).collect(),
+            providers: own.chain(external).chain(pools).cloned().collect(),
+        }
+    }
 }
 
 /// Where a service is.
@@ -88,7 +113,24 @@ impl Access {
         let place = ServiceLocation::find(place.dir.as_deref(), place.config.as_deref())?;
         let mut conn = place.connect().await?;
         let environment = place.environment(&mut conn).await?;
-        Ok(Self { conn, vault: place.vault()?, environment })
+        let listed = Listed::of(&place);
+        Ok(Self { conn, vault: place.vault()?, environment, listed })
+    }
+
+    /// Refuses an asset, or a provider, that neither the configuration lists nor the ledger knows.
+    pub(crate) async fn check_known(&mut self, owner: &Owner, asset: &str) -> anyhow::Result<()> {
+        let is_listed = self.listed.assets.iter().any(|one| one == asset);
+        if !is_listed {
+            let is_known = balances::is_known(&mut self.conn, None, Some(asset)).await?;
+            ensure!(is_known, "no asset is called {asset}");
+        }
+        if let Owner::Provider(id) = owner
+            && !self.listed.providers.contains(id)
+        {
+            let is_known = balances::is_known(&mut self.conn, Some(owner), None).await?;
+            ensure!(is_known, "no provider is called {id}");
+        }
+        Ok(())
     }
 
     /// The deployment's environment, which a command may name to be sure.

@@ -1,11 +1,14 @@
 //! The command line: what can be asked for, in the words of its users.
 
+mod approval;
+mod audit;
 mod beneficiary;
 mod chain;
 mod execution;
 mod fix_options;
 mod fix_session;
 mod key;
+mod ledger;
 mod partner;
 mod pause;
 mod provider;
@@ -21,6 +24,10 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Role;
 
+pub(crate) use self::approval::{
+    ApprovalApprove, ApprovalCommand, ApprovalDeny, ApprovalList, ApprovalShow, ApprovalState,
+};
+pub(crate) use self::audit::{AuditAnchor, AuditCommand, AuditList};
 pub(crate) use self::beneficiary::{
     BeneficiaryCommand, BeneficiaryCreate, BeneficiaryList, DestinationAdd, DestinationArgs,
     DestinationDisable, DestinationVerify,
@@ -37,6 +44,10 @@ pub(crate) use self::fix_session::{
     FixDictionary, FixSessionAdd, FixSessionCommand, FixSessionSet, SessionCommand, SessionId, SessionSwitch,
 };
 pub(crate) use self::key::{EnvArg, KeyCommand, KeyId, KeyIssue, KeyList};
+pub(crate) use self::ledger::{
+    AdjustedArg, LedgerApprove, LedgerCommand, LedgerList, LedgerReject, LedgerRequest, LedgerShow,
+    OperationArgs, OwnerArgs,
+};
 pub(crate) use self::partner::{
     DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch,
 };
@@ -77,6 +88,15 @@ pub(crate) enum Command {
     /// Partners: who may call.
     #[command(subcommand)]
     Partner(PartnerCommand),
+    /// What moves money: requested by one operator, approved by another.
+    #[command(subcommand)]
+    Approval(ApprovalCommand),
+    /// The log of what operators did, in a chain of hashes.
+    #[command(subcommand)]
+    Audit(AuditCommand),
+    /// The ledger: what operators post, with four eyes, and what is in it.
+    #[command(subcommand)]
+    Ledger(LedgerCommand),
     /// What operators stop and let go on.
     #[command(subcommand)]
     Pause(PauseCommand),

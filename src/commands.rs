@@ -1,5 +1,7 @@
 //! Commands that do one thing beside a running service and end.
 
+pub(crate) mod approval;
+pub(crate) mod audit;
 pub(crate) mod beneficiary;
 pub(crate) mod chain;
 mod deposit;
@@ -8,6 +10,7 @@ pub(crate) mod execution;
 mod fix_control;
 pub(crate) mod fix_session;
 pub(crate) mod key;
+pub(crate) mod ledger;
 pub(crate) mod migrate;
 pub(crate) mod partner;
 pub(crate) mod pause;

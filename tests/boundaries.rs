@@ -147,7 +147,10 @@ fn statements_stand_in_the_store() {
 
 /// The modules that begin writing transactions, in the core and in the crates that serve partners.
 const TRANSACTIONS: [(&str, &[&str]); 3] = [
-    ("dvp-core", &["operations", "retention", "webhooks", "writer"]),
+    (
+        "dvp-core",
+        &["approvals", "audit", "ledger_operations", "operations", "retention", "webhooks", "writer"],
+    ),
     // Outcomes of attempts, queues and their leases.
     ("dvp-api", &["delivery"]),
     // The store of a session without the engine, for examples and tests of the session layer.

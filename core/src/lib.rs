@@ -10,17 +10,21 @@
 //! [`wallets`] the cached wallets, [`writer`] the commit, `statuses` the status cache, [`workflow`] the work after
 //! acceptance. The rails are in `dvp_rails`, all SQL is in `dvp_store`.
 
+pub mod approvals;
+pub mod audit;
 pub mod backlog;
 pub mod chain;
 mod clock;
 pub mod context;
 pub mod engine;
 pub mod keys;
+pub mod ledger_operations;
 pub mod legacy;
 pub mod liquidity;
 pub mod operations;
 pub mod permit;
 pub mod reads;
+pub mod requests;
 pub mod retention;
 pub mod rotation;
 pub mod secrets;

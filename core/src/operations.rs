@@ -1,136 +1,58 @@
-//! Operators' decisions about an execution that does not end by itself.
+//! What operators may decide about an execution that does not come to its end by itself.
 //!
-//! A decision is a row that the workflow processes like any due work, and a second row with the operator, the reason
-//! and the evidence: both in one transaction, and both immutable. This module changes no settlement; an operator's
-//! finding about a leg takes the place of the rail's answer.
+//! A decision is a row that the workflow carries out like any due work, and a second row that says who decided what,
+//! why and on which evidence: both in one transaction, and neither is ever changed. Nothing here moves a settlement;
+//! what an operator knows of a leg takes the place of the rail's answer.
 //!
-//! Two decisions need two operators: to abandon a payout whose fill is on the chain, and to return the input of a
-//! settled order. The first operator's decision is a proposal, and the same decision by another operator executes it.
-//! Returning filled funds takes two operators' signatures, which the contract verifies.
+//! What moves money, or says where money is, takes two: the first operator's decision is a request
+//! ([`crate::requests`]), and another one's approval, or the same decision, carries it out. Returning committed funds
+//! takes two operators' signatures, which the contract checks.
+//!
+//! A decision that what is known contradicts is refused, or, when it is known by the time that the decision is carried
+//! out, not carried out. What comes to be known after that is a break until two operators have closed it.
 
-use chrono::{DateTime, Utc};
-use dvp_domain::settlement::State;
-use dvp_domain::settlement::leg::{IN_FLIGHT_SECS, LegKind};
-use serde_json::{Value, json};
-use sqlx::{Connection as _, PgConnection};
+mod action;
 
 use dvp_domain::chain::ChainCommand;
-
-use dvp_store::StoreError;
+use dvp_domain::settlement::leg::IN_FLIGHT_SECS;
+use dvp_store::approvals::{self as approval_store, Approval, Decision};
 use dvp_store::chain::commands::{self, NewChainCommand};
-use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
+use dvp_store::orders::bank;
+use dvp_store::orders::effects::{self, EffectKind};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::operations::{self as store, NewAction, Nudge};
+use dvp_store::{Acquire as _, PgConnection, StoreError};
+use serde_json::{Value, json};
 
-/// An operator's decision.
-#[derive(Debug, Clone)]
-pub enum Action {
-    /// Process it now: query the rail, without repeating a call.
-    Ask,
-    /// The rail never executed the leg and never will: call it again.
-    Retry(LegKind),
-    /// The rail executed the leg.
-    MarkPaid { leg: LegKind, provider_reference: String, at: DateTime<Utc> },
-    /// The rail never executed the leg and must not: the leg fails, the funds become refundable.
-    Fail { leg: LegKind, code: String },
-    /// The input of a settled, unpaid order was returned outside of dvp: the debt has ended.
-    ReturnDebt { provider_reference: String, at: DateTime<Utc> },
-    /// Two operators have signed that the filled funds of a failed payout are returned now.
-    Return { deadline: u64, signatures: [String; 2] },
-    /// Ends an order whose settlement has not begun.
-    Cancel,
-}
+pub use self::action::Action;
+use crate::requests::{self, Maker, Wanted};
 
-impl Action {
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Ask => "ask",
-            Self::Retry(_) => "retry",
-            Self::MarkPaid { .. } => "mark_paid",
-            Self::Fail { .. } => "fail",
-            Self::ReturnDebt { .. } => "return_debt",
-            Self::Return { .. } => "return",
-            Self::Cancel => "cancel",
-        }
-    }
+/// The kind of requests about executions.
+pub const EXECUTION: &str = "execution";
 
-    /// The status of a decision that awaits a second operator.
-    const fn as_proposal(&self) -> &'static str {
-        match self {
-            Self::Ask => "propose_ask",
-            Self::Retry(_) => "propose_retry",
-            Self::MarkPaid { .. } => "propose_mark_paid",
-            Self::Fail { .. } => "propose_fail",
-            Self::ReturnDebt { .. } => "propose_return_debt",
-            Self::Return { .. } => "propose_return",
-            Self::Cancel => "propose_cancel",
-        }
-    }
-
-    /// Whether a second operator must decide the same: to abandon a payout whose fill is on the chain, and to end a
-    /// debt.
-    fn takes_two(&self, execution: &Execution) -> bool {
-        match self {
-            Self::Fail { leg: LegKind::Payout, .. } => execution.state.lock().is_some(),
-            Self::ReturnDebt { .. } => true,
-            Self::Fail { leg: LegKind::Offramp, .. }
-            | Self::Ask
-            | Self::Retry(_)
-            | Self::MarkPaid { .. }
-            | Self::Return { .. }
-            | Self::Cancel => false,
-        }
-    }
-
-    /// Whether the decision needs evidence.
-    const fn needs_evidence(&self) -> bool {
-        match self {
-            Self::Ask | Self::Cancel => false,
-            Self::Retry(_)
-            | Self::MarkPaid { .. }
-            | Self::Fail { .. }
-            | Self::ReturnDebt { .. }
-            | Self::Return { .. } => true,
-        }
-    }
-
-    fn details(&self) -> Value {
-        match self {
-            Self::Ask | Self::Cancel => json!({}),
-            Self::Retry(leg) => json!({"leg": leg.as_str()}),
-            Self::MarkPaid { leg, provider_reference, at } => {
-                json!({"leg": leg.as_str(), "providerReference": provider_reference, "paidAt": at})
-            }
-            Self::Fail { leg, code } => json!({"leg": leg.as_str(), "code": code}),
-            Self::ReturnDebt { provider_reference, at } => {
-                json!({"providerReference": provider_reference, "returnedAt": at})
-            }
-            Self::Return { deadline, .. } => json!({"deadline": deadline}),
-        }
-    }
-}
-
-/// A decision, its operator and its reason.
+/// A decision with who made it and why.
 #[derive(Debug, Clone)]
 pub struct Resolution<'a> {
     pub reference: &'a str,
     pub action: Action,
     pub operator: &'a str,
     pub reason: &'a str,
-    /// The evidence: a bank statement's line, a ticket.
+    /// What it rests on: a bank statement's line, a ticket.
     pub evidence: &'a str,
 }
 
-/// The result of a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What became of a decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorDecision {
-    /// The settlement's state at the decision.
+    /// The settlement's state as it was decided on.
     pub state: &'static str,
-    /// The decision is a proposal: it takes effect when another operator decides the same.
+    /// It is a request: nothing happens until another operator approves it.
     pub is_proposal: bool,
+    /// The request that was made or approved.
+    pub approval: Option<String>,
 }
 
-/// Why a decision was not recorded.
+/// Nothing was decided.
 #[derive(Debug, thiserror::Error)]
 pub enum ResolveError {
     #[error("there is no execution {0}")]
@@ -145,6 +67,13 @@ pub enum ResolveError {
     OneSigner,
     #[error("operator, reason and evidence are needed")]
     NoReason,
+    /// It cannot be, by what is known.
+    #[error("{0}")]
+    Contradicted(&'static str),
+    #[error("another decision waits for approval: approve or deny {0} first")]
+    OtherRequested(String),
+    #[error("the settlement has moved on since it was requested: request it again")]
+    Moved,
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -155,7 +84,7 @@ impl From<sqlx::Error> for ResolveError {
     }
 }
 
-/// Records a decision; the workflow executes it.
+/// Records a decision and leaves it to the workflow, or requests it.
 pub async fn resolve(
     conn: &mut PgConnection,
     resolution: &Resolution<'_>,
@@ -168,8 +97,8 @@ pub async fn resolve(
         return Err(ResolveError::NoReason);
     }
     let mut tx = conn.begin().await?;
-    let decided = record(&mut tx, resolution).await;
-    // Rolled back explicitly: a dropped transaction keeps its locks until the connection is used again.
+    let decided = decide(&mut tx, resolution).await;
+    // At once: a transaction that is only dropped keeps its locks until the connection is used again.
     if decided.is_ok() {
         tx.commit().await?
     } else {
@@ -178,45 +107,138 @@ pub async fn resolve(
     decided
 }
 
-async fn record(
+async fn decide(
     conn: &mut PgConnection,
     resolution: &Resolution<'_>,
 ) -> Result<OperatorDecision, ResolveError> {
-    let Resolution { reference, action, operator, reason, evidence } = resolution;
-    let Some(execution) = executions::find_by_reference(conn, reference).await? else {
-        return Err(ResolveError::Unknown((*reference).to_owned()));
-    };
+    let Resolution { reference, action, operator, .. } = resolution;
+    let (execution, kind) = load(conn, reference, action).await?;
     let state = execution.state.name();
-    let kind = waited_for(&execution, action)?;
-    let mut kept = action.details();
-    let mut keep = |name: &str, value: Value| {
-        if let Some(fields) = kept.as_object_mut() {
-            fields.insert(name.into(), value);
-        }
-    };
-    keep("evidence", json!(evidence));
-    keep("state", json!(state));
-    let proposed = action.as_proposal();
-    let is_proposal = if action.takes_two(&execution) {
-        let by = store::find_proposal(conn, reference, proposed, operator, execution.version).await?;
-        keep("proposedBy", json!(by));
-        by.is_none()
-    } else {
-        false
-    };
-    if !is_proposal {
+    if !action.takes_two() {
         carry_out(conn, &execution, action, kind).await?;
+        record(conn, resolution, &execution, action.as_str(), Value::Null).await?;
+        return Ok(OperatorDecision { state, is_proposal: false, approval: None });
     }
-    let new = NewAction {
-        reference,
-        action: if is_proposal { proposed } else { action.as_str() },
-        operator,
-        reason,
-        evidence: &kept,
+    let standing = requests::find_standing(conn, EXECUTION, reference, execution.version).await?;
+    let Some(standing) = standing.filter(|found| found.state == "pending") else {
+        let id = propose(conn, resolution, &execution).await?;
+        return Ok(OperatorDecision { state, is_proposal: true, approval: Some(id) });
+    };
+    if !requested(&standing)?.agrees_with(action) {
+        return Err(ResolveError::OtherRequested(standing.id));
+    }
+    let is_proposal = requests::is_same_operator(&standing.maker, operator);
+    if !is_proposal {
+        carry_out_requested(conn, &standing, operator).await?;
+        let note = resolution.reason;
+        approval_store::decide(conn, &standing.id, Decision::Approved { checker: operator, note }).await?;
+    }
+    Ok(OperatorDecision { state, is_proposal, approval: Some(standing.id) })
+}
+
+/// The execution, and the kind of work that the decision is about, unless what is known stands against it.
+async fn load(
+    conn: &mut PgConnection,
+    reference: &str,
+    action: &Action,
+) -> Result<(Execution, Option<&'static str>), ResolveError> {
+    let execution = executions::find_by_reference(conn, reference).await?;
+    let execution = execution.ok_or_else(|| ResolveError::Unknown(reference.to_owned()))?;
+    let kind = action.waited_for(&execution)?;
+    let standing = bank::find_standing(conn, reference).await?;
+    if let Some(why) = action.contradicted(&execution, standing) {
+        return Err(ResolveError::Contradicted(why));
+    }
+    if *action == Action::CloseContradiction && !bank::is_contradicted(conn, reference).await? {
+        let state = execution.state.name();
+        return Err(ResolveError::NotWaiting { state, what: "a contradiction to be closed" });
+    }
+    Ok((execution, kind))
+}
+
+async fn propose(
+    conn: &mut PgConnection,
+    resolution: &Resolution<'_>,
+    execution: &Execution,
+) -> Result<String, ResolveError> {
+    let Resolution { reference, action, operator, reason, evidence } = resolution;
+    let details = serde_json::to_value(action).map_err(|error| StoreError::corrupt("approval", error))?;
+    let wanted = Wanted {
+        kind: EXECUTION,
+        subject: reference,
+        action: action.as_str(),
+        details: &details,
+        touches: &[],
         version: execution.version,
     };
-    store::insert_action(conn, &new).await?;
-    Ok(OperatorDecision { state, is_proposal })
+    let id = requests::request(conn, &wanted, Maker { operator, reason, evidence }).await?;
+    let word = format!("propose_{}", action.as_str());
+    record(conn, resolution, execution, &word, json!({ "approval": id })).await?;
+    Ok(id)
+}
+
+fn requested(request: &Approval) -> Result<Action, ResolveError> {
+    let action = serde_json::from_value(request.details.clone());
+    Ok(action.map_err(|error| StoreError::corrupt("approval", error))?)
+}
+
+/// Carries out a decision that `checker` approves, if the execution stands as it stood when it was requested.
+pub(crate) async fn carry_out_requested(
+    conn: &mut PgConnection,
+    request: &Approval,
+    checker: &str,
+) -> Result<(), ResolveError> {
+    let action = requested(request)?;
+    let (execution, kind) = load(conn, &request.subject, &action).await?;
+    if execution.version != request.version {
+        return Err(ResolveError::Moved);
+    }
+    carry_out(conn, &execution, &action, kind).await?;
+    let word = action.as_str();
+    let resolution = Resolution {
+        reference: &request.subject,
+        action: action.clone(),
+        operator: checker,
+        reason: &request.reason,
+        evidence: &request.evidence,
+    };
+    let more = json!({"approval": request.id, "proposedBy": request.maker});
+    record(conn, &resolution, &execution, word, more).await
+}
+
+/// Writes down who decided what, for ever.
+async fn record(
+    conn: &mut PgConnection,
+    resolution: &Resolution<'_>,
+    execution: &Execution,
+    word: &str,
+    more: Value,
+) -> Result<(), ResolveError> {
+    let Resolution { reference, action, operator, reason, evidence } = resolution;
+    let mut kept =
+        serde_json::to_value(action).map_err(|error| StoreError::corrupt("operator_action", error))?;
+    if let Some(fields) = kept.as_object_mut() {
+        fields.insert("evidence".into(), json!(evidence));
+        fields.insert("state".into(), json!(execution.state.name()));
+        fields.extend(more.as_object().cloned().into_iter().flatten());
+    }
+    let version = execution.version;
+    let new = NewAction { reference, action: word, operator, reason, evidence: &kept, version };
+    Ok(store::insert_action(conn, &new).await?)
+}
+
+/// Makes an operator's word due where nothing else is.
+async fn due(
+    conn: &mut PgConnection,
+    reference: &str,
+    kind: EffectKind,
+    verdict: &Value,
+) -> Result<(), ResolveError> {
+    if effects::insert_verdict(conn, reference, kind, verdict).await? {
+        Ok(())
+    } else {
+        Err(ResolveError::InFlight)
+    }
 }
 
 async fn carry_out(
@@ -226,7 +248,7 @@ async fn carry_out(
     kind: Option<&str>,
 ) -> Result<(), ResolveError> {
     let reference = execution.terms.reference.as_str();
-    let verdict = verdict(action).map(|verdict| serde_json::to_value(verdict).unwrap_or_default());
+    let verdict = action.verdict().map(|verdict| serde_json::to_value(verdict).unwrap_or_default());
     let nudge = match (action, &verdict) {
         (Action::Return { signatures: [first, second], .. }, _) if first.eq_ignore_ascii_case(second) => {
             return Err(ResolveError::OneSigner);
@@ -248,11 +270,18 @@ async fn carry_out(
             let is_new = commands::insert_again(conn, &returns).await?;
             return if is_new { Ok(()) } else { Err(ResolveError::Returning) };
         }
-        // No due work is left that could process the decision.
-        (Action::ReturnDebt { .. }, Some(verdict)) => {
-            return Ok(effects::insert_verdict(conn, reference, EffectKind::Payout, verdict).await?);
+        (Action::CloseContradiction, _) => {
+            bank::close_contradiction(conn, reference).await?;
+            return Ok(());
         }
-        (Action::Retry(_), _) => Nudge::Uncalled,
+        // Nothing is due any more that could take it in.
+        (Action::ReturnDebt { .. }, Some(verdict)) => {
+            return due(conn, reference, EffectKind::Payout, verdict).await;
+        }
+        (Action::MarkReturned { .. } | Action::ResolveReturn { .. }, Some(verdict)) => {
+            return due(conn, reference, EffectKind::Reversal, verdict).await;
+        }
+        (Action::Retry { .. }, _) => Nudge::Uncalled,
         (_, Some(verdict)) => Nudge::Verdict(verdict),
         (_, None) => Nudge::Now,
     };
@@ -260,51 +289,5 @@ async fn carry_out(
         Ok(())
     } else {
         Err(ResolveError::InFlight)
-    }
-}
-
-/// The kind of due work that the decision is about, if the settlement waits for it.
-fn waited_for(execution: &Execution, action: &Action) -> Result<Option<&'static str>, ResolveError> {
-    let state = execution.state.name();
-    let leg = match action {
-        Action::Ask => return Ok(None),
-        Action::Cancel if state == "accepted" => return Ok(Some(EffectKind::Lock.as_str())),
-        Action::Cancel => return Err(ResolveError::NotWaiting { state, what: "its beginning" }),
-        Action::ReturnDebt { .. } => {
-            let is_owed =
-                matches!(execution.state, State::Owing { settle_tx: Some(_), failure: Some(_), .. });
-            let what = "its input to be given back";
-            return if is_owed { Ok(None) } else { Err(ResolveError::NotWaiting { state, what }) };
-        }
-        Action::Return { .. } => {
-            let is_held = matches!(execution.state, State::PayoutFailed { debt_returned: None, .. })
-                && execution.state.lock().is_some_and(|lock| lock.filled && lock.holds());
-            let what = "a return of committed funds";
-            return if is_held { Ok(None) } else { Err(ResolveError::NotWaiting { state, what }) };
-        }
-        Action::Retry(leg) | Action::MarkPaid { leg, .. } | Action::Fail { leg, .. } => *leg,
-    };
-    let on_chain = leg == LegKind::Payout && execution.terms.pays_on_chain();
-    if !execution.state.awaits(leg) || on_chain {
-        return Err(ResolveError::NotWaiting { state, what: leg.as_str() });
-    }
-    Ok(Some(leg.as_str()))
-}
-
-fn verdict(action: &Action) -> Option<ManualResolution> {
-    match action {
-        Action::Ask | Action::Retry(_) | Action::Return { .. } => None,
-        Action::ReturnDebt { provider_reference, at } => Some(ManualResolution::Returned {
-            provider_reference: provider_reference.clone(),
-            occurred_at: *at,
-        }),
-        Action::MarkPaid { provider_reference, at, .. } => {
-            Some(ManualResolution::Done { provider_reference: provider_reference.clone(), occurred_at: *at })
-        }
-        Action::Fail { code, .. } => Some(ManualResolution::Failed {
-            code: code.clone(),
-            message: "an operator found that it was not and will not be carried out".to_owned(),
-        }),
-        Action::Cancel => Some(ManualResolution::Cancel),
     }
 }

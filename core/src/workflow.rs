@@ -8,6 +8,7 @@
 mod effects;
 mod facts;
 mod lateness;
+pub mod ledger_check;
 mod putting_off;
 mod step;
 
@@ -32,6 +33,8 @@ pub async fn run(engine: Engine, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>, 
         effects::run(&engine, &rails, stop.clone()),
         facts::run(&engine, stop.clone()),
         putting_off::count(&engine, stop.clone()),
+        crate::audit::run(&engine, stop.clone()),
+        ledger_check::run(&engine, stop.clone()),
         lateness::run(&engine, stop)
     );
 }

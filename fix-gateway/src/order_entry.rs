@@ -176,7 +176,8 @@ impl OrderEntry {
         let mut conn = self.connection().await?;
         let latest = fix_reports::find_latest(&mut conn, reference).await?;
         Ok(latest.map_or((ReportContent::New, 1), |latest| {
-            (ReportContent::of_event(latest.kind, &latest.object, facts), latest.sequence)
+            let at = (reference.as_str(), latest.sequence);
+            (ReportContent::of_event(latest.kind, &latest.object, facts, at), latest.sequence)
         }))
     }
 

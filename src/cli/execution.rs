@@ -17,12 +17,14 @@ pub(crate) enum ExecutionCommand {
     /// what, why and on which evidence is kept for ever.
     ///
     /// ask: the rail is asked now, and nothing repeated. retry: the rail never carried the leg out, call it anew.
-    /// mark-paid: the rail carried the leg out. fail: it did not and will not; takes two operators when the chain is
-    /// committed to the payout. return: two operators' signatures return the committed funds of a failed payout.
-    /// return-debt: the input of a debt was given back outside; takes two operators. cancel: end an order whose
-    /// settlement has not begun.
+    /// mark-paid: the rail carried the leg out. fail: it did not and will not. return: two operators' signatures return
+    /// the committed funds of a failed payout. return-debt: the input of a debt was given back outside. cancel: end an
+    /// order whose settlement has not begun. close-contradiction: what the bank's later word contradicts was put right
+    /// outside. mark-returned: the rail gave the payment back after it was carried out; paid-again, given-back: what came
+    /// back was paid another way, or the input given back.
     ///
-    /// Where two are needed, the first decision is a proposal, and the same by another operator carries it out.
+    /// All but ask, cancel and return take two operators: the decision waits until another one approves it (`dvp
+    /// approval approve`) or decides the same.
     #[command(
         after_help = "Example:\n  dvp execution resolve --reference exe_… --action mark-paid --leg payout --provider-reference BK1 --operator jo --reason 'bank lost its answer' --evidence 'statement 17, line 4' --confirm exe_… --dir .dvp"
     )]
@@ -63,6 +65,13 @@ pub(crate) enum ActionArg {
     /// Two operators' signatures return the committed funds of a failed payout before its timelock.
     Return,
     Cancel,
+    /// What the bank's later word contradicts was put right outside: two operators.
+    CloseContradiction,
+    /// The rail gave the payment back after it was carried out: two operators.
+    MarkReturned,
+    /// What came back was paid another way (paid-again), or the input given back (given-back): two operators.
+    PaidAgain,
+    GivenBack,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -85,7 +94,13 @@ pub(crate) struct ExecutionResolve {
     )]
     pub leg: Option<LegArg>,
     /// What the rail calls the payment, or the transaction that gave a debt's input back: with mark-paid, return-debt.
-    #[arg(long, required_if_eq_any([("action", "mark-paid"), ("action", "return-debt")]))]
+    #[arg(long, required_if_eq_any([
+        ("action", "mark-paid"),
+        ("action", "return-debt"),
+        ("action", "mark-returned"),
+        ("action", "paid-again"),
+        ("action", "given-back"),
+    ]))]
     pub provider_reference: Option<String>,
     /// An operator's EIP-712 signature of ReturnFunds(intentId, deadline), twice: with return.
     #[arg(long)]
@@ -96,9 +111,9 @@ pub(crate) struct ExecutionResolve {
     /// When the money moved (RFC 3339); now when not given.
     #[arg(long)]
     pub paid_at: Option<DateTime<Utc>>,
-    /// The failure's stable code: with fail.
-    #[arg(long, default_value = "payment_not_made")]
-    pub code: String,
+    /// The failure's stable code: with fail (`payment_not_made` when not given) and mark-returned (`payment_returned`).
+    #[arg(long)]
+    pub code: Option<String>,
     /// Who decides.
     #[arg(long)]
     pub operator: String,

@@ -120,6 +120,9 @@ pub(crate) struct DepositArgs {
     /// What the deposit is called, once and for all: the bank's reference.
     #[arg(long)]
     pub id: String,
+    /// Who notes it.
+    #[arg(long, env = "USER", default_value = "cli")]
+    pub operator: String,
     #[command(flatten)]
     pub place: PlaceArgs,
 }
@@ -133,7 +136,7 @@ fn account(text: &str) -> Result<String, String> {
     }
 }
 
-fn amount(text: &str) -> Result<Minor, String> {
+pub(super) fn amount(text: &str) -> Result<Minor, String> {
     match Minor::parse(text) {
         Ok(amount) if amount.is_zero() => Err("must be above zero".to_owned()),
         Ok(amount) => Ok(amount),

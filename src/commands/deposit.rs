@@ -1,9 +1,10 @@
 //! Money that came in for a partner or a provider: told once by its id, however often it is said.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use dvp_domain::ledger::Owner;
 use dvp_store::ledger::Deposited;
 use dvp_store::ledger::balances;
+use dvp_store::orders::operations::{self, NewAction};
 use serde_json::json;
 use sqlx::Connection as _;
 
@@ -18,8 +19,23 @@ pub(super) async fn post(
     owner: &Owner,
     shown: (&str, &str),
 ) -> anyhow::Result<()> {
+    access.check_known(owner, &args.asset).await?;
+    let operator = args.operator.trim();
+    ensure!(!operator.is_empty(), "--operator is not empty");
     let mut tx = access.conn.begin().await?;
     let noted = balances::deposit(&mut tx, &args.id, owner, &args.asset, args.amount_minor).await?;
+    if noted == Deposited::Posted {
+        let kept = json!({"owner": owner, "asset": args.asset, "amountMinor": args.amount_minor});
+        let new = NewAction {
+            reference: &format!("deposit:{}", args.id),
+            action: "deposit",
+            operator,
+            reason: "money came in",
+            evidence: &kept,
+            version: 1,
+        };
+        operations::insert_action(&mut tx, &new).await?;
+    }
     tx.commit().await?;
     let word = match noted {
         Deposited::Posted => "posted",

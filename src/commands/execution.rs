@@ -3,6 +3,7 @@
 use anyhow::{Context as _, ensure};
 use chrono::Utc;
 use dvp_core::operations::{Action, OperatorDecision, Resolution, resolve};
+use dvp_domain::settlement::Remedy;
 use dvp_rails::LegKind;
 use dvp_store::orders::executions;
 use dvp_store::orders::operations::{self, ExecutionFilter, Listed};
@@ -127,14 +128,16 @@ async fn resolve_one(args: ExecutionResolve) -> anyhow::Result<()> {
         reason: &args.reason,
         evidence: &args.evidence,
     };
-    let OperatorDecision { state, is_proposal } = resolve(&mut access.conn, &resolution).await?;
+    let OperatorDecision { state, is_proposal, approval } = resolve(&mut access.conn, &resolution).await?;
     let (reference, action) = (&args.reference, action.as_str());
-    let value = json!({"reference": reference, "action": action, "state": state, "isProposal": is_proposal});
+    let value = json!({"reference": reference, "action": action, "state": state, "isProposal": is_proposal,
+                       "approval": approval});
     print(args.place.json, &value, || {
         let what = if is_proposal {
-            "is proposed, and carried out when another operator decides the same within a day"
+            let id = approval.as_deref().unwrap_or_default();
+            format!("waits for another operator within a day: dvp approval approve --id {id}")
         } else {
-            "is recorded and will be carried out"
+            "is recorded and will be carried out".to_owned()
         };
         vec![format!("{reference}: {action} {what}; it was {state}")]
     })
@@ -147,26 +150,41 @@ fn action(args: &ExecutionResolve) -> anyhow::Result<Action> {
             LegArg::Payout => LegKind::Payout,
         })
     };
+    let outside = || {
+        let reference = args.provider_reference.clone().context("--provider-reference is needed")?;
+        Ok::<_, anyhow::Error>((reference, args.paid_at.unwrap_or_else(Utc::now)))
+    };
+    let code = |usual: &str| args.code.clone().unwrap_or_else(|| usual.to_owned());
     Ok(match args.action {
         ActionArg::Ask => Action::Ask,
         ActionArg::Cancel => Action::Cancel,
-        ActionArg::Retry => Action::Retry(leg()?),
-        ActionArg::Fail => Action::Fail { leg: leg()?, code: args.code.clone() },
-        ActionArg::ReturnDebt => Action::ReturnDebt {
-            provider_reference: args.provider_reference.clone().context("--provider-reference is needed")?,
-            at: args.paid_at.unwrap_or_else(Utc::now),
-        },
+        ActionArg::CloseContradiction => Action::CloseContradiction,
+        ActionArg::Retry => Action::Retry { leg: leg()? },
+        ActionArg::Fail => Action::Fail { leg: leg()?, code: code("payment_not_made") },
+        ActionArg::ReturnDebt => {
+            let (provider_reference, at) = outside()?;
+            Action::ReturnDebt { provider_reference, at }
+        }
+        ActionArg::MarkReturned => {
+            let (provider_reference, at) = outside()?;
+            Action::MarkReturned { provider_reference, at, code: code("payment_returned") }
+        }
+        ActionArg::PaidAgain | ActionArg::GivenBack => {
+            let (provider_reference, at) = outside()?;
+            let remedy =
+                if args.action == ActionArg::PaidAgain { Remedy::PaidAgain } else { Remedy::GivenBack };
+            Action::ResolveReturn { remedy, provider_reference, at }
+        }
         ActionArg::Return => Action::Return {
             deadline: args.signed_deadline.context("--signed-deadline is needed")?,
             signatures: <[String; 2]>::try_from(args.signature.clone())
                 .ok()
                 .context("--signature is needed twice, of two operators")?,
         },
-        ActionArg::MarkPaid => Action::MarkPaid {
-            leg: leg()?,
-            provider_reference: args.provider_reference.clone().context("--provider-reference is needed")?,
-            at: args.paid_at.unwrap_or_else(Utc::now),
-        },
+        ActionArg::MarkPaid => {
+            let (provider_reference, at) = outside()?;
+            Action::MarkPaid { leg: leg()?, provider_reference, at }
+        }
     })
 }
 

@@ -184,9 +184,11 @@ async fn a_payout_of_three_days_is_paid_once_and_never_refunded() {
     assert_eq!(*user.went_through.lock().await, [""; 0]);
     assert_eq!(user.balance().await, FUNDS - ORDERED);
     let words = ["execution", "resolve", "--action", "mark-paid", "--leg", "payout", "--provider-reference"];
-    let words =
-        [&words[..], &["B1", "--operator", "jo", "--reason", "statement", "--evidence", "17"]].concat();
+    let words = [&words[..], &["B1", "--reason", "statement", "--evidence", "17"]].concat();
     let words = [&words[..], &["--reference", &reference, "--confirm", &reference]].concat();
+    let requested = ground.said(&[&words[..], &["--operator", "jo"]].concat());
+    let id = requested["approval"].as_str().unwrap();
+    let words = ["approval", "approve", "--id", id, "--operator", "mika"];
     let deadline = Instant::now() + PATIENCE;
     while !ground.did(&words) {
         assert!(Instant::now() < deadline, "the decision is refused: {}", ground.refused(&words));

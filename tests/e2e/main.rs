@@ -4,6 +4,7 @@
 mod beneficiaries;
 mod chain_faults;
 mod cli;
+mod controls;
 mod crash;
 mod database_away;
 mod double_payment;

@@ -11,21 +11,18 @@ use crate::sandbox::Sandbox;
 async fn a_beneficiary_that_the_bank_could_not_pay_is_refused_over_both_doors() {
     let sandbox = Sandbox::start_with(&["--bank-files"]).await;
     let partner = Partner::of(&sandbox);
-    // Known to another provider than the bank.
+    // Nobody entered it into the registry.
     let account = "bene_a:dest_10000000";
     let order = partner.order(&sandbox, 0, account).await;
     let (status, refused) = partner.submit(&order).await;
     assert_eq!((status, &refused["error"]["code"]), (400, &json!("INVALID_PARAMETER")), "{refused}");
     let message = refused["error"]["message"].as_str().unwrap();
-    assert!(
-        message.starts_with("beneficiary: ") && message.contains("beneficiary_details_missing"),
-        "{message}"
-    );
+    assert!(message.starts_with("beneficiary: ") && message.contains("beneficiary_unknown"), "{message}");
     let mut fix = FixClient::log_on(&sandbox).await;
     fix.new_order("ORD-1", account, &order["permit"]).await;
     let report = fix.report(|report| report.get(11) == "ORD-1").await;
     assert_eq!(report.get(150), "8");
-    assert!(report.get(58).contains("beneficiary_details_missing"), "{}", report.get(58));
+    assert!(report.get(58).contains("beneficiary_unknown"), "{}", report.get(58));
     let reserved = sqlx::query("select count(*) from account_balance where reserved <> 0")
         .fetch_one(&mut sandbox.database().await)
         .await

@@ -1,8 +1,6 @@
 //! What the simulated bank does by an account's last four digits, through both doors, and what an operator does about
 //! an order that never ends.
 
-use serde_json::Value;
-
 use crate::cli::{refused, said};
 use crate::fix::{FixClient, Message};
 use crate::partner::Partner;
@@ -176,8 +174,15 @@ async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let right = decide("mark-paid", "");
     let right: Vec<&str> = right.iter().map(String::as_str).collect();
+    let requested = said(sandbox, &right);
+    assert_eq!(requested["isProposal"], true);
+    let id = requested["approval"].as_str().unwrap();
+    let approve = |operator| ["approval", "approve", "--id", id, "--operator", operator];
+    assert!(refused(sandbox, &approve("jo")).contains("another operator"));
+    let waiting = said(sandbox, &["approval", "list", "--state", "pending"]);
+    assert_eq!(waiting["approvals"][0]["details"]["providerReference"], "STATEMENT-17");
     loop {
-        let output = crate::cli::dvp(sandbox, &right);
+        let output = crate::cli::dvp(sandbox, &approve("mika"));
         if output.status.success() {
             break;
         }
@@ -190,11 +195,12 @@ async fn until_an_operator_resolves_it(sandbox: &Sandbox) {
     assert_eq!(execution["providerReference"], "STATEMENT-17");
     let shown = said(sandbox, &["execution", "show", "--reference", reference]);
     let operators = shown["operators"].as_array().unwrap();
-    assert_eq!(operators.len(), 1);
-    assert_eq!(
-        (&operators[0]["operator"], &operators[0]["action"]),
-        (&Value::from("jo"), &Value::from("mark_paid"))
-    );
+    let decided: Vec<_> = operators
+        .iter()
+        .map(|one| [one["operator"].as_str().unwrap(), one["action"].as_str().unwrap()])
+        .collect();
+    assert_eq!(decided, [["jo", "propose_mark_paid"], ["mika", "mark_paid"]]);
+    assert_eq!(said(sandbox, &["approval", "show", "--id", id])["checker"], "mika");
     for part in ["events", "chain", "facts", "ledger"] {
         assert!(!shown[part].as_array().unwrap().is_empty(), "{part}: {shown}");
     }

@@ -25,6 +25,8 @@ pub enum EventType {
     PayoutCompleted,
     #[serde(rename = "payout.failed")]
     PayoutFailed,
+    #[serde(rename = "payout.reversed")]
+    PayoutReversed,
     #[serde(rename = "intent.cancelled")]
     IntentCancelled,
     #[serde(rename = "intent.expired")]
@@ -75,7 +77,7 @@ impl PhaseState {
 }
 
 impl EventType {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::IntentAccepted,
         Self::OfframpInitiated,
         Self::OfframpInProgress,
@@ -85,6 +87,7 @@ impl EventType {
         Self::PayoutInProgress,
         Self::PayoutCompleted,
         Self::PayoutFailed,
+        Self::PayoutReversed,
         Self::IntentCancelled,
         Self::IntentExpired,
         Self::IntentFailed,
@@ -101,6 +104,7 @@ impl EventType {
             Self::PayoutInProgress => "payout.in_progress",
             Self::PayoutCompleted => "payout.completed",
             Self::PayoutFailed => "payout.failed",
+            Self::PayoutReversed => "payout.reversed",
             Self::IntentCancelled => "intent.cancelled",
             Self::IntentExpired => "intent.expired",
             Self::IntentFailed => "intent.failed",
@@ -111,12 +115,13 @@ impl EventType {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)
     }
 
-    /// No more events follow for the intent.
+    /// No more events follow for the intent, but that a payment that was made may come back: `payout.reversed`.
     pub const fn is_terminal(self) -> bool {
         match self {
             Self::OfframpFailed
             | Self::PayoutCompleted
             | Self::PayoutFailed
+            | Self::PayoutReversed
             | Self::IntentCancelled
             | Self::IntentExpired
             | Self::IntentFailed => true,
@@ -145,6 +150,7 @@ impl EventType {
             Self::PayoutInProgress => (Stage::Payout, PhaseState::InProgress),
             Self::PayoutCompleted => (Stage::Payout, PhaseState::Completed),
             Self::PayoutFailed => (Stage::Payout, PhaseState::Failed),
+            Self::PayoutReversed => (Stage::Payout, PhaseState::Reversed),
         }
     }
 }

@@ -90,6 +90,11 @@ id!(
     KeyId,
     "key_"
 );
+id!(
+    /// What one operator requests and another one approves.
+    ApprovalId,
+    "apr_"
+);
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,20 @@
 //! pay_debt  like pay, from the debt
 //! release_debt  debt            -> provider available     output           (not paid, and the funds went back)
 //! return_debt   the same; provider owed and fees -> the user's wallet     input (not paid, and operators gave it back)
+//! reverse   the recipient       -> debt                   output           (the payment came back)
+//! pay_again debt                -> the recipient          output           (and was made another way)
+//! return_reversed  debt and fees -> provider available    output           (and the input was given back)
+//!           provider owed and fees -> the user's wallet   input
 //! ```
+//!
+//! One wallet receives and pays on the chain: the solver's, whose provider has the largest slice. What of it is others'
+//! is posted beside it as claims (`claims`): the solver owes each provider its part of the input and the house its fee,
+//! and each other provider owes the solver its part of an output in tokens. A provider's wallet holds what is available
+//! and reserved for it, less its claim. [`operation`] has what operators post.
+
+pub mod operation;
+
+use serde::{Deserialize, Serialize};
 
 use crate::fees::Collection;
 use crate::intent::IntentRequest;
@@ -38,7 +51,8 @@ pub enum Part {
 }
 
 /// Whose limited balance: never below zero, available and reserved apart.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Owner {
     /// A partner's prefunded money. Test and live money never meet.
     Partner { id: String, livemode: bool },
@@ -64,10 +78,20 @@ impl Owner {
     }
 }
 
+/// Who has a claim, or owes one: positive, others hold funds of theirs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Claimant {
+    Provider(String),
+    House,
+}
+
 /// Who holds or owes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Account {
     Balance(Owner, Part),
+    /// What others' wallets hold of a claimant's funds; negative: what its wallet holds of others'.
+    Claim(Claimant),
     /// What a provider owes: fractions of a minor unit for the floors it gained by, and inputs that were given back.
     Owed(String),
     /// A wallet or bank outside the service.
@@ -92,6 +116,8 @@ impl Account {
         match self {
             Self::Balance(owner, Part::Available) => (owner.kind(), owner.name(), "available"),
             Self::Balance(owner, Part::Reserved) => (owner.kind(), owner.name(), "reserved"),
+            Self::Claim(Claimant::Provider(provider)) => ("provider", provider.clone(), "claim"),
+            Self::Claim(Claimant::House) => ("house", String::new(), "claim"),
             Self::Owed(provider) => ("provider", provider.clone(), "owed"),
             Self::External(who) => ("external", who.clone(), "total"),
             Self::Escrow => ("escrow", String::new(), "total"),
@@ -154,6 +180,15 @@ pub enum PostingReason {
     PayDebt,
     ReleaseDebt,
     ReturnDebt,
+    Reverse,
+    PayAgain,
+    ReturnReversed,
+    Withdraw,
+    ReturnDeposit,
+    Adjust,
+    SweepFees,
+    Transfer,
+    SettleClaim,
 }
 
 impl PostingReason {
@@ -173,11 +208,20 @@ impl PostingReason {
             Self::PayDebt => "pay_debt",
             Self::ReleaseDebt => "release_debt",
             Self::ReturnDebt => "return_debt",
+            Self::Reverse => "reverse",
+            Self::PayAgain => "pay_again",
+            Self::ReturnReversed => "return_reversed",
+            Self::Withdraw => "withdraw",
+            Self::ReturnDeposit => "return_deposit",
+            Self::Adjust => "adjust",
+            Self::SweepFees => "sweep_fees",
+            Self::Transfer => "transfer",
+            Self::SettleClaim => "settle_claim",
         }
     }
 }
 
-/// Moves that belong together. Moves of nothing are left out.
+/// Moves that belong together. Moves of nothing, and from an account to itself, are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Posting {
     pub reason: PostingReason,
@@ -191,7 +235,7 @@ impl Posting {
 
     fn add(&mut self, asset: &str, from: Account, to: Account, amount: impl Into<Precise>) {
         let amount = amount.into();
-        if !amount.is_zero() {
+        if !amount.is_zero() && from != to {
             self.moves.push(Move { asset: asset.to_owned(), from, to, amount });
         }
     }
@@ -201,7 +245,8 @@ impl Posting {
         self.moves.iter().flat_map(|one| {
             [&one.from, &one.to].into_iter().filter_map(|account| match account {
                 Account::Balance(owner, _) => Some((owner.clone(), one.asset.clone())),
-                Account::Owed(_)
+                Account::Claim(_)
+                | Account::Owed(_)
                 | Account::External(_)
                 | Account::Escrow
                 | Account::Clearing
@@ -296,7 +341,18 @@ fn paid_from(terms: &Terms, reason: PostingReason, held: &Account) -> Posting {
         let residual = Precise { minor: Minor::ZERO, e18: slice.residual_e18 };
         posting.add(asset, Account::Owed(slice.provider_id.clone()), Account::Residual, residual);
     }
+    if terms.pays_on_chain() || terms.swaps() {
+        // The solver's wallet paid all of it, and kept the fee.
+        for slice in &terms.plan.slices {
+            posting.add(asset, claim(&slice.provider_id), claim(&terms.plan.solver_id), slice.output);
+        }
+        posting.add(asset, claim(&terms.plan.solver_id), Account::Claim(Claimant::House), priced.payout_fee);
+    }
     posting
+}
+
+fn claim(provider: &str) -> Account {
+    Account::Claim(Claimant::Provider(provider.to_owned()))
 }
 
 fn debt(terms: &Terms) -> Account {
@@ -324,27 +380,74 @@ pub fn debt_released(terms: &Terms) -> Posting {
     posting
 }
 
-/// The output was not paid, and the input was given back from the service's funds: the providers, who have been
-/// given it, owe it.
+/// The output was not paid, and the input was given back.
 pub fn debt_returned(terms: &Terms) -> Posting {
     let mut posting = Posting { reason: PostingReason::ReturnDebt, ..debt_released(terms) };
-    let (asset, wallet) = (&terms.input.asset, user(&terms.request));
-    for slice in &terms.plan.slices {
-        posting.add(asset, Account::Owed(slice.provider_id.clone()), wallet.clone(), slice.input);
-    }
-    posting.add(asset, Account::Fees, wallet, terms.plan.priced.protocol_fee);
+    given_back(&mut posting, terms, &user(&terms.request));
     posting
+}
+
+/// The payment came back: the output is owed.
+pub fn reversed(terms: &Terms) -> Posting {
+    paid_again(terms).backwards(PostingReason::Reverse)
+}
+
+/// What came back was paid another way.
+pub fn paid_again(terms: &Terms) -> Posting {
+    let mut posting = Posting::new(PostingReason::PayAgain);
+    let recipient = Account::External(terms.reference.to_string());
+    posting.add(&terms.output.asset, debt(terms), recipient, terms.plan.priced.output);
+    posting
+}
+
+/// What came back is the providers' again, with the fee that was taken from it, and the input was given back: it is owed
+/// by the providers, who have been given it.
+pub fn reversal_given_back(terms: &Terms) -> Posting {
+    let mut posting = Posting::new(PostingReason::ReturnReversed);
+    posting.add(&terms.output.asset, Account::Fees, debt(terms), terms.plan.priced.payout_fee);
+    posting.moves.extend(debt_released(terms).moves);
+    let back =
+        funder(terms).map_or_else(|| user(&terms.request), |owner| Account::Balance(owner, Part::Available));
+    given_back(&mut posting, terms, &back);
+    posting
+}
+
+/// The input is given back from the service's funds: the providers, who have been given it, owe it.
+fn given_back(posting: &mut Posting, terms: &Terms, to: &Account) {
+    let asset = &terms.input.asset;
+    for slice in &terms.plan.slices {
+        posting.add(asset, Account::Owed(slice.provider_id.clone()), to.clone(), slice.input);
+    }
+    posting.add(asset, Account::Fees, to.clone(), terms.plan.priced.protocol_fee);
 }
 
 /// The providers have the input, less the fees taken from it.
 pub fn settled(terms: &Terms) -> Posting {
     let held = funder(terms).map_or(Account::Escrow, |owner| Account::Balance(owner, Part::Reserved));
-    settled_from(terms, &held)
+    let mut posting = settled_from(terms, &held);
+    if held == Account::Escrow {
+        // The solver's wallet received all of it.
+        let solver = &terms.plan.solver_id;
+        hold(&mut posting, terms, &claim(solver));
+        let fee = terms.plan.priced.protocol_fee;
+        posting.add(&terms.input.asset, claim(solver), Account::Claim(Claimant::House), fee);
+    }
+    posting
 }
 
-/// The same when the funds are gone from the escrow though the recipient was paid: the service bears it.
+/// The same when the funds are gone from the escrow though the recipient was paid: the service bears it, and owes the
+/// providers the input that no wallet received.
 pub fn settled_by_house(terms: &Terms) -> Posting {
-    settled_from(terms, &Account::House)
+    let mut posting = settled_from(terms, &Account::House);
+    hold(&mut posting, terms, &Account::Claim(Claimant::House));
+    posting
+}
+
+/// Each provider's part of the input is with `holder`.
+fn hold(posting: &mut Posting, terms: &Terms, holder: &Account) {
+    for slice in &terms.plan.slices {
+        posting.add(&terms.input.asset, holder.clone(), claim(&slice.provider_id), slice.input);
+    }
 }
 
 fn settled_from(terms: &Terms, held: &Account) -> Posting {

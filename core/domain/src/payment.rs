@@ -31,6 +31,42 @@ impl PaymentStatus {
         Self::ALL.into_iter().find(|status| status.as_str() == text)
     }
 
+    /// Whether the bank has, or may have, the payment's file.
+    pub const fn is_with_bank(self) -> bool {
+        match self {
+            Self::Staged => false,
+            Self::Sent | Self::Pending | Self::Paid | Self::Refused | Self::Returned => true,
+        }
+    }
+
+    /// Why the payment cannot be taken for paid.
+    pub const fn against_paid(self) -> Option<&'static str> {
+        match self {
+            Self::Refused => Some("the bank has refused the payment"),
+            Self::Returned => Some("the payment has come back"),
+            Self::Staged | Self::Sent | Self::Pending | Self::Paid => None,
+        }
+    }
+
+    /// Why the payment cannot be taken for unpaid.
+    pub const fn against_unpaid(self) -> Option<&'static str> {
+        match self {
+            Self::Paid => Some("the bank has booked the payment"),
+            Self::Staged | Self::Sent | Self::Pending | Self::Refused | Self::Returned => None,
+        }
+    }
+
+    /// How the bank's word contradicts a settlement that has its own: one that took the payment for paid, or for not.
+    pub const fn contradiction(self, taken_for_paid: bool) -> Option<&'static str> {
+        match (self, taken_for_paid) {
+            (Self::Paid, false) => Some("paid after the payout was given up"),
+            (Self::Refused, true) => Some("refused after the payout was taken for paid"),
+            (Self::Staged | Self::Sent | Self::Pending | Self::Returned, _)
+            | (Self::Paid, true)
+            | (Self::Refused, false) => None,
+        }
+    }
+
     /// Not decided yet.
     pub const fn is_open(self) -> bool {
         match self {
@@ -48,4 +84,25 @@ pub enum PaymentSubject {
     /// All of a block of ours.
     Block(String),
     Payment(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_contradicts_the_opposite_end_and_nothing_else() {
+        for status in PaymentStatus::ALL {
+            let contradicts = [true, false].map(|paid| status.contradiction(paid).is_some());
+            let expected = match status {
+                PaymentStatus::Paid => [false, true],
+                PaymentStatus::Refused => [true, false],
+                _ => [false, false],
+            };
+            assert_eq!(contradicts, expected, "{status:?}");
+            assert_eq!(status.against_unpaid().is_some(), status == PaymentStatus::Paid);
+            let unpaid = matches!(status, PaymentStatus::Refused | PaymentStatus::Returned);
+            assert_eq!(status.against_paid().is_some(), unpaid);
+        }
+    }
 }

@@ -47,10 +47,14 @@ pub enum BreakKind {
     IndexMismatch,
     /// The escrow holds less than what it owes.
     EscrowShort,
+    /// The bank's word on a payment contradicts how its execution ended.
+    DecisionContradicted,
+    /// A payment came back, and what is owed for it was neither paid another way nor given back.
+    PaymentReturned,
 }
 
 impl BreakKind {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::LockWithoutExecution,
         Self::ExecutionWithoutLock,
         Self::AmountMismatch,
@@ -65,6 +69,8 @@ impl BreakKind {
         Self::PayoutWithoutExecution,
         Self::IndexMismatch,
         Self::EscrowShort,
+        Self::DecisionContradicted,
+        Self::PaymentReturned,
     ];
 
     /// As it is stored and told.
@@ -84,6 +90,8 @@ impl BreakKind {
             Self::PayoutWithoutExecution => "payout_without_execution",
             Self::IndexMismatch => "index_mismatch",
             Self::EscrowShort => "escrow_short",
+            Self::DecisionContradicted => "decision_contradicted",
+            Self::PaymentReturned => "payment_returned",
         }
     }
 
@@ -254,6 +262,15 @@ pub struct Booked {
     pub failed_command: Option<String>,
     /// Where an event differs from the command that asked for it.
     pub differing_fact: Option<String>,
+    /// The bank's word on the payment, unless operators have closed what it contradicts.
+    pub bank: Option<BankWord>,
+}
+
+/// A bank's word on a payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BankWord {
+    Paid,
+    Refused,
 }
 
 /// One id and all that is told of it.

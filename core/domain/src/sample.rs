@@ -24,7 +24,7 @@ struct Moment {
 }
 
 const fn moment(kind: EventType) -> Moment {
-    use PhaseState::{Completed, Failed, InProgress, Initiated};
+    use PhaseState::{Completed, Failed, InProgress, Initiated, Reversed};
     let (offramp, payout, failed) = match kind {
         EventType::IntentAccepted | EventType::IntentCancelled | EventType::IntentExpired => {
             (None, None, None)
@@ -38,6 +38,7 @@ const fn moment(kind: EventType) -> Moment {
         EventType::PayoutInProgress => (Some(Completed), Some(InProgress), None),
         EventType::PayoutCompleted => (Some(Completed), Some(Completed), None),
         EventType::PayoutFailed => (Some(Completed), Some(Failed), Some(Stage::Payout)),
+        EventType::PayoutReversed => (Some(Completed), Some(Reversed), Some(Stage::Payout)),
     };
     Moment { offramp, payout, failed }
 }
@@ -53,6 +54,7 @@ pub const fn sequence(kind: EventType) -> i64 {
         EventType::OfframpInProgress | EventType::OfframpCompleted | EventType::OfframpFailed => 3,
         EventType::PayoutInitiated => 4,
         EventType::PayoutInProgress | EventType::PayoutCompleted | EventType::PayoutFailed => 5,
+        EventType::PayoutReversed => 6,
     }
 }
 
@@ -60,7 +62,7 @@ pub const fn sequence(kind: EventType) -> i64 {
 pub fn snapshot(intent_id: &str, kind: EventType, at: Timestamp) -> IntentSnapshot {
     let Moment { offramp, payout, failed } = moment(kind);
     let locked_until = at.plus_millis(TIMELOCK_MILLIS).iso8601();
-    let paid = matches!(payout, Some(PhaseState::Completed));
+    let paid = matches!(payout, Some(PhaseState::Completed | PhaseState::Reversed));
     let held = offramp.is_some() && !paid;
     let location = match (offramp, paid) {
         (None, _) => FundsLocation::NoneMoved,
@@ -139,7 +141,7 @@ mod tests {
                 Stage::Offramp => assert_eq!(sample.offramp.map(|leg| leg.status), Some(state)),
                 Stage::Payout => assert_eq!(sample.payout.map(|leg| leg.status), Some(state)),
             }
-            let failed = kind.as_str().ends_with("failed");
+            let failed = kind.as_str().ends_with("failed") || kind == EventType::PayoutReversed;
             assert_eq!(sample.failure.map(|failure| failure.stage), failed.then_some(stage));
         }
     }

@@ -12,6 +12,7 @@
 //!    └─(Locking)──> Failed                │          └─money in────────────────────────> Completed
 //!                                         └─the timelock is near─> Owing ─paid, settled─> Completed
 //! Converting ─> ConversionFailed          Committing, Paying, Owing ─> PayoutFailed
+//! Completed ─the payment came back─> Completed, reversed ─paid again or given back─> resolved
 //! ```
 //!
 //! Until it is filled, a lock can be cancelled by anyone from its fill deadline on; once filled, it ends by the
@@ -28,6 +29,7 @@ mod failure;
 pub mod leg;
 mod lock;
 mod owing;
+mod reversal;
 mod state;
 mod step;
 mod times;
@@ -36,7 +38,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::failure::{Failure, Withheld};
 pub use self::lock::{Deadlines, Lock};
-pub use self::state::State;
+pub use self::state::{Remedy, Resolved, Reversal, State};
 use crate::event::EventType;
 use crate::ledger::{self, Posting};
 use crate::terms::Terms;
@@ -132,6 +134,18 @@ pub enum Happened {
     DebtReturned {
         done: LegDone,
         at: Timestamp,
+    },
+    /// The rail gave a payment back that it had carried out.
+    PaymentReturned {
+        done: LegDone,
+        code: String,
+        message: String,
+        at: Timestamp,
+    },
+    /// Operators paid the output that came back another way, or gave the input back.
+    ReversalResolved {
+        remedy: Remedy,
+        done: LegDone,
     },
     Anchored(Finality),
 }
@@ -242,6 +256,8 @@ impl Happened {
             Self::Settled { .. } => "settled",
             Self::Refunded { .. } => "refunded",
             Self::DebtReturned { .. } => "debt_returned",
+            Self::PaymentReturned { .. } => "payment_returned",
+            Self::ReversalResolved { .. } => "reversal_resolved",
             Self::Anchored(_) => "anchored",
         }
     }

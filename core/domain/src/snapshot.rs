@@ -185,9 +185,10 @@ fn payout(terms: &Terms, state: &State, kind: EventType) -> Option<SnapshotPayou
         State::Releasing { payout, .. } => {
             (PhaseState::InProgress, Some(payout.provider_reference.clone()), None)
         }
-        State::Completed { payout, .. } => {
+        State::Completed { payout, reversal, .. } => {
             let confirmed = Some(payout.occurred_at);
-            (PhaseState::Completed, Some(payout.provider_reference.clone()), confirmed)
+            let status = if reversal.is_some() { PhaseState::Reversed } else { PhaseState::Completed };
+            (status, Some(payout.provider_reference.clone()), confirmed)
         }
         State::PayoutFailed { .. } => (PhaseState::Failed, None, None),
         State::Accepted

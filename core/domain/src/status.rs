@@ -88,8 +88,9 @@ fn aggregate(state: &State) -> ExecutionStatus {
         | State::Paying { .. }
         | State::Owing { .. }
         | State::Releasing { .. } => ExecutionStatus::InProgress,
-        State::Completed { .. } => ExecutionStatus::Completed,
-        State::ConversionFailed { .. }
+        State::Completed { reversal: None, .. } => ExecutionStatus::Completed,
+        State::Completed { .. }
+        | State::ConversionFailed { .. }
         | State::PayoutFailed { .. }
         | State::Cancelled
         | State::Expired

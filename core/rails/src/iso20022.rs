@@ -27,12 +27,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use dvp_domain::payment::PaymentStatus;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_domain::windows::PayoutTime;
 use dvp_store::StoreError;
 use dvp_store::orders::bank::{self as store, BankFile, BankPayment, NewBankPayment};
+use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
+use dvp_store::orders::executions;
+use metrics::counter;
 use sha2::{Digest as _, Sha256};
 use sqlx::PgPool;
 use tokio::sync::watch;
@@ -42,7 +45,7 @@ use self::answers::{PaymentReport, Word};
 use self::folder::Folder;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
 use self::schema::{Message, check};
-use self::status::{Ordered, failure_code, hear};
+use self::status::{Ordered, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, failure_code, hear};
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 
 /// The name on paths and receipts.
@@ -265,18 +268,68 @@ async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Re
             Word::Refused { reason, text } => {
                 (payment.reason, payment.reason_text) = (Some(reason.clone()), Some(text.clone()));
             }
-            Word::Returned { reason } => payment.reason = Some(reason.clone()),
+            Word::Returned { reason, .. } => payment.reason = Some(reason.clone()),
             Word::Pending { .. } | Word::TakenForDuplicate => {}
         }
     } else if after.alarm.is_none() {
         return Ok(true);
     }
+    if let Some((word, contradiction)) = contradiction(tx, &payment, after.alarm).await? {
+        error!(
+            end_to_end_id = id,
+            execution = payment.execution,
+            contradiction,
+            "the bank contradicts how the payout ended; it is a break until operators have closed it"
+        );
+        counter!("dvp_rail_contradictions_total", "by" => "bank").increment(1);
+        payment.alarm = Some(contradiction.to_owned());
+        store::mark_contradicted(tx, &id, word).await?;
+    }
     store::update_payment(tx, &payment).await?;
+    if let (PaymentStatus::Returned, Word::Returned { reason, at }) = (payment.status, &said.word) {
+        report_return(tx, &payment, reason, *at).await?;
+    }
     Ok(true)
 }
 
-/// What the settlement is told of a payment. One that came back after it was paid stays paid: the contract's one way
-/// on from there is a reversal, which no rail records today; people are told.
+/// The settlement takes the return in once it is completed.
+async fn report_return(
+    tx: &mut sqlx::PgTransaction<'_>,
+    payment: &BankPayment,
+    reason: &str,
+    at: DateTime<Utc>,
+) -> Result<(), BankError> {
+    let (code, _) = failure_code(reason);
+    let verdict = ManualResolution::PaymentReturned {
+        provider_reference: payment.bank_reference.clone().unwrap_or_else(|| payment.end_to_end_id.clone()),
+        occurred_at: at,
+        code: code.to_owned(),
+        message: format!("the bank returned the payment ({reason})"),
+    };
+    let verdict = serde_json::to_value(verdict).map_err(|error| StoreError::corrupt("effect", error))?;
+    effects::insert_verdict(tx, &payment.execution, EffectKind::Reversal, &verdict).await?;
+    Ok(())
+}
+
+/// The word of the bank that contradicts its own, or the payout's final word, which an operator may have given.
+async fn contradiction(
+    tx: &mut sqlx::PgTransaction<'_>,
+    payment: &BankPayment,
+    alarm: Option<&'static str>,
+) -> Result<Option<(PaymentStatus, &'static str)>, BankError> {
+    match alarm {
+        Some(PAID_AFTER_REFUSED) => return Ok(Some((PaymentStatus::Paid, PAID_AFTER_REFUSED))),
+        Some(REFUSED_AFTER_PAID) => return Ok(Some((PaymentStatus::Refused, REFUSED_AFTER_PAID))),
+        Some(_) | None => {}
+    }
+    let execution = executions::find_by_reference(tx, &payment.execution).await?;
+    let told = execution.and_then(|execution| execution.state.taken_for_paid());
+    let status = payment.status;
+    Ok(told.and_then(|taken_for_paid| status.contradiction(taken_for_paid)).map(|why| (status, why)))
+}
+
+/// What the settlement is told of a payment. One that came back after it was paid was paid; that it came back is told
+/// apart ([`report_return`]).
 fn answer(payment: &BankPayment) -> RailAnswer {
     match payment.status {
         PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending => {

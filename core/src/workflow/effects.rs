@@ -17,9 +17,11 @@ use dvp_domain::terms::AssetAmount;
 use dvp_domain::time::Timestamp;
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_store::beneficiaries;
+use dvp_store::orders::bank;
 use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::pauses;
+use metrics::counter;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{Instrument, error, info, info_span, warn};
@@ -50,6 +52,8 @@ const PAUSED_MS: u64 = 2_000;
 /// Back-off of an unavailable rail: doubled at each attempt up to the maximum.
 const RETRY_MS: u64 = 250;
 const RETRY_MAX_MS: u64 = 60_000;
+/// How long a payment that came back waits for its settlement to end.
+const UNENDED_MS: u64 = 2_000;
 
 #[derive(Clone)]
 pub(super) struct Rails {
@@ -155,6 +159,13 @@ async fn carry_out(engine: &Engine, rails: &Rails, pauses: &Pauses, claim: &Clai
                 }
                 continue;
             }
+            EffectKind::Reversal => {
+                let taken = reversal(engine, execution, claim).instrument(span).await?;
+                if taken != StepResult::Stale {
+                    return Ok(());
+                }
+                continue;
+            }
             EffectKind::Offramp => (rails.offramp.as_ref(), LegKind::Offramp),
             EffectKind::Payout => (rails.payout.as_ref(), LegKind::Payout),
         };
@@ -173,6 +184,40 @@ async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result
         _ if engine.now() < deadline => Happened::LockDue,
         _ => Happened::DeadlinePassed { at: deadline },
     };
+    take(engine, execution, happened, consumed(claim, EffectEnd::Done), is_suspect(claim)).await
+}
+
+/// A payment that came back, or what became of it. It is held back until the settlement has ended.
+async fn reversal(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<StepResult, Failed> {
+    let leg = |provider_reference: &str, at: DateTime<Utc>| LegDone {
+        provider_reference: provider_reference.to_owned(),
+        occurred_at: at.into(),
+    };
+    let happened = match &claim.verdict {
+        Some(ManualResolution::PaymentReturned { provider_reference, occurred_at, code, message }) => {
+            let (done, at) = (leg(provider_reference, *occurred_at), (*occurred_at).into());
+            Happened::PaymentReturned { done, code: code.clone(), message: message.clone(), at }
+        }
+        Some(ManualResolution::ReversalResolved { remedy, provider_reference, occurred_at }) => {
+            Happened::ReversalResolved { remedy: *remedy, done: leg(provider_reference, *occurred_at) }
+        }
+        _ => return Err(Failed::Unwritable("a reversal without its verdict".into())),
+    };
+    if !execution.state.is_terminal() {
+        let end =
+            EffectEnd::Again { at: in_ms(engine, UNENDED_MS), called: true, heard: "not completed yet" };
+        let mut conn = engine.pool.acquire().await?;
+        effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
+        return Ok(StepResult::Ignored);
+    }
+    if let Happened::PaymentReturned { done, code, .. } = &happened {
+        error!(
+            code,
+            provider_reference = done.provider_reference,
+            "a payment came back after it was paid: its output is owed until operators have resolved it"
+        );
+        counter!("dvp_payments_returned_total").increment(1);
+    }
     take(engine, execution, happened, consumed(claim, EffectEnd::Done), is_suspect(claim)).await
 }
 
@@ -198,6 +243,7 @@ impl Call<'_> {
     async fn carry_out(&self, execution: Execution) -> Result<StepResult, Failed> {
         if let Some(answer) = self.claim.verdict.as_ref().and_then(ManualResolution::answer)
             && execution.state.awaits(self.leg)
+            && !self.is_contradicted(&answer).await?
         {
             info!(leg = self.leg.as_str(), ?answer, "operator's decision replaces the rail's answer");
             return self.take_answer(execution, answer).await;
@@ -274,6 +320,26 @@ impl Call<'_> {
         Ok(refused)
     }
 
+    /// Whether the bank has said the opposite of an operator's decision since it was made: then the rail's own answer is
+    /// taken.
+    async fn is_contradicted(&self, decided: &RailAnswer) -> Result<bool, Failed> {
+        if self.leg != LegKind::Payout {
+            return Ok(false);
+        }
+        let mut conn = self.engine.pool.acquire().await?;
+        let standing = bank::find_standing(&mut conn, &self.claim.reference).await?;
+        let why = standing.and_then(|standing| match decided {
+            RailAnswer::Done(_) => standing.against_paid(),
+            RailAnswer::Failed { .. } => standing.against_unpaid(),
+            RailAnswer::InProgress { .. } => None,
+        });
+        if let Some(why) = why {
+            error!(why, ?decided, "an operator's decision is contradicted and is not carried out");
+            counter!("dvp_rail_contradictions_total", "by" => "decision").increment(1);
+        }
+        Ok(why.is_some())
+    }
+
     async fn ask(&self, request: &RailRequest, heard: &mut &'static str) -> RailResponse {
         match in_time(self.rail.status(request)).await {
             Ok(RailStatus::Known(answer)) => RailResponse::Answer(answer),
@@ -313,7 +379,7 @@ impl Call<'_> {
     }
 
     fn in_ms(&self, wait: u64) -> DateTime<Utc> {
-        self.engine.now().to_utc() + TimeDelta::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX))
+        in_ms(self.engine, wait)
     }
 
     fn chance(&self) -> u64 {
@@ -397,6 +463,10 @@ fn silence(error: &RailError, heard: &mut &'static str) -> RailResponse {
             RailResponse::Silence
         }
     }
+}
+
+fn in_ms(engine: &Engine, wait: u64) -> DateTime<Utc> {
+    engine.now().to_utc() + TimeDelta::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX))
 }
 
 /// The payout of a destination that may not be paid fails before the rail is called.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::{Finality, Happened, LegDone, Lock, RailAnswer};
 use dvp_domain::time::Timestamp;
+use dvp_store::audit;
 use dvp_store::chain::commands;
 use dvp_store::chain::open_facts::{self, OpenFact};
 use dvp_store::orders::executions;
@@ -89,6 +90,12 @@ async fn take_one(engine: &Engine, fact: &OpenFact) -> Result<StepResult, Failed
     let told = fact.fact.as_ref().map_err(|why| Failed::Unwritable(why.clone()))?;
     let mut conn = engine.pool.acquire().await?;
     let Some(execution) = executions::find_by_entity(&mut conn, &fact.entity).await? else {
+        if *told == ChainFact::Anchored
+            && audit::mark_anchored(&mut conn, &fact.entity, &fact.tx_hash).await?
+        {
+            open_facts::consume(&mut conn, &[fact.id]).await?;
+            return Ok(StepResult::Ignored);
+        }
         // A foreign use of the contracts, or a break: reconciliation decides. The fact is marked as processed.
         error!(entity = %hex::encode(&fact.entity), fact = ?told, "chain fact without an execution");
         open_facts::consume(&mut conn, &[fact.id]).await?;

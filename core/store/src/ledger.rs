@@ -6,7 +6,8 @@ pub mod liquidity;
 
 use std::collections::HashMap;
 
-use dvp_domain::ledger::{Account, Move, Posting};
+use dvp_domain::ledger::{Account, Move, Owner, Posting};
+use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
 use super::StoreError;
@@ -21,13 +22,13 @@ pub struct NewPosting {
     pub posting: Posting,
 }
 
-/// What became of a deposit.
+/// What became of a posting that is made once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deposited {
     Posted,
-    /// The same deposit was posted before.
+    /// The same was posted before.
     Repeated,
-    /// The id stands for another deposit.
+    /// The id stands for another one.
     Conflict,
 }
 
@@ -82,21 +83,20 @@ impl<'a> PostingColumns<'a> {
     }
 }
 
-/// Posts a deposit once per reference.
-pub(super) async fn insert_deposit(
-    conn: &mut PgConnection,
-    new: &NewPosting,
-) -> Result<Deposited, StoreError> {
+/// Posts once per reference: a deposit, or an operation of operators.
+pub async fn insert_once(conn: &mut PgConnection, new: &NewPosting) -> Result<Deposited, StoreError> {
     let all = PostingColumns::of(std::slice::from_ref(new));
     let posted = sqlx::query(
         "insert into ledger_entry (reference, step, line, reason, owner_kind, owner, part, asset, amount) \
-         select $1, $2, l, 'deposit', k, o, p, a, m::numeric \
-         from unnest($3::int4[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[]) as u (l, k, o, p, a, m) \
+         select $1, $2, l, w, k, o, p, a, m::numeric \
+         from unnest($3::int4[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[], $9::text[]) \
+              as u (l, w, k, o, p, a, m) \
          on conflict on constraint ledger_entry_pkey do nothing",
     )
     .bind(&new.reference)
     .bind(new.step)
     .bind(&all.line)
+    .bind(&all.reason)
     .bind(&all.kind)
     .bind(&all.owner)
     .bind(&all.part)
@@ -124,6 +124,92 @@ pub(super) async fn insert_deposit(
     .await?;
     let repeated = usize::try_from(same) == Ok(all.line.len());
     Ok(if repeated { Deposited::Repeated } else { Deposited::Conflict })
+}
+
+/// Whether an account holds an amount, by its entries: reads all of the ledger's of its kind.
+pub async fn holds(
+    conn: &mut PgConnection,
+    account: &Account,
+    asset: &str,
+    amount: Minor,
+) -> Result<bool, StoreError> {
+    let (kind, owner, part) = account.columns();
+    let held = sqlx::query_scalar(
+        "select coalesce(sum(amount), 0) >= $5::numeric from ledger_entry \
+         where owner_kind = $1 and owner = $2 and part = $3 and asset = $4",
+    );
+    Ok(held.bind(kind).bind(owner).bind(part).bind(asset).bind(amount.to_string()).fetch_one(conn).await?)
+}
+
+/// Whether an account owes an amount: it is as far below zero.
+pub async fn owes(
+    conn: &mut PgConnection,
+    account: &Account,
+    asset: &str,
+    amount: Minor,
+) -> Result<bool, StoreError> {
+    let (kind, owner, part) = account.columns();
+    let owed = sqlx::query_scalar(
+        "select coalesce(sum(amount), 0) <= -$5::numeric from ledger_entry \
+         where owner_kind = $1 and owner = $2 and part = $3 and asset = $4",
+    );
+    Ok(owed.bind(kind).bind(owner).bind(part).bind(asset).bind(amount.to_string()).fetch_one(conn).await?)
+}
+
+/// Whether a deposit to an owner covers an amount beside what was sent back of it before. `None`: there is no such
+/// deposit.
+pub async fn deposit_covers(
+    conn: &mut PgConnection,
+    deposit_id: &str,
+    owner: &Owner,
+    asset: &str,
+    amount: Minor,
+) -> Result<Option<bool>, StoreError> {
+    let covers = sqlx::query_scalar(
+        "select e.amount - coalesce((select sum((a.details ->> 'amount')::numeric) from approval a \
+                                     where a.kind = 'ledger' and a.state = 'approved' and a.action = 'return' \
+                                       and a.details ->> 'deposit' = $1), 0) >= $5::numeric \
+         from ledger_entry e \
+         where e.reference = 'deposit:' || $1 and e.reason = 'deposit' and e.owner_kind = $2 and e.owner = $3 \
+           and e.part = 'available' and e.asset = $4",
+    );
+    let bound = covers.bind(deposit_id).bind(owner.kind()).bind(owner.name()).bind(asset);
+    Ok(bound.bind(amount.to_string()).fetch_optional(conn).await?)
+}
+
+/// An account's balance by its entries.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct AccountSum {
+    pub owner_kind: String,
+    pub owner: String,
+    pub part: String,
+    pub asset: String,
+    pub amount: String,
+}
+
+/// Every account's balance, without the recipients of single orders: reads the whole ledger.
+pub async fn list_balances(conn: &mut PgConnection) -> Result<Vec<AccountSum>, StoreError> {
+    let rows = sqlx::query_as(
+        "select owner_kind, case when owner like 'exe\\_%' then 'recipients' else owner end as owner, part, asset, \
+                trim_scale(sum(amount))::text as amount \
+         from ledger_balance group by 1, 2, 3, 4 having sum(amount) <> 0 order by 4, 1, 2, 3",
+    );
+    Ok(rows.fetch_all(conn).await?)
+}
+
+/// Whether nobody else is checking the ledger, for the rest of the transaction.
+pub async fn begin_check(conn: &mut PgConnection) -> Result<bool, StoreError> {
+    let taken = sqlx::query_scalar("select pg_try_advisory_xact_lock(hashtext('dvp_ledger_check'))");
+    Ok(taken.fetch_one(conn).await?)
+}
+
+/// Assets whose entries do not sum to zero, with the sum. There are none, unless somebody wrote past the database's own
+/// rules.
+pub async fn list_unbalanced(conn: &mut PgConnection) -> Result<Vec<(String, String)>, StoreError> {
+    let rows = sqlx::query_as(
+        "select asset, sum(amount)::text from ledger_entry group by asset having sum(amount) <> 0 order by asset",
+    );
+    Ok(rows.fetch_all(conn).await?)
 }
 
 /// An account whose kept balance is not the sum of its entries. There are none, unless somebody wrote past the

@@ -6,6 +6,8 @@
 //! One statement takes a connection, several take a transaction, nothing here commits except where it says so. Rows
 //! become domain types here; a row that breaks a rule is [`StoreError::Corrupt`], not a panic.
 
+pub mod approvals;
+pub mod audit;
 pub mod beneficiaries;
 pub mod chain;
 pub mod database;

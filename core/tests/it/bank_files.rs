@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use chrono::{TimeDelta, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
 use dvp_domain::beneficiary::{Beneficiary, PayoutMethod};
 use dvp_domain::intent::IntentRequest;
 use dvp_domain::money::Minor;
+use dvp_domain::reconcile::{BreakKind, Moment, Patience, judge};
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::iso20022::instruction::Debtor;
 use dvp_rails::iso20022::{BankFiles, folder::drop_into};
@@ -14,6 +16,7 @@ use dvp_rails::{LegKind, Rail as _, RailError, RailRequest, RailStatus};
 use dvp_sandbox::bank::Bank;
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_store::orders::executions::RefType;
+use dvp_store::reconcile::{Scope, list_booked};
 use tokio::sync::watch;
 
 use crate::scenes;
@@ -54,7 +57,7 @@ impl BankScene {
 
     async fn run(&self, suffix: &str, ends_as: &str) -> String {
         let reference = self.harness.accept(inline(suffix)).await.reference;
-        let last = if ends_as == "completed" { "settle" } else { "fill" };
+        let last = if ends_as == "payout_failed" { "fill" } else { "settle" };
         self.harness.play_until(&reference, |kind| kind == last).await;
         self.harness.wait_for_state(&reference, ends_as).await;
         reference
@@ -130,7 +133,7 @@ async fn however_the_bank_answers_each_payout_is_ordered_once_and_ends_as_it_sai
         ("0010", "completed"),
         ("0011", "completed"),
         ("0012", "completed"),
-        ("0013", "completed"),
+        ("0013", "reversed"),
     ];
     let runs = wanted.map(|(suffix, ends_as)| place.run(suffix, ends_as));
     let references = futures_util::future::join_all(runs).await;
@@ -222,4 +225,123 @@ async fn a_file_counts_once_though_it_is_taken_in_twice_or_by_two() {
     let status = place.files.status(&request).await.unwrap();
     assert!(matches!(status, RailStatus::Known(RailAnswer::Done(_))), "{status:?}");
     assert!(place.dir.path().join("bank").exists());
+}
+
+impl BankScene {
+    /// The same without a bank: an order whose file waits for it, and whose call was made long ago.
+    async fn with_unanswered(suffix: &str) -> (Self, String) {
+        let scene = Self::new().await;
+        let offramp = SimulatedRails::new(scene.harness.pool().clone());
+        scene.harness.start_workers_over(Arc::new(offramp), Arc::new(scene.files.clone()));
+        tokio::spawn(scene.files.clone().run(scene.stop.subscribe()));
+        let reference = scene.harness.accept(inline(suffix)).await.reference;
+        scene.harness.play_until(&reference, |kind| kind == "fill").await;
+        let sent = "select count(*) from bank_payment where status = 'sent'";
+        wait_for("the file", || async { (scene.harness.count(sent).await == 1).then_some(()) }).await;
+        (scene, reference)
+    }
+
+    /// Decides as soon as no call is on its way.
+    async fn decide(&self, operator: &str, reference: &str, action: Action) -> Result<bool, ResolveError> {
+        wait_for("the decision", || async {
+            let long_ago = "update effect set called_at = now() - interval '1 minute'";
+            sqlx::query(long_ago).execute(self.harness.pool()).await.unwrap();
+            let mut conn = self.harness.pool().acquire().await.unwrap();
+            let (reason, evidence) = ("a test", "statement 17");
+            let resolution = Resolution { reference, action: action.clone(), operator, reason, evidence };
+            match resolve(&mut conn, &resolution).await {
+                Err(ResolveError::InFlight) => None,
+                decided => Some(decided.map(|decided| decided.is_proposal)),
+            }
+        })
+        .await
+    }
+
+    /// The breaks of the only order, however long ago it ended.
+    async fn breaks(&self) -> Vec<BreakKind> {
+        let scope = Scope {
+            chain_id: 31337,
+            facts_number: 0,
+            block_number: 0,
+            ended_since: DateTime::<Utc>::MAX_UTC,
+        };
+        let mut conn = self.harness.pool().acquire().await.unwrap();
+        let (subjects, _) = list_booked(&mut conn, &scope, "", 10).await.unwrap();
+        let patience = Patience::default();
+        let moment = Moment { now: Utc::now().into(), block_secs: 0, patience };
+        let breaks = subjects.iter().flat_map(|subject| judge(subject, &moment));
+        breaks.map(|found| found.kind).filter(|kind| *kind == BreakKind::DecisionContradicted).collect()
+    }
+
+    async fn has_alarm(&self, reference: &str, alarm: &str) {
+        wait_for("the alarm", || async {
+            (self.alarm(reference).await.as_deref() == Some(alarm)).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_given_up_and_booked_later_is_a_break_until_two_operators_close_it() {
+    let (scene, reference) = BankScene::with_unanswered("6789").await;
+    let retry = scene.decide("jo", &reference, Action::Retry { leg: LegKind::Payout }).await;
+    assert!(matches!(retry, Err(ResolveError::Contradicted(_))), "{retry:?}");
+    let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+    assert!(scene.decide("jo", &reference, fail()).await.unwrap(), "a proposal");
+    assert!(!scene.decide("mika", &reference, fail()).await.unwrap());
+    scene.harness.wait_for_state(&reference, "payout_failed").await;
+    assert_eq!(scene.breaks().await, []);
+
+    tokio::spawn(scene.bank.clone().run(scene.stop.subscribe()));
+    scene.has_alarm(&reference, "paid after the payout was given up").await;
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
+    let close = || Action::CloseContradiction;
+    assert!(scene.decide("jo", &reference, close()).await.unwrap());
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted], "one operator closes nothing");
+    assert!(!scene.decide("mika", &reference, close()).await.unwrap());
+    assert_eq!(scene.breaks().await, []);
+    let again = scene.decide("jo", &reference, close()).await;
+    assert!(matches!(again, Err(ResolveError::NotWaiting { .. })), "{again:?}");
+    scene.harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payout_taken_for_paid_and_refused_later_is_a_break() {
+    let (scene, reference) = BankScene::with_unanswered("0002").await;
+    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
+    assert!(scene.decide("jo", &reference, paid()).await.unwrap(), "a request");
+    assert!(!scene.decide("mika", &reference, paid()).await.unwrap());
+    scene.harness.wait_for_state(&reference, "releasing").await;
+    tokio::spawn(scene.bank.clone().run(scene.stop.subscribe()));
+    scene.has_alarm(&reference, "refused after the payout was taken for paid").await;
+    scene.harness.play_chain(&reference).await;
+    scene.harness.wait_for_state(&reference, "completed").await;
+    assert_eq!(scene.breaks().await, [BreakKind::DecisionContradicted]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_that_the_bank_contradicts_is_refused_or_not_carried_out() {
+    let (scene, reference) = BankScene::with_unanswered("0007").await;
+    let fail = || Action::Fail { leg: LegKind::Payout, code: "stopped".into() };
+    let paid = || Action::MarkPaid { leg: LegKind::Payout, provider_reference: "S17".into(), at: Utc::now() };
+    // What the bank said is there, and was not taken in yet.
+    let say = async |standing: &'static str| {
+        let mut tx = scene.harness.pool().begin().await.unwrap();
+        sqlx::query("update bank_payment set status = $1").bind(standing).execute(&mut *tx).await.unwrap();
+        sqlx::query("update effect set run_at = now() + interval '1 hour'").execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    };
+    say("paid").await;
+    let refused = scene.decide("jo", &reference, fail()).await;
+    assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
+    say("refused").await;
+    let refused = scene.decide("jo", &reference, paid()).await;
+    assert!(matches!(refused, Err(ResolveError::Contradicted(_))), "{refused:?}");
+    // It comes to be known between the decision and its being carried out: the bank's word counts.
+    say("paid").await;
+    let decided = r#"update effect set run_at = now(),
+        verdict = '{"verdict": "failed", "code": "stopped", "message": "m"}'"#;
+    sqlx::query(decided).execute(scene.harness.pool()).await.unwrap();
+    scene.harness.wait_for_state(&reference, "releasing").await;
+    assert_eq!(scene.breaks().await, []);
 }

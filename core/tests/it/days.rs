@@ -150,7 +150,7 @@ async fn available(harness: &Harness) -> (u128, u128) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn payments_over_a_weekend_are_ordered_once_and_an_operator_ends_the_one_that_is_not_answered() {
+async fn payments_over_a_weekend_are_ordered_once_and_operators_end_the_one_that_is_not_answered() {
     let harness = friday_evening().await;
     let (_, bank) = start(&harness, &[], &[("000123", Manner::Books), ("000999", Manner::Silent)]);
     let booked = accept_and_play(&harness, "000123", "fill").await;
@@ -169,7 +169,7 @@ async fn payments_over_a_weekend_are_ordered_once_and_an_operator_ends_the_one_t
     harness.wait_for_state(&booked, "completed").await;
     assert_eq!(paid_at(&harness, &booked).await, at("2027-03-16T09:00:00Z"), "the bank's time");
 
-    // Two days later an operator finds the other payment on a statement.
+    // Two days later operators find the other payment on a statement.
     pass_until(&harness, "2027-03-18T12:00:00Z").await;
     assert_eq!(state(&harness, &unanswered).await, "paying");
     let paid = Action::MarkPaid {
@@ -177,7 +177,10 @@ async fn payments_over_a_weekend_are_ordered_once_and_an_operator_ends_the_one_t
         provider_reference: "S17".into(),
         at: at("2027-03-17T09:00:00Z"),
     };
-    decide(&harness, "jo", &unanswered, &paid).await;
+    for operator in ["jo", "mika"] {
+        assert_eq!(state(&harness, &unanswered).await, "paying");
+        decide(&harness, operator, &unanswered, &paid).await;
+    }
     harness.play_chain(&unanswered).await;
     harness.wait_for_state(&unanswered, "completed").await;
     assert_eq!((bank.calls("000123"), bank.calls("000999")), (1, 1));

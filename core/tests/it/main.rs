@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 mod acceptance;
+mod approvals;
+mod audit;
 mod away;
 mod bank_files;
 mod beneficiaries;
@@ -15,6 +17,7 @@ mod guard;
 mod histories;
 mod kinds;
 mod ledger;
+mod ledger_operations;
 mod liquidity;
 mod notify;
 mod older;
@@ -25,6 +28,7 @@ mod pools;
 mod proxy;
 mod races;
 mod retention;
+mod reversals;
 mod rotation;
 mod scenes;
 mod settling;

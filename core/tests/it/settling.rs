@@ -64,7 +64,7 @@ async fn an_order_goes_through_every_phase_to_an_anchored_receipt() {
     let unbalanced = "select count(*) from (select asset from ledger_entry group by reference, step, asset \
                       having sum(amount) <> 0) u";
     assert_eq!(harness.count(unbalanced).await, 0);
-    assert_eq!(harness.count("select count(*) from ledger_entry where reference like 'exe_%'").await, 18);
+    assert_eq!(harness.count("select count(*) from ledger_entry where reference like 'exe_%'").await, 20);
     assert_eq!(harness.count("select sum(reserved)::int8 from account_balance").await, 0);
     assert_eq!(harness.count("select count(*) from effect").await, 0);
 }

@@ -43,7 +43,8 @@ impl OrderEntry {
         let facts = order
             .and_then(order_facts)
             .unwrap_or_else(|| facts_of(&event.object, &self.engine.context().registry));
-        let told = ReportContent::of_event(event.kind, &event.object, &facts);
+        let told =
+            ReportContent::of_event(event.kind, &event.object, &facts, (&event.reference, event.sequence));
         let named = order.map(|order| order.cl_ord_id.as_str());
         let named = named.or(event.client_reference.as_deref()).unwrap_or(&event.intent_id);
         // A cancellation that was asked for was told as the answer to its request.

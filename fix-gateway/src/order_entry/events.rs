@@ -38,10 +38,12 @@ impl OrderEntry {
             | EventType::PayoutInProgress
             | EventType::PayoutCompleted
             | EventType::PayoutFailed
+            | EventType::PayoutReversed
             | EventType::IntentExpired
             | EventType::IntentFailed => false,
         };
-        let told = ReportContent::of_event(stored.event.kind, &stored.event.object, &facts);
+        let at = (stored.event.reference.as_str(), stored.event.sequence);
+        let told = ReportContent::of_event(stored.event.kind, &stored.event.object, &facts, at);
         (!is_told).then_some((facts, told))
     }
 

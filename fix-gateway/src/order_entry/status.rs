@@ -187,7 +187,8 @@ struct OpenOrderStatus {
 impl OpenOrderStatus {
     fn of_open(open: OpenOrder) -> Self {
         let facts = order_facts(&open.order).unwrap_or_default();
-        let told = ReportContent::of_event(open.kind, &open.object, &facts);
+        let reference = open.order.reference.as_deref().unwrap_or("NONE");
+        let told = ReportContent::of_event(open.kind, &open.object, &facts, (reference, open.sequence));
         Self { order: open.order, facts, told, sequence: open.sequence }
     }
 

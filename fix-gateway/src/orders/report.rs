@@ -38,6 +38,11 @@ pub(crate) enum ReportContent {
         quote: Amount,
     },
     Canceled(Option<Failure>),
+    /// The payment of a filled order came back: the fill with this ExecID(17) is taken back.
+    Reversed {
+        failure: Option<Failure>,
+        fill: String,
+    },
     Expired,
 }
 
@@ -122,6 +127,9 @@ impl ReportContent {
             (Self::Filled { .. }, Version::Fix42) => ("2", "2"),
             (Self::Filled { .. }, Version::Fix44) => ("F", "2"),
             (Self::Canceled(_), _) => ("4", "4"),
+            // FIX 4.2 says by ExecTransType(20) that the fill is taken back; later versions: Trade Cancel.
+            (Self::Reversed { .. }, Version::Fix42) => ("4", "4"),
+            (Self::Reversed { .. }, Version::Fix44) => ("H", "4"),
             (Self::Expired, _) => ("C", "C"),
         }
     }
@@ -150,8 +158,14 @@ impl ReportContent {
         Self::Rejected(Rejection { ord_rej_reason: 6, text: "duplicate ClOrdID".to_owned() })
     }
 
-    /// What an event tells; its snapshot has the amounts and the failure.
-    pub(crate) fn of_event(kind: EventType, snapshot: &Value, facts: &OrderFacts) -> Self {
+    /// What an event tells; its snapshot has the amounts and the failure. `at`: the execution's reference and the event's
+    /// number, of which reports make their ExecID(17).
+    pub(crate) fn of_event(
+        kind: EventType,
+        snapshot: &Value,
+        facts: &OrderFacts,
+        (reference, sequence): (&str, i64),
+    ) -> Self {
         match kind {
             EventType::IntentAccepted => Self::New,
             EventType::OfframpInitiated
@@ -170,6 +184,11 @@ impl ReportContent {
             }
             EventType::OfframpFailed | EventType::PayoutFailed | EventType::IntentFailed => {
                 Self::Canceled(failure(snapshot))
+            }
+            EventType::PayoutReversed => {
+                // The fill was told by the event before.
+                let fill = format!("{reference}.{}", sequence.saturating_sub(1));
+                Self::Reversed { failure: failure(snapshot), fill }
             }
             EventType::IntentCancelled => Self::Canceled(None),
             EventType::IntentExpired => Self::Expired,
@@ -255,6 +274,9 @@ fn standard_fields(version: Version, facts: &OrderFacts, told: &ReportContent, i
     let (exec_type, ord_status) = told.codes(version);
     let changes_nothing = ids.is_status || matches!(told, ReportContent::Progress { .. });
     let (exec_type, exec_trans_type) = match version {
+        Version::Fix42 if !ids.is_status && matches!(told, ReportContent::Reversed { .. }) => {
+            (exec_type, Some("1"))
+        }
         Version::Fix42 => (exec_type, Some(if changes_nothing { "3" } else { "0" })),
         Version::Fix44 if ids.is_status => ("I", None),
         Version::Fix44 => (exec_type, None),
@@ -268,12 +290,17 @@ fn standard_fields(version: Version, facts: &OrderFacts, told: &ReportContent, i
         | ReportContent::Rejected(_)
         | ReportContent::Progress { .. }
         | ReportContent::Canceled(_)
+        | ReportContent::Reversed { .. }
         | ReportContent::Expired => None,
     };
     let (last_qty, last_px) = fill.unzip();
     let leaves = if told.is_open() { facts.order_qty.as_str() } else { "0" };
     let (text, ord_rej_reason) = words(told);
     let is_fill_now = !ids.is_status;
+    let taken_back = match told {
+        ReportContent::Reversed { fill, .. } if is_fill_now => Some(fill.as_str()),
+        _ => None,
+    };
     let fees = Fees::of(facts, told);
     let commission = fees.protocol.map(|fee| fee.amount_minor.to_decimal_string(fee.exponent));
     let is_later = version == Version::Fix44;
@@ -287,6 +314,7 @@ fn standard_fields(version: Version, facts: &OrderFacts, told: &ReportContent, i
         .field(tags::CUM_QTY, last_qty.as_deref().unwrap_or("0"))
         .maybe(tags::CURRENCY, base_of(&facts.symbol))
         .field(tags::EXEC_ID, &ids.exec_id)
+        .maybe(tags::EXEC_REF_ID, taken_back)
         .maybe(tags::EXEC_TRANS_TYPE, exec_trans_type)
         .maybe(tags::LAST_PX, last_px.as_deref().filter(|_| is_fill_now))
         .maybe(tags::LAST_QTY, last_qty.as_deref().filter(|_| is_fill_now))
@@ -357,7 +385,9 @@ fn words(told: &ReportContent) -> (Option<&str>, Option<String>) {
         ReportContent::Rejected(rejection) => {
             (Some(&rejection.text), Some(rejection.ord_rej_reason.to_string()))
         }
-        ReportContent::Canceled(Some(failure)) if !failure.message.is_empty() => {
+        ReportContent::Canceled(Some(failure)) | ReportContent::Reversed { failure: Some(failure), .. }
+            if !failure.message.is_empty() =>
+        {
             (Some(&failure.message), None)
         }
         ReportContent::Pending
@@ -365,6 +395,7 @@ fn words(told: &ReportContent) -> (Option<&str>, Option<String>) {
         | ReportContent::Progress { .. }
         | ReportContent::Filled { .. }
         | ReportContent::Canceled(_)
+        | ReportContent::Reversed { .. }
         | ReportContent::Expired => (None, None),
     }
 }
@@ -378,6 +409,11 @@ fn own_fields(told: &ReportContent) -> Body {
         ReportContent::Filled { .. } => {
             body.field(tags::PHASE, "payout").field(tags::PHASE_STATE, "completed")
         }
+        ReportContent::Reversed { failure: Some(failure), .. } => body
+            .field(tags::PHASE, &failure.stage)
+            .field(tags::PHASE_STATE, "reversed")
+            .field(tags::FAILURE_STAGE, &failure.stage)
+            .field(tags::FAILURE_CODE, &failure.code),
         ReportContent::Canceled(Some(failure)) => body
             .field(tags::PHASE, &failure.stage)
             .field(tags::PHASE_STATE, "failed")
@@ -387,6 +423,7 @@ fn own_fields(told: &ReportContent) -> Body {
         | ReportContent::New
         | ReportContent::Rejected(_)
         | ReportContent::Canceled(None)
+        | ReportContent::Reversed { failure: None, .. }
         | ReportContent::Expired => body,
     }
 }

@@ -54,7 +54,6 @@ fn ping() -> Value {
 
 /// The Intent after an event.
 fn intent() -> Value {
-    let leg_state = || one_of(&["initiated", "in_progress", "completed", "failed"]);
     let input = object(&[
         ("asset", text()),
         ("amountMinor", minor()),
@@ -72,7 +71,7 @@ fn intent() -> Value {
     );
     let lock = object(&[("txHash", text()), ("timelockExpiresAt", time())]);
     let offramp = object(&[
-        ("status", leg_state()),
+        ("status", one_of(&["initiated", "in_progress", "completed", "failed"])),
         ("fromAsset", text()),
         ("fromAmountMinor", minor()),
         ("toCurrency", text()),
@@ -81,7 +80,7 @@ fn intent() -> Value {
         ("offrampId", nullable(text())),
     ]);
     let payout = object(&[
-        ("status", leg_state()),
+        ("status", one_of(&["initiated", "in_progress", "completed", "failed", "reversed"])),
         ("provider", text()),
         ("confirmedAt", nullable(time())),
         ("receipt", nullable(text())),

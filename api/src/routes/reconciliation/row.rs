@@ -53,7 +53,7 @@ const CHAIN_STATES: [&str; 5] = ["Created", "Filled", "Settled", "Cancelled", "R
 
 impl From<ReportedExecution> for Row {
     fn from(told: ReportedExecution) -> Self {
-        let completed = told.last == EventType::PayoutCompleted;
+        let completed = matches!(told.last, EventType::PayoutCompleted | EventType::PayoutReversed);
         let (settle_tx_hash, anchor_tx_hash) = match told.state {
             State::Completed { settle_tx, finality, .. } if completed => {
                 (settle_tx, finality.map(|finality| finality.tx_hash))
@@ -89,6 +89,7 @@ const fn status(last: EventType) -> &'static str {
         EventType::PayoutCompleted => "completed",
         EventType::OfframpFailed
         | EventType::PayoutFailed
+        | EventType::PayoutReversed
         | EventType::IntentCancelled
         | EventType::IntentExpired
         | EventType::IntentFailed => "failed",

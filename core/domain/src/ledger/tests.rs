@@ -6,7 +6,7 @@ use super::*;
 use crate::event::EventType;
 use crate::plan::{OrderKind, Slice};
 use crate::settlement::{
-    Effect, Finality, Happened, LegDone, RailAnswer, State, Step, accept, tests as settlement_tests,
+    Effect, Finality, Happened, LegDone, RailAnswer, Remedy, State, Step, accept, tests as settlement_tests,
     tests::terms_of,
 };
 use crate::time::Timestamp;
@@ -50,11 +50,16 @@ impl Books {
         assert!(sums.values().all(|sum| *sum == 0), "{sums:?}");
     }
 
+    /// Posts, and checks the trial balance.
+    pub(crate) fn take(&mut self, posting: &Posting) {
+        self.post(posting);
+        self.check();
+    }
+
     pub(crate) fn carry_out(&mut self, step: &Step) {
         for effect in &step.effects {
             if let Effect::Post(posting) = effect {
-                self.post(posting);
-                self.check();
+                self.take(posting);
             }
         }
     }
@@ -99,7 +104,7 @@ fn happened(choice: u8) -> Happened {
     let fails = RailAnswer::Failed { code: "c".into(), message: "m".into(), retryable: false };
     let waits = RailAnswer::InProgress { provider_reference: "r".into() };
     let at = AT;
-    match choice % 22 {
+    match choice % 26 {
         0 => Happened::CancelAsked,
         1 => Happened::DeadlinePassed { at: AT },
         2 => Happened::LockFailed { code: "c".into(), message: "m".into(), at: AT },
@@ -120,6 +125,14 @@ fn happened(choice: u8) -> Happened {
         18 => Happened::TimelockNear,
         19 => {
             Happened::DebtReturned { done: LegDone { provider_reference: "r".into(), occurred_at: at }, at }
+        }
+        21..=23 => {
+            let done = LegDone { provider_reference: "r".into(), occurred_at: at };
+            match choice % 26 {
+                21 => Happened::PaymentReturned { done, code: "c".into(), message: "m".into(), at },
+                22 => Happened::ReversalResolved { remedy: Remedy::PaidAgain, done },
+                _ => Happened::ReversalResolved { remedy: Remedy::GivenBack, done },
+            }
         }
         _ => Happened::Settled { tx_hash: "0x".into(), at },
     }
@@ -160,7 +173,8 @@ proptest! {
             };
         }
         let ends = told.iter().filter(|kind| kind.is_terminal()).count();
-        prop_assert_eq!(ends, usize::from(state.is_terminal()));
+        let came_back = matches!(state, State::Completed { reversal: Some(_), .. });
+        prop_assert_eq!(ends, usize::from(state.is_terminal()) + usize::from(came_back));
         if state.is_terminal() {
             check_ended(&terms, &state, &books);
         }
@@ -178,18 +192,28 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     let prefunded = if funder(terms).is_some() { units(priced.input) } else { 0 };
     let completed = matches!(state, State::Completed { .. });
     let debt_returned = matches!(state, State::PayoutFailed { debt_returned: Some(_), .. });
-    assert_eq!(books.minor(&format!("debt:{}:total", terms.reference), output), 0);
+    // What came back, and how it was resolved.
+    let reversal = match state {
+        State::Completed { reversal: Some(reversal), .. } => {
+            Some(reversal.resolved.as_ref().map(|one| one.remedy))
+        }
+        _ => None,
+    };
+    let owes = if reversal == Some(None) { units(priced.output) } else { 0 };
+    assert_eq!(books.minor(&format!("debt:{}:total", terms.reference), output), owes);
+    let given_back = reversal == Some(Some(Remedy::GivenBack));
     for slice in &terms.plan.slices {
         let account = |part| format!("provider:{}:{part}", slice.provider_id);
         assert_eq!(books.minor(&account("reserved"), output), 0);
-        let gives = if completed { units(slice.output) } else { 0 };
+        let gives = if completed && !given_back { units(slice.output) } else { 0 };
         // What was given back for a provider that has the input is owed by it.
         let gets = if completed || debt_returned { units(slice.input) } else { 0 };
-        let owed = if debt_returned { -units(slice.input) } else { 0 };
+        let owed = if debt_returned || given_back { -units(slice.input) } else { 0 };
         assert_eq!(books.minor(&account("owed"), input), owed);
         assert_eq!(books.minor(&account("available"), output), units(slice.output) - gives);
         assert_eq!(books.minor(&account("available"), input), gets);
     }
+    check_claims(terms, state, books);
     let recipient = format!("external:{}:total", terms.reference);
     let locked_still = match state {
         State::ConversionFailed { lock: Some(lock), .. }
@@ -202,14 +226,55 @@ pub(crate) fn check_ended(terms: &Terms, state: &State, books: &Books) {
     };
     assert_eq!(books.minor("escrow::total", input), locked_still);
     if completed {
-        assert_eq!(books.minor(&recipient, output), units(priced.output));
-        assert_eq!(books.minor("fees::total", input), units(priced.protocol_fee));
-        assert_eq!(books.minor("fees::total", output), units(priced.payout_fee));
-        assert_eq!(books.minor(&format!("{partner}:available"), input), 0);
+        let kept = |amount| if given_back { 0 } else { units(amount) };
+        let paid = if reversal.is_none() || reversal == Some(Some(Remedy::PaidAgain)) {
+            units(priced.output)
+        } else {
+            0
+        };
+        assert_eq!(books.minor(&recipient, output), paid);
+        assert_eq!(books.minor("fees::total", input), kept(priced.protocol_fee));
+        assert_eq!(books.minor("fees::total", output), kept(priced.payout_fee));
+        let back = if given_back { prefunded } else { 0 };
+        assert_eq!(books.minor(&format!("{partner}:available"), input), back);
     } else {
         assert_eq!(books.minor(&recipient, output), 0);
         assert_eq!(books.minor("fees::total", input) + books.minor("fees::total", output), 0);
         assert_eq!(books.minor(&format!("{partner}:available"), input), prefunded);
+    }
+}
+
+/// What each wallet holds is what its provider has, less the provider's claim: the solver's wallet received and paid all.
+fn check_claims(terms: &Terms, state: &State, books: &Books) {
+    let (input, output) = (terms.input.asset.as_str(), terms.output.asset.as_str());
+    let units = |amount: Minor| i128::try_from(amount.get()).unwrap();
+    let (lock, settle_tx) = match state {
+        State::Completed { lock, settle_tx, .. } => (lock.is_some(), settle_tx.is_some()),
+        _ => (false, false),
+    };
+    let is_completed = matches!(state, State::Completed { .. });
+    let priced = &terms.plan.priced;
+    let mut claims = BTreeMap::from([(input, 0), (output, 0)]);
+    for slice in &terms.plan.slices {
+        let account = |part| format!("provider:{}:{part}", slice.provider_id);
+        let wallet =
+            |asset| books.minor(&account("available"), asset) - books.minor(&account("claim"), asset);
+        let is_solver = slice.provider_id == terms.plan.solver_id;
+        if is_completed && lock && input != output {
+            let received = if is_solver && settle_tx { units(priced.input) } else { 0 };
+            assert_eq!(wallet(input), received, "{}", slice.provider_id);
+        }
+        if is_completed && (terms.pays_on_chain() || terms.swaps()) && input != output {
+            let paid = if is_solver { units(priced.output) } else { 0 };
+            assert_eq!(wallet(output), units(slice.output) - paid, "{}", slice.provider_id);
+        }
+        for (asset, sum) in &mut claims {
+            *sum += books.minor(&account("claim"), asset);
+        }
+    }
+    for (asset, sum) in claims {
+        let house = books.minor("house::claim", asset);
+        assert_eq!(sum + house, 0, "claims of {asset} sum to zero");
     }
 }
 

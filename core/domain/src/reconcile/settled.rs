@@ -1,7 +1,8 @@
 //! An execution of ours against what the chain says of it.
 
 use super::{
-    Booked, BreakKind, EscrowState, Findings, Moment, Receipted, SettlerState, SuggestedAction, give_back,
+    BankWord, Booked, BreakKind, EscrowState, Findings, Moment, Receipted, SettlerState, SuggestedAction,
+    give_back,
 };
 use crate::settlement::{Finality, Lock, State};
 
@@ -40,6 +41,8 @@ pub(super) fn judge(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) 
     amounts(found, booked);
     terms(found, booked);
     payment(found, booked, &claim, moment);
+    bank(found, booked);
+    reversal(found, booked);
     anchor(found, booked, moment);
     open_funds(found, booked, &claim, moment);
     idle(found, booked, moment);
@@ -136,6 +139,27 @@ fn payment(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, moment:
     if pays && given_up && now.paid_out {
         let detail = format!("tokens were paid out, and the order is {}", booked.state.name());
         found.add(BreakKind::PaidNotSettled, SuggestedAction::Page, detail);
+    }
+}
+
+/// A payment cannot be paid and not paid: money is gone twice, or was promised and is not there.
+fn bank(found: &mut Findings<'_>, booked: &Booked) {
+    let detail = match (booked.bank, booked.state.taken_for_paid()) {
+        (Some(BankWord::Paid), Some(false)) => "the bank has paid, and the payout was given up",
+        (Some(BankWord::Refused), Some(true)) => "the bank has refused, and the payout was taken for paid",
+        (Some(BankWord::Paid | BankWord::Refused) | None, _) => return,
+    };
+    let detail = format!("{}: {detail}", booked.state.name());
+    found.add(BreakKind::DecisionContradicted, SuggestedAction::Page, detail);
+}
+
+/// What came back is owed until operators have resolved it.
+fn reversal(found: &mut Findings<'_>, booked: &Booked) {
+    if let State::Completed { reversal: Some(reversal), .. } = &booked.state
+        && reversal.resolved.is_none()
+    {
+        let detail = format!("the payment came back ({}), and its output is owed", reversal.failure.code);
+        found.add(BreakKind::PaymentReturned, SuggestedAction::Resolve, detail);
     }
 }
 

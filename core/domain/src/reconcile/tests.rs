@@ -35,6 +35,7 @@ fn completed() -> State {
         payout: done(),
         settle_tx: Some("0xs".into()),
         finality: Some(finality()),
+        reversal: None,
     }
 }
 
@@ -95,6 +96,7 @@ fn subject(state: State, events: &[&str]) -> Subject {
             receipt,
             failed_command: None,
             differing_fact: None,
+            bank: None,
         }),
         kept: StoredEvents { now, at_block: now, locked, paid: None },
         contracts: Some(contracts),
@@ -161,6 +163,7 @@ fn money_for_money_has_nothing_to_do_with_the_escrow() {
         payout: done(),
         settle_tx: None,
         finality: Some(finality()),
+        reversal: None,
     };
     let mut subject = subject(state, &[]);
     subject.booked.as_mut().unwrap().terms = terms_of(OrderKind::FiatToFiat);
@@ -204,6 +207,7 @@ fn each_planted_break_is_found_and_nothing_else_is() {
         payout: done(),
         settle_tx: None,
         finality: Some(finality()),
+        reversal: None,
     };
     let planted: Vec<Planted> = vec![
         ("lock_without_execution", State::Accepted, LOCKED, |s| s.booked = None),
@@ -267,6 +271,7 @@ fn a_token_payout_is_held_against_the_order() {
         payout: done(),
         settle_tx: None,
         finality: Some(finality()),
+        reversal: None,
     };
     let gave_up = State::PayoutFailed { lock: None, offramp: None, failure: failure(), debt_returned: None };
     assert_eq!(kinds(&pays(completed.clone(), true)), [""; 0]);

@@ -14,6 +14,8 @@
 //! been called is neither repeated nor given up. A payout for locked tokens is not called before the chain is committed
 //! to it; one that was called and has no final word when the timelock comes near is settled.
 
+use serde::{Deserialize, Serialize};
+
 use super::{RailAnswer, State, Withheld};
 use crate::canonical::sha256;
 use crate::ids::Reference;
@@ -23,7 +25,8 @@ use crate::time::Timestamp;
 pub const IN_FLIGHT_SECS: i32 = 12;
 
 /// The two legs a rail carries out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LegKind {
     Offramp,
     Payout,

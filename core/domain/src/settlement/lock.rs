@@ -133,6 +133,8 @@ pub(super) fn told(terms: &Terms, mut state: State, happened: Happened) -> Optio
         | Happened::TimelockNear
         | Happened::Settled { .. }
         | Happened::DebtReturned { .. }
+        | Happened::PaymentReturned { .. }
+        | Happened::ReversalResolved { .. }
         | Happened::Anchored(_) => return None,
     };
     Some(Step::quiet(state, effects))

@@ -567,9 +567,10 @@ fn follows(before: EventType, after: EventType) -> bool {
         E::OfframpCompleted => after == E::PayoutInitiated,
         E::PayoutInitiated => matches!(after, E::PayoutInProgress | E::PayoutCompleted | E::PayoutFailed),
         E::PayoutInProgress => matches!(after, E::PayoutCompleted | E::PayoutFailed),
+        E::PayoutCompleted => after == E::PayoutReversed,
         E::OfframpFailed
-        | E::PayoutCompleted
         | E::PayoutFailed
+        | E::PayoutReversed
         | E::IntentCancelled
         | E::IntentExpired
         | E::IntentFailed => false,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::leg::LegKind;
 use super::{Failure, Finality, Leg, LegDone, Lock};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,9 @@ pub enum State {
         payout: LegDone,
         settle_tx: Option<String>,
         finality: Option<Finality>,
+        /// The payment came back.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reversal: Option<Box<Reversal>>,
     },
     ConversionFailed {
         lock: Option<Lock>,
@@ -64,6 +68,32 @@ pub enum State {
     },
 }
 
+/// A payment that came back after it was paid: the output is owed until it is resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reversal {
+    /// What the rail calls the return, and when it came.
+    pub returned: LegDone,
+    pub failure: Failure,
+    pub resolved: Option<Resolved>,
+}
+
+/// How a reversal was resolved.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolved {
+    pub remedy: Remedy,
+    pub done: LegDone,
+}
+
+/// What becomes of an output that came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Remedy {
+    /// The beneficiary was paid another way.
+    PaidAgain,
+    /// The input was given back.
+    GivenBack,
+}
+
 impl State {
     pub const fn name(&self) -> &'static str {
         match self {
@@ -74,6 +104,7 @@ impl State {
             Self::Paying { .. } => "paying",
             Self::Owing { .. } => "owing",
             Self::Releasing { .. } => "releasing",
+            Self::Completed { reversal: Some(_), .. } => "reversed",
             Self::Completed { .. } => "completed",
             Self::ConversionFailed { .. } => "conversion_failed",
             Self::PayoutFailed { .. } => "payout_failed",
@@ -99,6 +130,36 @@ impl State {
             | Self::Cancelled
             | Self::Expired
             | Self::Failed { .. } => true,
+        }
+    }
+
+    /// Whether the payout has its final word, and that it was paid. `None`: it has none.
+    pub const fn taken_for_paid(&self) -> Option<bool> {
+        match self {
+            Self::Releasing { .. } | Self::Completed { reversal: None, .. } => Some(true),
+            Self::PayoutFailed { .. } | Self::Owing { failure: Some(_), .. } => Some(false),
+            Self::Accepted
+            | Self::Locking
+            | Self::Converting { .. }
+            | Self::Committing { .. }
+            | Self::Paying { .. }
+            | Self::Owing { failure: None, .. }
+            | Self::Completed { .. }
+            | Self::ConversionFailed { .. }
+            | Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. } => None,
+        }
+    }
+
+    /// What the rail calls the leg under way, once it has confirmed that it has it.
+    pub fn confirmed(&self, leg: LegKind) -> Option<&str> {
+        match (leg, self) {
+            (LegKind::Offramp, Self::Converting { leg, .. })
+            | (LegKind::Payout, Self::Paying { leg, .. } | Self::Owing { leg, .. }) => {
+                leg.provider_reference.as_deref()
+            }
+            _ => None,
         }
     }
 
@@ -131,11 +192,12 @@ impl State {
         }
     }
 
-    pub const fn failure(&self) -> Option<&Failure> {
+    pub fn failure(&self) -> Option<&Failure> {
         match self {
             Self::ConversionFailed { failure, .. }
             | Self::PayoutFailed { failure, .. }
             | Self::Failed { failure } => Some(failure),
+            Self::Completed { reversal: Some(reversal), .. } => Some(&reversal.failure),
             Self::Accepted
             | Self::Locking
             | Self::Converting { .. }

@@ -3,7 +3,7 @@
 use super::owing::{self, Owing};
 use super::{
     Effect, Emitted, Failure, Happened, IllegalTransition, Leg, LegDone, Lock, RailAnswer, State, Step,
-    WHEN_RECORDED, Withheld, lock,
+    WHEN_RECORDED, Withheld, lock, reversal,
 };
 use crate::event::{EventType, Stage};
 use crate::ledger::{self, Posting};
@@ -73,12 +73,17 @@ impl State {
                 completed(Some(lock), offramp, payout, None, Some(settled)).after(gone)
             }
             (
-                Self::Completed { lock, offramp, payout, settle_tx, finality: None },
+                Self::Completed { lock, offramp, payout, settle_tx, finality: None, reversal },
                 Happened::Anchored(seen),
             ) => {
                 let finality = Some(seen);
-                Step::quiet(Self::Completed { lock, offramp, payout, settle_tx, finality }, Vec::new())
+                let next = Self::Completed { lock, offramp, payout, settle_tx, finality, reversal };
+                Step::quiet(next, Vec::new())
             }
+            (
+                state @ Self::Completed { .. },
+                told @ (Happened::PaymentReturned { .. } | Happened::ReversalResolved { .. }),
+            ) => reversal::step(terms, state, told).ok_or(illegal)?,
             (
                 state,
                 told @ (Happened::Locked { .. }
@@ -101,7 +106,9 @@ impl State {
                 | Happened::Payout { .. }
                 | Happened::Withheld { .. }
                 | Happened::TimelockNear
-                | Happened::DebtReturned { .. },
+                | Happened::DebtReturned { .. }
+                | Happened::PaymentReturned { .. }
+                | Happened::ReversalResolved { .. },
             ) => return Err(illegal),
         };
         Ok(step)
@@ -305,7 +312,7 @@ pub(super) fn completed(
     settled: Option<Posting>,
 ) -> Step {
     let paid_at = payout.occurred_at;
-    let next = State::Completed { lock, offramp, payout, settle_tx, finality: None };
+    let next = State::Completed { lock, offramp, payout, settle_tx, finality: None, reversal: None };
     let effects = settled.map(Effect::Post).into_iter().chain([Effect::IssueReceipt]).collect();
     Step::tell(next, EventType::PayoutCompleted, paid_at, effects)
 }

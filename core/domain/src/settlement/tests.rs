@@ -118,7 +118,19 @@ fn completed() -> State {
         payout: done(),
         settle_tx: Some("0xs".into()),
         finality: None,
+        reversal: None,
     }
+}
+
+fn reversed() -> State {
+    let returned =
+        Happened::PaymentReturned { done: done(), code: "c".into(), message: "m".into(), at: LATER };
+    completed().step(&terms(), returned).unwrap().next
+}
+
+fn resolved() -> State {
+    let resolved = Happened::ReversalResolved { remedy: Remedy::PaidAgain, done: done() };
+    reversed().step(&terms(), resolved).unwrap().next
 }
 
 fn payout_failed() -> State {
@@ -163,6 +175,8 @@ fn variants() -> Vec<(&'static str, State)> {
         (" (settled)", owing(Some("0xs"), None)),
         (" (settled, unpaid)", owing(Some("0xs"), Some(failure()))),
         (" (refunded)", with(owing(None, None), refunded)),
+        ("", reversed()),
+        (" (resolved)", resolved()),
         (" (lost)", with(payout_failed(), lost)),
         (" (fill lost)", with(payout_failed(), |lock| lock.filled = false)),
     ]
@@ -196,6 +210,12 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
         ("settled", Happened::Settled { tx_hash: "0xs".into(), at: LATER }),
         ("refunded", Happened::Refunded { tx_hash: "0xr".into(), at: LATER }),
         ("debt_returned", Happened::DebtReturned { done: paid(), at: LATER }),
+        (
+            "payment_returned",
+            Happened::PaymentReturned { done: paid(), code: "c".into(), message: "m".into(), at: LATER },
+        ),
+        ("paid again", Happened::ReversalResolved { remedy: Remedy::PaidAgain, done: paid() }),
+        ("given back", Happened::ReversalResolved { remedy: Remedy::GivenBack, done: paid() }),
         ("anchored", Happened::Anchored(finality)),
     ]
 }
@@ -259,11 +279,16 @@ fn effect_name(effect: &Effect) -> &'static str {
 }
 
 #[test]
-fn a_terminal_state_tells_nothing_more() {
+fn a_terminal_state_tells_nothing_more_but_that_the_payment_came_back() {
     for kind in KINDS {
         for state in states_of(kind).into_iter().filter(State::is_terminal) {
-            for (_, happened) in everything() {
-                if let Ok(step) = state.clone().step(&terms_of(kind), happened) {
+            for (name, happened) in everything() {
+                if name == "payment_returned" && state.name() == "completed" {
+                    let step = state.clone().step(&terms_of(kind), happened);
+                    let told = step.map(|step| step.events.iter().map(|told| told.kind).collect::<Vec<_>>());
+                    let paid_in_money = (!kind.pays_on_chain()).then_some(vec![EventType::PayoutReversed]);
+                    assert_eq!(told.ok(), paid_in_money, "{kind:?}");
+                } else if let Ok(step) = state.clone().step(&terms_of(kind), happened) {
                     assert!(step.events.is_empty() && step.next.name() == state.name());
                 }
             }

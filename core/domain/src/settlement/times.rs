@@ -29,6 +29,12 @@ impl Happened {
             Self::Settled { tx_hash, at } => Self::Settled { tx_hash, at: clamp(at) },
             Self::Refunded { tx_hash, at } => Self::Refunded { tx_hash, at: clamp(at) },
             Self::DebtReturned { done: leg, at } => Self::DebtReturned { done: done(leg), at: clamp(at) },
+            Self::PaymentReturned { done: leg, code, message, at } => {
+                Self::PaymentReturned { done: done(leg), code, message, at: clamp(at) }
+            }
+            Self::ReversalResolved { remedy, done: leg } => {
+                Self::ReversalResolved { remedy, done: done(leg) }
+            }
             other @ (Self::LockDue
             | Self::CancelAsked
             | Self::Filled

@@ -18,7 +18,7 @@ pub enum Word {
     /// The bank takes it for one that it has had before: nothing is known of that one by this.
     TakenForDuplicate,
     /// It was paid and has come back.
-    Returned { reason: String },
+    Returned { reason: String, at: DateTime<Utc> },
 }
 
 /// Something said of some payments.
@@ -155,20 +155,26 @@ fn booked(entry: &Node, payment: &Node, alone: bool, now: DateTime<Utc>) -> Opti
         (_, "INFO") => None,
         ("CRDT", "BOOK") if is_reversal || returned.is_some() => {
             let reason = returned.and_then(|info| info.text_at("Rsn/Cd").or(info.text_at("Rsn/Prtry")));
-            Some(Word::Returned { reason: reason.unwrap_or("NARR").to_owned() })
+            let at = booked_at(entry).unwrap_or(now);
+            Some(Word::Returned { reason: reason.unwrap_or("NARR").to_owned(), at })
         }
         ("DBIT", "BOOK") if !is_reversal => {
             let amount = payment.child("Amt").or_else(|| entry.child("Amt").filter(|_| alone));
             let amount =
                 amount.and_then(|amount| Some((amount.text.clone(), amount.attribute("Ccy")?.to_owned())));
-            let dates = ["BookgDt/DtTm", "BookgDt/Dt", "ValDt/DtTm", "ValDt/Dt"];
-            let at = dates.into_iter().find_map(|path| entry.text_at(path)).and_then(time);
             let reference = payment.text_at("Refs/AcctSvcrRef").or(entry.text_at("AcctSvcrRef"));
-            Some(Word::Paid { at: at.unwrap_or(now), bank_reference: reference.map(str::to_owned), amount })
+            let at = booked_at(entry).unwrap_or(now);
+            Some(Word::Paid { at, bank_reference: reference.map(str::to_owned), amount })
         }
         ("DBIT", _) => Some(Word::Pending { status: status.to_owned() }),
         _ => None,
     }
+}
+
+/// When an entry was booked, or else of value.
+fn booked_at(entry: &Node) -> Option<DateTime<Utc>> {
+    let dates = ["BookgDt/DtTm", "BookgDt/Dt", "ValDt/DtTm", "ValDt/Dt"];
+    dates.into_iter().find_map(|path| entry.text_at(path)).and_then(time)
 }
 
 /// A time with or without an offset (then it is taken for UTC), or a day's beginning.

@@ -30,6 +30,10 @@ pub struct After {
     pub alarm: Option<&'static str>,
 }
 
+/// Alarms by which the bank contradicts itself.
+pub const PAID_AFTER_REFUSED: &str = "paid after it was refused";
+pub const REFUSED_AFTER_PAID: &str = "refused after it was paid";
+
 /// Takes a word in.
 pub fn hear(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
     let quiet = |status| After { status, alarm: None };
@@ -48,14 +52,14 @@ pub fn hear(status: PaymentStatus, word: &Word, ordered: Ordered<'_>) -> After {
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Paid => {
                 quiet(PaymentStatus::Paid)
             }
-            PaymentStatus::Refused => alarm(status, "paid after it was refused"),
+            PaymentStatus::Refused => alarm(status, PAID_AFTER_REFUSED),
             PaymentStatus::Returned => quiet(status),
         },
         Word::Refused { .. } => match status {
             PaymentStatus::Staged | PaymentStatus::Sent | PaymentStatus::Pending | PaymentStatus::Refused => {
                 quiet(PaymentStatus::Refused)
             }
-            PaymentStatus::Paid => alarm(status, "refused after it was paid"),
+            PaymentStatus::Paid => alarm(status, REFUSED_AFTER_PAID),
             PaymentStatus::Returned => quiet(status),
         },
         Word::Returned { .. } => match status {

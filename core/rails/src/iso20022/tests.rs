@@ -116,7 +116,7 @@ fn what_a_rail_cannot_carry_is_refused_before_anything_is_sent() {
     assert_eq!(refusal(|_| {}, Sepa), "taken");
     assert_eq!(refusal(|r| r.beneficiary = None, Ach), "beneficiary_details_missing");
     let reference = details(|b| b.account = Some("bene_a:dest_1".into()));
-    assert_eq!(refusal(reference, Ach), "beneficiary_details_missing");
+    assert_eq!(refusal(reference, Ach), "beneficiary_unknown");
     assert_eq!(refusal(|r| r.currency = "USD".into(), Sepa), "currency_not_served_by_rail");
     assert_eq!(
         refusal(details(|b| b.account = Some("000123456789".into())), Sepa),
@@ -292,7 +292,10 @@ fn only_a_booked_debit_is_a_payment_and_a_returned_credit_is_a_return() {
     assert_eq!(entry("DBIT", "INFO", ""), None);
     assert_eq!(entry("CRDT", "BOOK", ""), None, "somebody else's money");
     let returned = entry("CRDT", "BOOK", "<RtrInf><Rsn><Cd>AC04</Cd></Rsn></RtrInf>");
-    assert_eq!(returned, Some(Word::Returned { reason: "AC04".into() }));
+    assert_eq!(
+        returned,
+        Some(Word::Returned { reason: "AC04".into(), at: "2026-11-20T00:00:00Z".parse().unwrap() })
+    );
 }
 
 #[test]
@@ -320,7 +323,7 @@ fn the_whole_table_of_standings_and_words() {
         ("booked in another currency", paid(Some(("99.35", "EUR")))),
         ("refused", Word::Refused { reason: "AC04".into(), text: String::new() }),
         ("duplicate", Word::TakenForDuplicate),
-        ("returned", Word::Returned { reason: "AC04".into() }),
+        ("returned", Word::Returned { reason: "AC04".into(), at: at() }),
     ];
     let ordered = Ordered { amount: Minor::new(9_935), currency: "USD", exponent: 2 };
     let mut table = String::new();

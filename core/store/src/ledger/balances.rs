@@ -41,6 +41,20 @@ pub async fn find(conn: &mut PgConnection, owner: &Owner, asset: &str) -> Result
     })
 }
 
+/// Whether the ledger knows an owner, or an asset, by a balance.
+pub async fn is_known(
+    conn: &mut PgConnection,
+    owner: Option<&Owner>,
+    asset: Option<&str>,
+) -> Result<bool, StoreError> {
+    let known = sqlx::query_scalar(
+        "select exists (select from account_balance \
+                        where ($1::text is null or (owner_kind = $1 and owner = $2)) and ($3::text is null or asset = $3))",
+    );
+    let known = known.bind(owner.map(Owner::kind)).bind(owner.map(Owner::name)).bind(asset);
+    Ok(known.fetch_one(conn).await?)
+}
+
 /// The free balance of a provider in an asset, as last committed; zero where it has none.
 pub async fn find_available(
     conn: &mut PgConnection,
@@ -91,7 +105,7 @@ pub async fn deposit(
 ) -> Result<Deposited, StoreError> {
     let posting = ledger::deposited(owner.clone(), asset, amount);
     let new = NewPosting { reference: format!("deposit:{deposit_id}"), step: 1, posting };
-    super::insert_deposit(conn, &new).await
+    super::insert_once(conn, &new).await
 }
 
 /// Gives a provider an opening balance; one it already has stays as it is.
@@ -103,5 +117,5 @@ pub async fn insert_opening(
 ) -> Result<(), StoreError> {
     let posting = ledger::deposited(Owner::Provider(provider.to_owned()), asset, amount);
     let new = NewPosting { reference: format!("opening:{provider}:{asset}"), step: 1, posting };
-    super::insert_deposit(conn, &new).await.map(|_| ())
+    super::insert_once(conn, &new).await.map(|_| ())
 }

@@ -114,6 +114,56 @@ pub async fn find_payment(
     row.map(Row::payment).transpose()
 }
 
+/// How an execution's payment stands, if one was ordered.
+pub async fn find_standing(
+    conn: &mut PgConnection,
+    execution: &str,
+) -> Result<Option<PaymentStatus>, StoreError> {
+    let found: Option<String> = sqlx::query_scalar("select status from bank_payment where execution = $1")
+        .bind(execution)
+        .fetch_optional(conn)
+        .await?;
+    let parse = |text: String| {
+        PaymentStatus::parse(&text).ok_or_else(|| StoreError::corrupt("bank_payment", "status"))
+    };
+    found.map(parse).transpose()
+}
+
+/// The bank contradicts how the execution ended.
+pub async fn mark_contradicted(
+    conn: &mut PgConnection,
+    end_to_end_id: &str,
+    word: PaymentStatus,
+) -> Result<(), StoreError> {
+    sqlx::query("update bank_payment set contradicting = $2, closed_at = null where end_to_end_id = $1")
+        .bind(end_to_end_id)
+        .bind(word.as_str())
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Operators have put a contradiction right. `false`: there is none that is open.
+pub async fn close_contradiction(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update bank_payment set closed_at = now() \
+         where execution = $1 and contradicting is not null and closed_at is null",
+    )
+    .bind(execution)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// Whether a contradiction is open.
+pub async fn is_contradicted(conn: &mut PgConnection, execution: &str) -> Result<bool, StoreError> {
+    let open = sqlx::query_scalar(
+        "select exists (select from bank_payment \
+                        where execution = $1 and contradicting is not null and closed_at is null)",
+    );
+    Ok(open.bind(execution).fetch_one(conn).await?)
+}
+
 /// The file is where the bank looks.
 pub async fn mark_sent(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
     sqlx::query(

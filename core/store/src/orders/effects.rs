@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use dvp_domain::settlement::{LegDone, RailAnswer};
+use dvp_domain::settlement::{LegDone, RailAnswer, Remedy};
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
@@ -14,6 +14,8 @@ pub enum EffectKind {
     Lock,
     Offramp,
     Payout,
+    /// A payment that came back, or what became of it: taken in once the settlement is completed.
+    Reversal,
 }
 
 impl EffectKind {
@@ -22,6 +24,7 @@ impl EffectKind {
             Self::Lock => "lock",
             Self::Offramp => "offramp",
             Self::Payout => "payout",
+            Self::Reversal => "reversal",
         }
     }
 
@@ -30,6 +33,7 @@ impl EffectKind {
             "lock" => Ok(Self::Lock),
             "offramp" => Ok(Self::Offramp),
             "payout" => Ok(Self::Payout),
+            "reversal" => Ok(Self::Reversal),
             other => Err(StoreError::corrupt("effect", format_args!("kind {other}"))),
         }
     }
@@ -54,6 +58,19 @@ pub enum ManualResolution {
         code: String,
         message: String,
     },
+    /// The rail gave a payment back that it had carried out.
+    PaymentReturned {
+        provider_reference: String,
+        occurred_at: DateTime<Utc>,
+        code: String,
+        message: String,
+    },
+    /// What came back was paid another way, or the input given back.
+    ReversalResolved {
+        remedy: Remedy,
+        provider_reference: String,
+        occurred_at: DateTime<Utc>,
+    },
     /// The input of a debt was given back.
     Returned {
         provider_reference: String,
@@ -73,7 +90,10 @@ impl ManualResolution {
             Self::Failed { code, message } => {
                 Some(RailAnswer::Failed { code: code.clone(), message: message.clone(), retryable: false })
             }
-            Self::Returned { .. } | Self::Cancel => None,
+            Self::PaymentReturned { .. }
+            | Self::ReversalResolved { .. }
+            | Self::Returned { .. }
+            | Self::Cancel => None,
         }
     }
 }
@@ -192,15 +212,16 @@ pub async fn mark_called(
     Ok(marked.map(|row| row.0))
 }
 
-/// Makes a verdict due where nothing is, and wakes the workers.
+/// Makes a verdict due where nothing is, and wakes the workers. `false`: something of the kind is due already.
 pub async fn insert_verdict(
     conn: &mut PgConnection,
     reference: &str,
     kind: EffectKind,
     verdict: &serde_json::Value,
-) -> Result<(), StoreError> {
-    sqlx::query(
-        "insert into effect (reference, kind, run_at, called, verdict) values ($1, $2, now(), true, $3)",
+) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "insert into effect (reference, kind, run_at, called, verdict) values ($1, $2, now(), true, $3) \
+         on conflict on constraint effect_reference_kind_key do nothing",
     )
     .bind(reference)
     .bind(kind.as_str())
@@ -208,7 +229,7 @@ pub async fn insert_verdict(
     .execute(&mut *conn)
     .await?;
     sqlx::query("select pg_notify('dvp_feed', '')").execute(conn).await?;
-    Ok(())
+    Ok(done.rows_affected() > 0)
 }
 
 /// Ends claims whose fence still holds.

@@ -142,28 +142,6 @@ pub async fn insert_action(conn: &mut PgConnection, action: &NewAction<'_>) -> R
     Ok(())
 }
 
-/// Who else has proposed an action of an execution as it stands, within a day.
-pub async fn find_proposal(
-    conn: &mut PgConnection,
-    reference: &str,
-    proposed: &str,
-    operator: &str,
-    version: i64,
-) -> Result<Option<String>, StoreError> {
-    let found: Option<(String,)> = sqlx::query_as(
-        "select operator from operator_action \
-         where reference = $1 and action = $2 and lower(trim(operator)) <> lower(trim($3)) and version = $4 \
-           and at > now() - interval '1 day' order by id desc limit 1",
-    )
-    .bind(reference)
-    .bind(proposed)
-    .bind(operator)
-    .bind(version)
-    .fetch_optional(conn)
-    .await?;
-    Ok(found.map(|row| row.0))
-}
-
 /// What is to be done with an execution's due work of a kind.
 #[derive(Debug, Clone)]
 pub enum Nudge<'a> {

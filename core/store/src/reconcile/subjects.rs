@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use dvp_domain::canonical::hex32;
 use dvp_domain::money::Minor;
 use dvp_domain::receipt;
-use dvp_domain::reconcile::{Anchored, Booked, OnChain, Receipted, StoredEvents, Subject};
+use dvp_domain::reconcile::{Anchored, BankWord, Booked, OnChain, Receipted, StoredEvents, Subject};
 use serde::Deserialize;
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool, PgTransaction};
@@ -54,6 +54,7 @@ struct Row {
     anchor_contract: Option<Vec<u8>>,
     failed_command: Option<String>,
     differing_fact: Option<String>,
+    bank: Option<String>,
     events: Value,
 }
 
@@ -81,6 +82,8 @@ pub async fn list_booked(
                  order by c.id limit 1) as failed_command, \
                 (select f.differs from chain_fact f where f.entity = e.entity and f.differs is not null \
                    and f.retracted_at is null order by f.id limit 1) as differing_fact, \
+                (select coalesce(b.contradicting, case when b.status in ('paid', 'refused') then b.status end) \
+                 from bank_payment b where b.execution = e.reference and b.closed_at is null limit 1) as bank, \
                 (select coalesce(jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
                                                               'amount', l.fact ->> 'amount') \
                                            order by l.block_number, l.log_index), '[]') \
@@ -93,7 +96,10 @@ pub async fn list_booked(
                               and l.event = 'Anchored' and l.fact is not null and l.block_number <= $2 \
                             order by l.block_number, l.log_index limit 1) a on true \
          where e.reference > $5 \
-           and (e.terminal_at is null or e.terminal_at >= $4 or e.entity in (select entity from open)) \
+           and (e.terminal_at is null or e.terminal_at >= $4 \
+                or (e.state_name = 'reversed' and e.state #>> '{reversal,resolved}' is null) or e.entity in (select entity from open) \
+                or e.reference in (select b.execution from bank_payment b \
+                                   where b.contradicting is not null and b.closed_at is null)) \
            and not exists (select from chain_command c where c.reference = e.reference and c.chain_id <> $1) \
          order by e.reference limit $6",
     )
@@ -129,6 +135,7 @@ fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
         receipt,
         failed_command: row.failed_command,
         differing_fact: row.differing_fact,
+        bank: row.bank.map(|word| if word == "paid" { BankWord::Paid } else { BankWord::Refused }),
     };
     let kept = kept(row.events, scope)?;
     Ok(Subject { entity: entity(&row.entity)?, booked: Some(booked), kept, contracts: None })
@@ -204,6 +211,7 @@ pub async fn list_lone_anchors(
         "select distinct l.entity from chain_log l \
          where l.chain_id = $1 and l.canonical and l.event = 'Anchored' and l.fact is not null \
            and l.block_number <= $2 and not exists (select from receipt r where r.content_hash = l.entity) \
+           and not exists (select from audit_anchor a where a.hash = l.entity) \
          order by l.entity limit $3",
     )
     .bind(scope.chain_id)

@@ -1,0 +1,40 @@
+//! A payment that the rail gave back after it was carried out: the contract's one edge from `completed` to `reversed`.
+//!
+//! The input stays with whoever has it, and the output that came back is owed to the user. It ends when operators have
+//! paid the beneficiary another way or given the input back. Only money comes back: a payment in tokens is final.
+
+use super::{Effect, Failure, Happened, Remedy, Resolved, Reversal, State, Step};
+use crate::event::{EventType, Stage};
+use crate::ledger;
+use crate::terms::Terms;
+
+/// `None`: it does not apply.
+pub(super) fn step(terms: &Terms, state: State, happened: Happened) -> Option<Step> {
+    let State::Completed { lock, offramp, payout, settle_tx, finality, reversal } = state else {
+        return None;
+    };
+    let with = |reversal| State::Completed {
+        lock,
+        offramp,
+        payout,
+        settle_tx,
+        finality,
+        reversal: Some(Box::new(reversal)),
+    };
+    match (happened, reversal) {
+        (Happened::PaymentReturned { done, code, message, at }, None) if !terms.pays_on_chain() => {
+            let failure = Failure { stage: Stage::Payout, code, message, retryable: false };
+            let next = with(Reversal { returned: done, failure, resolved: None });
+            Some(Step::tell(next, EventType::PayoutReversed, at, vec![Effect::Post(ledger::reversed(terms))]))
+        }
+        (Happened::ReversalResolved { remedy, done }, Some(open)) if open.resolved.is_none() => {
+            let posting = match remedy {
+                Remedy::PaidAgain => ledger::paid_again(terms),
+                Remedy::GivenBack => ledger::reversal_given_back(terms),
+            };
+            let resolved = Some(Resolved { remedy, done });
+            Some(Step::quiet(with(Reversal { resolved, ..*open }), vec![Effect::Post(posting)]))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,123 @@
+//! Four eyes: what moves money is requested by one operator and carried out when another one approves it.
+//!
+//! ```text
+//! pending --approve, another operator--> approved   (carried out in the same transaction)
+//!    |------deny, anybody--------------> denied
+//!    '------a day, or a newer version--> lapsed
+//! ```
+//!
+//! Invariants: a request holds exactly what is carried out, and the version of what it is about; an approval of another
+//! version is refused. Nothing is carried out whose approval was not committed with it.
+
+use dvp_store::approvals::{self as store, Approval, Decision};
+use dvp_store::{Acquire as _, PgConnection, StoreError};
+
+use crate::ledger_operations::{self, LEDGER, LedgerError};
+use crate::operations::{self, EXECUTION, ResolveError};
+use crate::requests::is_same_operator;
+
+/// Nothing was approved or denied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApprovalError {
+    #[error("there is no request {0}")]
+    Unknown(String),
+    #[error("the request is {0} already")]
+    Ended(String),
+    #[error("nobody approved the request within a day: request it again")]
+    Expired,
+    #[error("the maker cannot approve a request of its own: another operator does")]
+    OwnRequest,
+    #[error("operator and reason are needed")]
+    NoReason,
+    #[error("a request of kind {0} cannot be carried out by this program")]
+    UnknownKind(String),
+    #[error(transparent)]
+    Execution(#[from] ResolveError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<sqlx::Error> for ApprovalError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Carries out what another operator has requested.
+pub async fn approve(
+    conn: &mut PgConnection,
+    id: &str,
+    checker: &str,
+    note: &str,
+) -> Result<Approval, ApprovalError> {
+    if checker.trim().is_empty() {
+        return Err(ApprovalError::NoReason);
+    }
+    let mut tx = conn.begin().await?;
+    let approved = approve_in(&mut tx, id, checker, note).await;
+    // At once: a transaction that is only dropped keeps its locks until the connection is used again.
+    if approved.is_ok() {
+        tx.commit().await?;
+    } else {
+        tx.rollback().await?;
+    }
+    approved
+}
+
+async fn approve_in(
+    conn: &mut PgConnection,
+    id: &str,
+    checker: &str,
+    note: &str,
+) -> Result<Approval, ApprovalError> {
+    store::lock(conn).await?;
+    let request = load_pending(conn, id).await?;
+    if request.is_expired {
+        return Err(ApprovalError::Expired);
+    }
+    if is_same_operator(&request.maker, checker) {
+        return Err(ApprovalError::OwnRequest);
+    }
+    carry_out(conn, &request, checker).await?;
+    end(conn, &request, Decision::Approved { checker, note }).await
+}
+
+async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -> Result<(), ApprovalError> {
+    match request.kind.as_str() {
+        EXECUTION => Ok(operations::carry_out_requested(conn, request, checker).await?),
+        LEDGER => Ok(ledger_operations::carry_out_requested(conn, request, checker).await?),
+        other => Err(ApprovalError::UnknownKind(other.to_owned())),
+    }
+}
+
+/// Ends a request without carrying it out. Its maker may, too.
+pub async fn deny(
+    conn: &mut PgConnection,
+    id: &str,
+    checker: &str,
+    reason: &str,
+) -> Result<Approval, ApprovalError> {
+    if checker.trim().is_empty() || reason.trim().is_empty() {
+        return Err(ApprovalError::NoReason);
+    }
+    let request = load_pending(conn, id).await?;
+    end(conn, &request, Decision::Denied { checker, note: reason }).await
+}
+
+async fn load_pending(conn: &mut PgConnection, id: &str) -> Result<Approval, ApprovalError> {
+    let request = store::find(conn, id).await?.ok_or_else(|| ApprovalError::Unknown(id.to_owned()))?;
+    if request.state == "pending" { Ok(request) } else { Err(ApprovalError::Ended(request.state)) }
+}
+
+async fn end(
+    conn: &mut PgConnection,
+    request: &Approval,
+    decision: Decision<'_>,
+) -> Result<Approval, ApprovalError> {
+    let is_ended = store::decide(conn, &request.id, decision).await?;
+    let now =
+        store::find(conn, &request.id).await?.ok_or_else(|| ApprovalError::Unknown(request.id.clone()))?;
+    if is_ended { Ok(now) } else { Err(ApprovalError::Ended(now.state)) }
+}

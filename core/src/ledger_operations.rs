@@ -1,0 +1,235 @@
+//! Operations of the ledger that operators request and approve: withdrawals, returns of deposits, adjustments, sweeps of
+//! fees, transfers between providers, settlements of claims.
+//!
+//! An operation has an id of its maker's, once and for all: the same again changes nothing, another one under the id is
+//! refused. It is checked when it is requested and once more when it is approved, and posted under `operation:<id>` in
+//! the transaction that approves it. Its version is how many operations its accounts have had: one that was approved in
+//! between leaves the request behind.
+
+use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationError};
+use dvp_domain::ledger::{Account, Claimant, Owner, Part};
+use dvp_domain::money::Minor;
+use dvp_store::approvals::{self as approval_store, Approval};
+use dvp_store::ledger::{self, Deposited, NewPosting, balances};
+use dvp_store::orders::operations::{self as actions, NewAction};
+use dvp_store::{Acquire as _, PgConnection, StoreError};
+use serde_json::{Value, json};
+
+use crate::requests::{self, Maker, Wanted};
+
+/// The kind of requests about the ledger.
+pub const LEDGER: &str = "ledger";
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Requested {
+    pub approval: Approval,
+    /// It was requested before.
+    pub repeated: bool,
+}
+
+/// Nothing was requested or posted.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    #[error("id, operator, reason and evidence are needed")]
+    NoReason,
+    #[error(transparent)]
+    Impossible(#[from] OperationError),
+    #[error("the ledger knows no {0}")]
+    UnknownOwner(String),
+    #[error("the ledger knows no asset {0}")]
+    UnknownAsset(String),
+    #[error("there is no deposit {0} of this owner and asset")]
+    UnknownDeposit(String),
+    #[error("the deposit is less than what would have been sent back of it")]
+    MoreThanDeposit,
+    #[error("{0} is less than the amount")]
+    Short(String),
+    #[error("the id stands for another operation")]
+    Conflict,
+    #[error("another operation on the same account was approved since: request it again")]
+    Moved,
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for LedgerError {
+    fn from(error: StoreError) -> Self {
+        match error.constraint() {
+            Some("account_balance_not_negative") => Self::Short("what is available".to_owned()),
+            _ => Self::Store(error),
+        }
+    }
+}
+
+impl From<sqlx::Error> for LedgerError {
+    fn from(error: sqlx::Error) -> Self {
+        StoreError::from(error).into()
+    }
+}
+
+/// Requests an operation under its id.
+pub async fn request(
+    conn: &mut PgConnection,
+    id: &str,
+    operation: &Operation,
+    maker: Maker<'_>,
+) -> Result<Requested, LedgerError> {
+    let given = [id, maker.operator, maker.reason, maker.evidence];
+    if given.iter().any(|text| text.trim().is_empty()) {
+        return Err(LedgerError::NoReason);
+    }
+    let mut tx = conn.begin().await?;
+    let requested = request_in(&mut tx, id, operation, maker).await;
+    if requested.is_ok() {
+        tx.commit().await?;
+    } else {
+        tx.rollback().await?;
+    }
+    requested
+}
+
+async fn request_in(
+    conn: &mut PgConnection,
+    id: &str,
+    operation: &Operation,
+    maker: Maker<'_>,
+) -> Result<Requested, LedgerError> {
+    let details = serde_json::to_value(operation).map_err(|error| StoreError::corrupt("approval", error))?;
+    let touches = operation.touches();
+    approval_store::lock(conn).await?;
+    let version = approval_store::count_touching(conn, &touches).await?;
+    if let Some(standing) = requests::find_standing(conn, LEDGER, id, version).await? {
+        let is_same = standing.details == details;
+        return if is_same {
+            Ok(Requested { approval: standing, repeated: true })
+        } else {
+            Err(LedgerError::Conflict)
+        };
+    }
+    check(conn, operation).await?;
+    let action = operation.as_str();
+    let wanted = Wanted { kind: LEDGER, subject: id, action, details: &details, touches: &touches, version };
+    let request = requests::request(conn, &wanted, maker).await?;
+    let Maker { operator, reason, evidence } = maker;
+    let kept = json!({"evidence": evidence, "approval": request, "operation": details});
+    record(conn, id, &format!("propose_{action}"), operator, reason, &kept, version).await?;
+    let approval = approval_store::find(conn, &request).await?;
+    let approval = approval.ok_or(LedgerError::Store(StoreError::Stale { what: "the request" }))?;
+    Ok(Requested { approval, repeated: false })
+}
+
+/// Posts an operation that `checker` approves.
+pub(crate) async fn carry_out_requested(
+    conn: &mut PgConnection,
+    request: &Approval,
+    checker: &str,
+) -> Result<(), LedgerError> {
+    let operation: Operation = serde_json::from_value(request.details.clone())
+        .map_err(|error| StoreError::corrupt("approval", error))?;
+    if approval_store::count_touching(conn, &operation.touches()).await? != request.version {
+        return Err(LedgerError::Moved);
+    }
+    check(conn, &operation).await?;
+    let reference = format!("operation:{}", request.subject);
+    let new = NewPosting { reference, step: 1, posting: operation.posting()? };
+    if ledger::insert_once(conn, &new).await? != Deposited::Posted {
+        return Err(LedgerError::Conflict);
+    }
+    let kept = json!({"evidence": request.evidence, "approval": request.id, "proposedBy": request.maker,
+                      "operation": request.details});
+    record(conn, &request.subject, operation.as_str(), checker, &request.reason, &kept, request.version).await
+}
+
+async fn record(
+    conn: &mut PgConnection,
+    id: &str,
+    action: &str,
+    operator: &str,
+    reason: &str,
+    evidence: &Value,
+    version: i64,
+) -> Result<(), LedgerError> {
+    let reference = format!("operation:{id}");
+    let new = NewAction { reference: &reference, action, operator, reason, evidence, version };
+    Ok(actions::insert_action(conn, &new).await?)
+}
+
+/// Whether the ledger has what the operation takes.
+async fn check(conn: &mut PgConnection, operation: &Operation) -> Result<(), LedgerError> {
+    operation.posting()?;
+    let asset = operation.asset();
+    if !balances::is_known(conn, None, Some(asset)).await? {
+        return Err(LedgerError::UnknownAsset(asset.to_owned()));
+    }
+    match operation {
+        Operation::Withdrawal { owner, amount, .. } => spend(conn, owner, asset, *amount).await,
+        Operation::Return { owner, amount, deposit, .. } => {
+            match ledger::deposit_covers(conn, deposit, owner, asset, *amount).await? {
+                None => Err(LedgerError::UnknownDeposit(deposit.clone())),
+                Some(false) => Err(LedgerError::MoreThanDeposit),
+                Some(true) => spend(conn, owner, asset, *amount).await,
+            }
+        }
+        Operation::Adjustment { account, direction, amount, .. } => match (account, direction) {
+            (Adjusted::Available(owner), Direction::Debit) => spend(conn, owner, asset, *amount).await,
+            (Adjusted::Available(owner), Direction::Credit) => known(conn, owner).await,
+            (Adjusted::Owed(provider), Direction::Credit | Direction::Debit) => {
+                known(conn, &Owner::Provider(provider.clone())).await
+            }
+            (Adjusted::Fees, Direction::Debit) => hold(conn, &Account::Fees, asset, *amount).await,
+            (Adjusted::Fees, Direction::Credit) => Ok(()),
+        },
+        Operation::FeeSweep { amount, .. } => hold(conn, &Account::Fees, asset, *amount).await,
+        Operation::Transfer { from, to, amount, .. } => {
+            known(conn, &Owner::Provider(to.clone())).await?;
+            spend(conn, &Owner::Provider(from.clone()), asset, *amount).await
+        }
+        Operation::ClaimSettlement { debtor, claimant, amount, .. } => {
+            hold(conn, &Account::Claim(claimant.clone()), asset, *amount).await?;
+            if ledger::owes(conn, &Account::Claim(debtor.clone()), asset, *amount).await? {
+                return Ok(());
+            }
+            let debtor = match debtor {
+                Claimant::Provider(id) => format!("what provider {id} owes"),
+                Claimant::House => "what the house owes".to_owned(),
+            };
+            Err(LedgerError::Short(debtor))
+        }
+    }
+}
+
+async fn known(conn: &mut PgConnection, owner: &Owner) -> Result<(), LedgerError> {
+    if balances::is_known(conn, Some(owner), None).await? {
+        Ok(())
+    } else {
+        Err(LedgerError::UnknownOwner(format!("{} {}", owner.kind(), owner.name())))
+    }
+}
+
+async fn spend(
+    conn: &mut PgConnection,
+    owner: &Owner,
+    asset: &str,
+    amount: Minor,
+) -> Result<(), LedgerError> {
+    known(conn, owner).await?;
+    if balances::find(conn, owner, asset).await?.available >= amount {
+        return Ok(());
+    }
+    let (kind, name, _) = Account::Balance(owner.clone(), Part::Available).columns();
+    Err(LedgerError::Short(format!("what {kind} {name} has available of {asset}")))
+}
+
+async fn hold(
+    conn: &mut PgConnection,
+    account: &Account,
+    asset: &str,
+    amount: Minor,
+) -> Result<(), LedgerError> {
+    if ledger::holds(conn, account, asset, amount).await? {
+        return Ok(());
+    }
+    let (kind, owner, part) = account.columns();
+    Err(LedgerError::Short(format!("{} of {asset}", [kind, &owner, part].join(":"))))
+}

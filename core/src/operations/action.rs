@@ -1,0 +1,224 @@
+//! What operators decide about an execution.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::payment::PaymentStatus;
+use dvp_domain::settlement::leg::LegKind;
+use dvp_domain::settlement::{Remedy, State};
+use dvp_store::orders::effects::{EffectKind, ManualResolution};
+use dvp_store::orders::executions::Execution;
+use serde::{Deserialize, Serialize};
+
+use super::ResolveError;
+
+/// What an operator decides.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum Action {
+    /// Look at it now: ask the rail, without repeating anything.
+    Ask,
+    /// The rail never carried the leg out and never will: call it anew.
+    Retry { leg: LegKind },
+    /// The rail carried the leg out.
+    MarkPaid {
+        leg: LegKind,
+        provider_reference: String,
+        #[serde(rename = "paidAt")]
+        at: DateTime<Utc>,
+    },
+    /// The rail never carried the leg out and is not to: the leg fails, the funds become refundable.
+    Fail { leg: LegKind, code: String },
+    /// The input of an order that was settled and not paid was given back, outside: the debt has ended.
+    ReturnDebt {
+        provider_reference: String,
+        #[serde(rename = "returnedAt")]
+        at: DateTime<Utc>,
+    },
+    /// The rail gave the payment back after it was carried out.
+    MarkReturned {
+        provider_reference: String,
+        #[serde(rename = "returnedAt")]
+        at: DateTime<Utc>,
+        code: String,
+    },
+    /// What came back was paid another way, or the input given back.
+    ResolveReturn {
+        remedy: Remedy,
+        provider_reference: String,
+        #[serde(rename = "resolvedAt")]
+        at: DateTime<Utc>,
+    },
+    /// Two operators have signed that the funds of a failed payout, to which the chain is committed, go back now.
+    Return { deadline: u64, signatures: [String; 2] },
+    /// End an order that has not begun to settle.
+    Cancel,
+    /// What the bank's word contradicts was put right outside.
+    CloseContradiction,
+}
+
+impl Action {
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Ask => "ask",
+            Self::Retry { .. } => "retry",
+            Self::MarkPaid { .. } => "mark_paid",
+            Self::Fail { .. } => "fail",
+            Self::ReturnDebt { .. } => "return_debt",
+            Self::MarkReturned { .. } => "mark_returned",
+            Self::ResolveReturn { .. } => "resolve_return",
+            Self::Return { .. } => "return",
+            Self::Cancel => "cancel",
+            Self::CloseContradiction => "close_contradiction",
+        }
+    }
+
+    /// Whether another operator has to approve it: it moves money, or says where money is. A return brings two
+    /// operators' signatures, which the contract checks.
+    pub const fn takes_two(&self) -> bool {
+        match self {
+            Self::Retry { .. }
+            | Self::MarkPaid { .. }
+            | Self::Fail { .. }
+            | Self::ReturnDebt { .. }
+            | Self::MarkReturned { .. }
+            | Self::ResolveReturn { .. }
+            | Self::CloseContradiction => true,
+            Self::Ask | Self::Return { .. } | Self::Cancel => false,
+        }
+    }
+
+    /// Whether it rests on something that was found out.
+    pub(super) const fn needs_evidence(&self) -> bool {
+        match self {
+            Self::Ask | Self::Cancel => false,
+            Self::Retry { .. }
+            | Self::MarkPaid { .. }
+            | Self::Fail { .. }
+            | Self::ReturnDebt { .. }
+            | Self::MarkReturned { .. }
+            | Self::ResolveReturn { .. }
+            | Self::CloseContradiction
+            | Self::Return { .. } => true,
+        }
+    }
+
+    /// Whether two operators decide the same. The time of a payment is the first one's.
+    pub(super) fn agrees_with(&self, other: &Self) -> bool {
+        let at = DateTime::<Utc>::UNIX_EPOCH;
+        let timeless = |action: &Self| match action.clone() {
+            Self::MarkPaid { leg, provider_reference, .. } => Self::MarkPaid { leg, provider_reference, at },
+            Self::ReturnDebt { provider_reference, .. } => Self::ReturnDebt { provider_reference, at },
+            Self::MarkReturned { provider_reference, code, .. } => {
+                Self::MarkReturned { provider_reference, at, code }
+            }
+            Self::ResolveReturn { remedy, provider_reference, .. } => {
+                Self::ResolveReturn { remedy, provider_reference, at }
+            }
+            same @ (Self::Ask
+            | Self::Retry { .. }
+            | Self::Fail { .. }
+            | Self::Return { .. }
+            | Self::Cancel
+            | Self::CloseContradiction) => same,
+        };
+        timeless(self) == timeless(other)
+    }
+
+    /// Why it cannot be, by what is known of the leg.
+    pub(super) fn contradicted(
+        &self,
+        execution: &Execution,
+        standing: Option<PaymentStatus>,
+    ) -> Option<&'static str> {
+        match self {
+            Self::Retry { leg } if execution.state.confirmed(*leg).is_some() => {
+                Some("the rail has confirmed that it has the call: ask, and repeat nothing")
+            }
+            Self::Retry { leg: LegKind::Payout } if standing.is_some_and(PaymentStatus::is_with_bank) => {
+                Some("the bank has the payment's file: ask, and repeat nothing")
+            }
+            Self::MarkPaid { leg: LegKind::Payout, .. } => standing.and_then(PaymentStatus::against_paid),
+            Self::Fail { leg: LegKind::Payout, .. } => standing.and_then(PaymentStatus::against_unpaid),
+            Self::Retry { .. }
+            | Self::MarkPaid { leg: LegKind::Offramp, .. }
+            | Self::Fail { leg: LegKind::Offramp, .. }
+            | Self::Ask
+            | Self::ReturnDebt { .. }
+            | Self::MarkReturned { .. }
+            | Self::ResolveReturn { .. }
+            | Self::Return { .. }
+            | Self::CloseContradiction
+            | Self::Cancel => None,
+        }
+    }
+
+    /// The kind of work the decision is about, if the settlement waits for it.
+    pub(super) fn waited_for(&self, execution: &Execution) -> Result<Option<&'static str>, ResolveError> {
+        let state = execution.state.name();
+        let unless = |is_waiting: bool, what| {
+            if is_waiting { Ok(None) } else { Err(ResolveError::NotWaiting { state, what }) }
+        };
+        let leg = match self {
+            Self::Ask | Self::CloseContradiction => return Ok(None),
+            Self::Cancel if state == "accepted" => return Ok(Some(EffectKind::Lock.as_str())),
+            Self::Cancel => return Err(ResolveError::NotWaiting { state, what: "its beginning" }),
+            Self::ReturnDebt { .. } => {
+                let is_owed =
+                    matches!(execution.state, State::Owing { settle_tx: Some(_), failure: Some(_), .. });
+                return unless(is_owed, "its input to be given back");
+            }
+            Self::MarkReturned { .. } => {
+                let is_paid = matches!(execution.state, State::Completed { reversal: None, .. })
+                    && !execution.terms.pays_on_chain();
+                return unless(is_paid, "its payment to come back");
+            }
+            Self::ResolveReturn { .. } => {
+                let is_open = matches!(&execution.state, State::Completed { reversal: Some(reversal), .. }
+                    if reversal.resolved.is_none());
+                return unless(is_open, "what came back to be resolved");
+            }
+            Self::Return { .. } => {
+                let is_held = matches!(execution.state, State::PayoutFailed { debt_returned: None, .. })
+                    && execution.state.lock().is_some_and(|lock| lock.filled && lock.holds());
+                return unless(is_held, "a return of committed funds");
+            }
+            Self::Retry { leg } | Self::MarkPaid { leg, .. } | Self::Fail { leg, .. } => *leg,
+        };
+        let on_chain = leg == LegKind::Payout && execution.terms.pays_on_chain();
+        if !execution.state.awaits(leg) || on_chain {
+            return Err(ResolveError::NotWaiting { state, what: leg.as_str() });
+        }
+        Ok(Some(leg.as_str()))
+    }
+
+    pub(super) fn verdict(&self) -> Option<ManualResolution> {
+        match self {
+            Self::Ask | Self::Retry { .. } | Self::Return { .. } | Self::CloseContradiction => None,
+            Self::ReturnDebt { provider_reference, at } => Some(ManualResolution::Returned {
+                provider_reference: provider_reference.clone(),
+                occurred_at: *at,
+            }),
+            Self::MarkReturned { provider_reference, at, code } => Some(ManualResolution::PaymentReturned {
+                provider_reference: provider_reference.clone(),
+                occurred_at: *at,
+                code: code.clone(),
+                message: "an operator found that the payment came back".to_owned(),
+            }),
+            Self::ResolveReturn { remedy, provider_reference, at } => {
+                Some(ManualResolution::ReversalResolved {
+                    remedy: *remedy,
+                    provider_reference: provider_reference.clone(),
+                    occurred_at: *at,
+                })
+            }
+            Self::MarkPaid { provider_reference, at, .. } => Some(ManualResolution::Done {
+                provider_reference: provider_reference.clone(),
+                occurred_at: *at,
+            }),
+            Self::Fail { code, .. } => Some(ManualResolution::Failed {
+                code: code.clone(),
+                message: "an operator found that it was not and will not be carried out".to_owned(),
+            }),
+            Self::Cancel => Some(ManualResolution::Cancel),
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Holds the ledger against itself: every kept balance equals its entries, and all entries of an asset sum to zero.
+//!
+//! The database refuses whatever breaks this; what is found was written past it. Both questions read the whole ledger, so
+//! the check rests twenty times as long as it took, a minute at least, and one process at a time asks.
+
+use std::time::{Duration, Instant};
+
+use dvp_store::ledger;
+use metrics::{counter, gauge};
+use tokio::sync::watch;
+use tracing::{error, warn};
+
+use crate::engine::{Engine, EngineError};
+use crate::reads::SNAPSHOT;
+
+const REST: Duration = Duration::from_secs(60);
+const SHARE: u32 = 20;
+
+pub(super) async fn run(engine: &Engine, mut stop: watch::Receiver<bool>) {
+    while !*stop.borrow() {
+        let begun = Instant::now();
+        if let Err(error) = check(engine).await {
+            warn!(%error, "the ledger was not checked; tried again in a minute");
+        }
+        let rest = REST.max(begun.elapsed().saturating_mul(SHARE));
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            _ = stop.changed() => {}
+        }
+    }
+}
+
+/// Checks once. `None`: another process does.
+pub async fn check(engine: &Engine) -> Result<Option<usize>, EngineError> {
+    let mut tx = engine.pool.begin_with(SNAPSHOT).await?;
+    if !ledger::begin_check(&mut tx).await? {
+        return Ok(None);
+    }
+    let disagreements = ledger::list_disagreements(&mut tx).await?;
+    let unbalanced = ledger::list_unbalanced(&mut tx).await?;
+    tx.rollback().await?;
+    for found in &disagreements {
+        let ledger::Disagreement { owner_kind, owner, asset, kept, posted } = found;
+        error!(owner_kind, owner, asset, kept, posted, "a balance is not the sum of its ledger entries");
+    }
+    for (asset, sum) in &unbalanced {
+        error!(asset, sum, "the ledger's entries of an asset do not sum to zero");
+    }
+    let number = |count: usize| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+    gauge!("dvp_ledger_disagreements").set(number(disagreements.len()));
+    gauge!("dvp_ledger_unbalanced_assets").set(number(unbalanced.len()));
+    counter!("dvp_ledger_checks_total").increment(1);
+    Ok(Some(disagreements.len() + unbalanced.len()))
+}

@@ -1,0 +1,85 @@
+//! The audit log: what operators did, in a chain of hashes that the database appends to.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A row of the log.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct AuditEntry {
+    pub seq: i64,
+    pub at: DateTime<Utc>,
+    pub source: String,
+    /// The row that was written, as JSON.
+    pub entry: String,
+    pub previous: Vec<u8>,
+    pub hash: Vec<u8>,
+    /// What the hash covers beside the one before.
+    pub covered: String,
+}
+
+/// The last row's number and hash.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Head {
+    pub seq: i64,
+    pub hash: Vec<u8>,
+}
+
+/// A head that was handed over to be anchored.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Anchor {
+    pub seq: i64,
+    pub hash: Vec<u8>,
+    pub chain_id: i64,
+    pub tx_hash: Option<String>,
+    pub anchored_at: Option<DateTime<Utc>>,
+}
+
+pub async fn load_head(conn: &mut PgConnection) -> Result<Head, StoreError> {
+    Ok(sqlx::query_as("select seq, hash from audit_head").fetch_one(conn).await?)
+}
+
+/// Rows after a number, in order.
+pub async fn list(conn: &mut PgConnection, after: i64, limit: i64) -> Result<Vec<AuditEntry>, StoreError> {
+    let rows = sqlx::query_as(
+        "select seq, at, source, entry, previous, hash, audit_text(seq, at, source, entry) as covered \
+         from audit_entry where seq > $1 order by seq limit $2",
+    );
+    Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
+}
+
+/// Heads that were handed over, oldest first.
+pub async fn list_anchors(
+    conn: &mut PgConnection,
+    after: i64,
+    limit: i64,
+) -> Result<Vec<Anchor>, StoreError> {
+    let rows = sqlx::query_as(
+        "select seq, hash, chain_id, tx_hash, anchored_at from audit_anchor where seq > $1 order by seq limit $2",
+    );
+    Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
+}
+
+/// Takes the head of today to be anchored, in a transaction of the caller's. `None`: today's was taken, or nothing was
+/// done since the last one.
+pub async fn insert_anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Option<Anchor>, StoreError> {
+    let anchor = sqlx::query_as(
+        "insert into audit_anchor (day, seq, hash, chain_id) \
+         select (now() at time zone 'UTC')::date, seq, hash, $1 from audit_head where seq > 0 \
+         on conflict do nothing returning seq, hash, chain_id, tx_hash, anchored_at",
+    );
+    Ok(anchor.bind(chain_id).fetch_optional(conn).await?)
+}
+
+/// The chain has a hash. `false`: it is no head of the log.
+pub async fn mark_anchored(conn: &mut PgConnection, hash: &[u8], tx_hash: &str) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update audit_anchor set tx_hash = $2, anchored_at = coalesce(anchored_at, now()) where hash = $1",
+    )
+    .bind(hash)
+    .bind(tx_hash)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}

@@ -1,0 +1,221 @@
+//! What operators post to the ledger, with four eyes, against a real database.
+
+use dvp_core::approvals::{ApprovalError, approve, deny};
+use dvp_core::ledger_operations::{LedgerError, Requested, request};
+use dvp_core::requests::Maker;
+use dvp_core::workflow::ledger_check;
+use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationError};
+use dvp_domain::ledger::{Account, Claimant, Move, Owner, Posting, PostingReason};
+use dvp_domain::money::Minor;
+use dvp_store::approvals as store;
+use dvp_store::ledger::{self, NewPosting, balances};
+use dvp_store::orders::operations::load_history;
+
+use crate::scenes;
+use dvp_testing::Harness;
+
+const MAKER: Maker<'_> = Maker { operator: "jo", reason: "asked by mail", evidence: "wire 17" };
+
+fn north() -> Owner {
+    Owner::Provider("north".into())
+}
+
+fn usd(amount: u128) -> (String, Minor) {
+    ("USD".to_owned(), Minor::new(amount))
+}
+
+fn withdrawal(amount: u128) -> Operation {
+    let (asset, amount) = usd(amount);
+    Operation::Withdrawal { owner: north(), asset, amount }
+}
+
+async fn wanted(harness: &Harness, id: &str, operation: &Operation) -> Result<Requested, LedgerError> {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    request(&mut conn, id, operation, MAKER).await
+}
+
+/// Requests and approves.
+async fn post(harness: &Harness, id: &str, operation: &Operation) -> Result<(), ApprovalError> {
+    let requested = wanted(harness, id, operation).await?;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let approved = approve(&mut conn, &requested.approval.id, "mika", "seen").await;
+    harness.check_books().await;
+    approved.map(drop)
+}
+
+async fn available(harness: &Harness, owner: &Owner) -> u128 {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    balances::find(&mut conn, owner, "USD").await.unwrap().available.get()
+}
+
+async fn deposit(harness: &Harness, id: &str, owner: &Owner, amount: u128) {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    balances::deposit(&mut conn, id, owner, "USD", Minor::new(amount)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_withdrawal_is_posted_once_by_two_operators_and_kept_with_who_and_why() {
+    let harness = scenes::harness_with(100).await;
+    let requested = wanted(&harness, "W-1", &withdrawal(60)).await.unwrap();
+    let again = wanted(&harness, "W-1", &withdrawal(60)).await.unwrap();
+    assert!(again.repeated && again.approval == requested.approval, "{again:?}");
+    let other = wanted(&harness, "W-1", &withdrawal(61)).await;
+    assert!(matches!(other, Err(LedgerError::Conflict)), "{other:?}");
+    assert_eq!(available(&harness, &north()).await, 100, "a request posts nothing");
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let own = approve(&mut conn, &requested.approval.id, "JO", "").await;
+    assert!(matches!(own, Err(ApprovalError::OwnRequest)), "{own:?}");
+    approve(&mut conn, &requested.approval.id, "mika", "wire sent").await.unwrap();
+    assert_eq!(available(&harness, &north()).await, 40);
+    let twice = approve(&mut conn, &requested.approval.id, "kim", "").await;
+    assert!(matches!(twice, Err(ApprovalError::Ended(_))), "{twice:?}");
+    let repeated = wanted(&harness, "W-1", &withdrawal(60)).await.unwrap();
+    assert!(repeated.repeated && repeated.approval.state == "approved");
+    assert_eq!(available(&harness, &north()).await, 40);
+    let history = load_history(&mut conn, "operation:W-1").await.unwrap();
+    let who: Vec<_> = history["operators"].as_array().unwrap().iter().map(|row| &row["operator"]).collect();
+    assert_eq!(who, ["jo", "mika"]);
+    assert_eq!(history["operators"][1]["evidence"]["operation"]["amount"], "60");
+    assert_eq!(history["ledger"].as_array().unwrap().len(), 2);
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_ledger_does_not_have_is_refused_at_the_request_and_at_the_approval() {
+    let harness = scenes::harness_with(100).await;
+    let short = wanted(&harness, "W-1", &withdrawal(101)).await;
+    assert!(matches!(short, Err(LedgerError::Short(_))), "{short:?}");
+    let nothing = wanted(&harness, "W-2", &withdrawal(0)).await;
+    assert!(matches!(nothing, Err(LedgerError::Impossible(OperationError::Nothing))), "{nothing:?}");
+    let (asset, amount) = usd(1);
+    let unknown = Operation::Withdrawal { owner: Owner::Provider("nobody".into()), asset, amount };
+    assert!(matches!(wanted(&harness, "W-3", &unknown).await, Err(LedgerError::UnknownOwner(_))));
+    let unknown = Operation::FeeSweep { asset: "XYZ".into(), amount };
+    assert!(matches!(wanted(&harness, "W-3", &unknown).await, Err(LedgerError::UnknownAsset(_))));
+    let silent = Maker { evidence: " ", ..MAKER };
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let refused = request(&mut conn, "W-3", &withdrawal(1), silent).await;
+    assert!(matches!(refused, Err(LedgerError::NoReason)), "{refused:?}");
+    let sweep = Operation::FeeSweep { asset: "USD".into(), amount };
+    assert!(
+        matches!(wanted(&harness, "F-1", &sweep).await, Err(LedgerError::Short(_))),
+        "no fees were earned"
+    );
+
+    // Two requests of one account: the second was made before the first was posted.
+    let (first, second) = (
+        wanted(&harness, "W-4", &withdrawal(60)).await.unwrap(),
+        wanted(&harness, "W-5", &withdrawal(30)).await.unwrap(),
+    );
+    approve(&mut conn, &first.approval.id, "mika", "").await.unwrap();
+    let moved = approve(&mut conn, &second.approval.id, "mika", "").await;
+    assert!(matches!(moved, Err(ApprovalError::Ledger(LedgerError::Moved))), "{moved:?}");
+    let anew = wanted(&harness, "W-5", &withdrawal(30)).await.unwrap();
+    assert!(!anew.repeated && anew.approval.id != second.approval.id);
+    // An order took the rest between request and approval.
+    let spent = Posting {
+        reason: PostingReason::Pay,
+        moves: vec![Move {
+            asset: "USD".into(),
+            from: Account::Balance(north(), dvp_domain::ledger::Part::Available),
+            to: Account::Clearing,
+            amount: Minor::new(20).into(),
+        }],
+    };
+    let spent = NewPosting { reference: "order".into(), step: 1, posting: spent };
+    ledger::insert_once(&mut conn, &spent).await.unwrap();
+    let short = approve(&mut conn, &anew.approval.id, "mika", "").await;
+    assert!(matches!(short, Err(ApprovalError::Ledger(LedgerError::Short(_)))), "{short:?}");
+    assert_eq!(available(&harness, &north()).await, 20);
+    deny(&mut conn, &anew.approval.id, "mika", "spent").await.unwrap();
+    assert!(
+        !wanted(&harness, "W-5", &withdrawal(10)).await.unwrap().repeated,
+        "a denied id can be used again"
+    );
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_operation_moves_what_it_says_and_the_trial_balance_stays_zero() {
+    let harness = scenes::harness_with(1_000).await;
+    let partner = Owner::Partner { id: harness.tenant.partner_id.clone(), livemode: false };
+    deposit(&harness, "wire-1", &partner, 500).await;
+    deposit(&harness, "wire-2", &Owner::Provider("south".into()), 1).await;
+    let (asset, amount) = usd(200);
+    let back = |id: &str, amount| Operation::Return {
+        owner: partner.clone(),
+        asset: asset.clone(),
+        amount: Minor::new(amount),
+        deposit: id.into(),
+    };
+    post(&harness, "R-1", &back("wire-1", 300)).await.unwrap();
+    assert_eq!(available(&harness, &partner).await, 200);
+    let more = wanted(&harness, "R-2", &back("wire-1", 201)).await;
+    assert!(matches!(more, Err(LedgerError::MoreThanDeposit)), "{more:?}");
+    let other = wanted(&harness, "R-2", &back("wire-2", 1)).await;
+    assert!(matches!(other, Err(LedgerError::UnknownDeposit(_))), "another owner's deposit: {other:?}");
+
+    let transfer =
+        Operation::Transfer { from: "north".into(), to: "south".into(), asset: asset.clone(), amount };
+    post(&harness, "T-1", &transfer).await.unwrap();
+    assert_eq!(
+        (available(&harness, &north()).await, available(&harness, &Owner::Provider("south".into())).await),
+        (800, 201)
+    );
+
+    let credit =
+        |account, direction| Operation::Adjustment { account, direction, asset: asset.clone(), amount };
+    post(&harness, "A-1", &credit(Adjusted::Fees, Direction::Credit)).await.unwrap();
+    post(&harness, "F-1", &Operation::FeeSweep { asset: asset.clone(), amount }).await.unwrap();
+    assert_eq!(
+        (harness.account("fees", "USD").await, harness.account("house", "USD").await),
+        ("0".into(), "-200".into())
+    );
+    post(&harness, "A-2", &credit(Adjusted::Owed("north".into()), Direction::Credit)).await.unwrap();
+    post(&harness, "A-3", &credit(Adjusted::Available(north()), Direction::Debit)).await.unwrap();
+    assert_eq!(available(&harness, &north()).await, 600);
+
+    let claim = |who: &str| Account::Claim(Claimant::Provider(who.into()));
+    let moves =
+        vec![Move { asset: asset.clone(), from: claim("north"), to: claim("south"), amount: amount.into() }];
+    let shared = NewPosting {
+        reference: "exe_1".into(),
+        step: 1,
+        posting: Posting { reason: PostingReason::Settle, moves },
+    };
+    let mut conn = harness.pool().acquire().await.unwrap();
+    ledger::insert_once(&mut conn, &shared).await.unwrap();
+    let settle = |amount| Operation::ClaimSettlement {
+        debtor: Claimant::Provider("north".into()),
+        claimant: Claimant::Provider("south".into()),
+        asset: asset.clone(),
+        amount: Minor::new(amount),
+    };
+    let more = wanted(&harness, "C-1", &settle(201)).await;
+    assert!(matches!(more, Err(LedgerError::Short(_))), "{more:?}");
+    post(&harness, "C-1", &settle(150)).await.unwrap();
+    let claims: Vec<_> = ledger::list_balances(&mut conn).await.unwrap();
+    let claims: Vec<_> = claims
+        .iter()
+        .filter(|row| row.part == "claim")
+        .map(|row| (row.owner.as_str(), row.amount.as_str()))
+        .collect();
+    assert_eq!(claims, [("north", "-50"), ("south", "50")]);
+    assert_eq!(ledger::list_unbalanced(&mut conn).await.unwrap(), []);
+    let posted = store::list(&mut conn, &store::Filter { limit: 100, ..Default::default() }).await.unwrap();
+    assert_eq!(posted.iter().filter(|row| row.state == "approved").count(), 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_check_of_the_ledger_finds_what_was_written_past_it_and_runs_in_one_process_at_a_time() {
+    let harness = scenes::harness_with(100).await;
+    assert_eq!(ledger_check::check(&harness.engine).await.unwrap(), Some(0));
+    sqlx::query("update account_balance set available = available + 1")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    assert_eq!(ledger_check::check(&harness.engine).await.unwrap(), Some(1));
+    let mut other = harness.pool().begin().await.unwrap();
+    assert!(ledger::begin_check(&mut other).await.unwrap());
+    assert_eq!(ledger_check::check(&harness.engine).await.unwrap(), None);
+}

@@ -1,0 +1,220 @@
+//! `dvp ledger …`
+
+use clap::{Args, Subcommand, ValueEnum};
+use dvp_domain::ledger::Claimant;
+use dvp_domain::ledger::operation::Direction;
+use dvp_domain::money::Minor;
+
+use super::PlaceArgs;
+use super::partner::amount;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LedgerCommand {
+    /// Request an operation of the ledger; another operator approves it. The same id again changes nothing.
+    #[command(subcommand)]
+    Request(LedgerRequest),
+    /// Post what another operator has requested.
+    #[command(
+        after_help = "Example:\n  dvp ledger approve --id W-17 --operator kim --note 'wire sent' --dir .dvp"
+    )]
+    Approve(LedgerApprove),
+    /// End a request without posting it. Its maker may, too.
+    #[command(
+        after_help = "Example:\n  dvp ledger reject --id W-17 --operator kim --reason 'no such wire' --dir .dvp"
+    )]
+    Reject(LedgerReject),
+    /// List operations, newest first.
+    #[command(after_help = "Example:\n  dvp ledger list --dir .dvp --json")]
+    List(LedgerList),
+    /// Show an operation.
+    #[command(after_help = "Example:\n  dvp ledger show --id W-17 --dir .dvp --json")]
+    Show(LedgerShow),
+    /// Every account's balance: the trial balance, with the claims between providers and the house.
+    #[command(after_help = "Example:\n  dvp ledger balances --dir .dvp --json")]
+    Balances(PlaceArgs),
+    /// Hold every kept balance against its entries, and the entries of each asset against zero. Exit code 1 when
+    /// anything differs.
+    #[command(after_help = "Example:\n  dvp ledger check --dir .dvp --json")]
+    Check(PlaceArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum LedgerRequest {
+    /// An owner took money out.
+    #[command(
+        after_help = "Example:\n  dvp ledger request withdrawal --provider northwind --asset USD --amount-minor 5000 --id W-17 --operator jo --reason 'asked by mail' --evidence 'wire 17' --dir .dvp"
+    )]
+    Withdrawal {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// A deposit was sent back, or a part of it.
+    #[command(
+        after_help = "Example:\n  dvp ledger request return --partner acme --deposit wire-1 --asset USD --amount-minor 5000 --id R-3 --operator jo --reason 'wrong account' --evidence 'wire 18' --dir .dvp"
+    )]
+    Return {
+        #[command(flatten)]
+        owner: OwnerArgs,
+        /// The deposit's id.
+        #[arg(long)]
+        deposit: String,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// An account is put right, against the house.
+    #[command(
+        after_help = "Example:\n  dvp ledger request adjustment --account available --provider northwind --direction credit --asset USD --amount-minor 12 --id A-2 --operator jo --reason 'interest' --evidence 'statement 17' --dir .dvp"
+    )]
+    Adjustment {
+        #[arg(long, value_enum)]
+        account: AdjustedArg,
+        /// Of `available` and `owed`: the provider.
+        #[arg(long, conflicts_with = "partner")]
+        provider: Option<String>,
+        /// Of `available`: the partner's name.
+        #[arg(long)]
+        partner: Option<String>,
+        /// Credit: the account has more than before.
+        #[arg(long, value_parser = direction)]
+        direction: Direction,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// Earned fees were moved to an account of the service's own.
+    #[command(
+        after_help = "Example:\n  dvp ledger request fee-sweep --asset USD --amount-minor 5000 --id F-11 --operator jo --reason 'month end' --evidence 'transfer 9' --dir .dvp"
+    )]
+    FeeSweep {
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// Inventory changed hands between providers.
+    #[command(
+        after_help = "Example:\n  dvp ledger request transfer --from northwind --to meridian --asset USD --amount-minor 5000 --id T-4 --operator jo --reason 'rebalanced' --evidence 'mail of both' --dir .dvp"
+    )]
+    Transfer {
+        #[arg(long)]
+        from: String,
+        #[arg(long)]
+        to: String,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+    /// A debtor's wallet has paid what it held of a claimant's funds: `house`, or a provider's id.
+    #[command(
+        after_help = "Example:\n  dvp ledger request claim-settlement --debtor northwind --claimant house --asset USDC --amount-minor 5000 --id C-8 --operator jo --reason 'monthly' --evidence '0x…' --dir .dvp"
+    )]
+    ClaimSettlement {
+        #[arg(long, value_parser = claimant)]
+        debtor: Claimant,
+        #[arg(long, value_parser = claimant)]
+        claimant: Claimant,
+        #[command(flatten)]
+        what: OperationArgs,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AdjustedArg {
+    Available,
+    Owed,
+    Fees,
+}
+
+/// Whose available balance.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct OwnerArgs {
+    /// The provider's id.
+    #[arg(long)]
+    pub provider: Option<String>,
+    /// The partner's name.
+    #[arg(long)]
+    pub partner: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct OperationArgs {
+    /// What the operation is called, once and for all.
+    #[arg(long)]
+    pub id: String,
+    /// The asset's symbol.
+    #[arg(long)]
+    pub asset: String,
+    /// In minor units.
+    #[arg(long, value_parser = amount)]
+    pub amount_minor: Minor,
+    /// Who requests it.
+    #[arg(long)]
+    pub operator: String,
+    #[arg(long)]
+    pub reason: String,
+    /// What it rests on: a line of a bank statement, a transaction, a ticket.
+    #[arg(long)]
+    pub evidence: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerApprove {
+    /// The operation's id.
+    #[arg(long)]
+    pub id: String,
+    /// Who approves: not who requested it.
+    #[arg(long)]
+    pub operator: String,
+    #[arg(long, default_value = "")]
+    pub note: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerReject {
+    /// The operation's id.
+    #[arg(long)]
+    pub id: String,
+    #[arg(long)]
+    pub operator: String,
+    #[arg(long)]
+    pub reason: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerList {
+    /// How many at most.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    pub limit: i64,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LedgerShow {
+    /// The operation's id.
+    #[arg(long)]
+    pub id: String,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+fn direction(text: &str) -> Result<Direction, String> {
+    match text {
+        "credit" => Ok(Direction::Credit),
+        "debit" => Ok(Direction::Debit),
+        _ => Err("credit or debit".to_owned()),
+    }
+}
+
+fn claimant(text: &str) -> Result<Claimant, String> {
+    match text {
+        "" => Err("house, or a provider's id".to_owned()),
+        "house" => Ok(Claimant::House),
+        provider => Ok(Claimant::Provider(provider.to_owned())),
+    }
+}

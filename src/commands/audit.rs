@@ -1,0 +1,101 @@
+//! `dvp audit …`: the log of what operators did, in a chain of hashes.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use dvp_core::audit::{AuditError, anchor, verify};
+use dvp_store::audit::{self, AuditEntry};
+use dvp_store::reconcile::snapshot;
+use serde_json::{Value, json};
+
+use crate::access::{Access, ServiceLocation};
+use crate::cli::{AuditAnchor, AuditCommand, AuditList, PlaceArgs};
+use crate::output::print;
+
+const PAGE: i64 = 1_000;
+
+pub(crate) async fn run(command: AuditCommand) -> anyhow::Result<ExitCode> {
+    match command {
+        AuditCommand::Verify(place) => return check(place).await,
+        AuditCommand::List(args) => list(args).await?,
+        AuditCommand::Export(place) => export(place).await?,
+        AuditCommand::Anchor(args) => anchor_now(args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn check(place: PlaceArgs) -> anyhow::Result<ExitCode> {
+    let pool = ServiceLocation::find(place.dir.as_deref(), place.config.as_deref())?.pool(1).await?;
+    let mut tx = snapshot(&pool).await?;
+    let verified = match verify(&mut tx).await {
+        Ok(verified) => verified,
+        Err(AuditError::Store(error)) => return Err(error.into()),
+        Err(why) => {
+            let value = json!({"ok": false, "why": why.to_string()});
+            print(place.json, &value, || vec![format!("the audit log is not what was written: {why}")])?;
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let head = format!("0x{}", hex::encode(verified.head));
+    let last = verified.last_anchor.as_ref().map(|one| {
+        json!({"entry": one.seq, "hash": format!("0x{}", hex::encode(&one.hash)), "chainId": one.chain_id,
+               "txHash": one.tx_hash, "anchoredAt": one.anchored_at})
+    });
+    let value = json!({"ok": true, "entries": verified.entries, "head": head, "anchored": verified.anchored,
+                       "lastAnchor": last});
+    print(place.json, &value, || {
+        let anchored = verified.last_anchor.as_ref().map(|one| {
+            format!("anchored up to entry {} by {}", one.seq, one.tx_hash.as_deref().unwrap_or_default())
+        });
+        let entries = format!("{} entries hold together; the head is {head}", verified.entries);
+        [Some(entries), anchored].into_iter().flatten().collect()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn view(row: &AuditEntry) -> Value {
+    let entry: Value = serde_json::from_str(&row.entry).unwrap_or_default();
+    json!({"entry": row.seq, "at": row.at, "source": row.source, "row": entry, "hash": hex::encode(&row.hash)})
+}
+
+async fn list(args: AuditList) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let found = audit::list(&mut access.conn, args.after, args.limit).await?;
+    let all: Vec<Value> = found.iter().map(view).collect();
+    print(args.place.json, &json!({"entries": all}), || {
+        found
+            .iter()
+            .map(|row| format!("{}  {}  {}  {}", row.seq, row.at.to_rfc3339(), row.source, row.entry))
+            .collect()
+    })
+}
+
+async fn export(place: PlaceArgs) -> anyhow::Result<()> {
+    let mut access = Access::open(&place).await?;
+    let mut out = std::io::stdout().lock();
+    let mut after = 0;
+    loop {
+        let page = audit::list(&mut access.conn, after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        after = last.seq;
+        for row in &page {
+            let line = json!({"entry": row.seq, "covered": row.covered, "previous": hex::encode(&row.previous),
+                              "hash": hex::encode(&row.hash)});
+            writeln!(out, "{line}")?;
+        }
+    }
+}
+
+async fn anchor_now(args: AuditAnchor) -> anyhow::Result<()> {
+    let mut access = Access::open(&args.place).await?;
+    let anchored = anchor(&mut access.conn, args.chain_id).await?;
+    let head = anchored
+        .as_ref()
+        .map(|one| json!({"entry": one.seq, "hash": format!("0x{}", hex::encode(&one.hash))}));
+    print(args.place.json, &json!({"handedOver": head}), || {
+        vec![anchored.as_ref().map_or_else(
+            || "today's head was handed over already".to_owned(),
+            |one| format!("entry {} is handed over to be anchored", one.seq),
+        )]
+    })
+}

@@ -1,0 +1,176 @@
+//! What operators do beside a running sandbox: operations of the ledger, returns, and the log of both.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::cli::{dvp, refused, said};
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+const WHY: [&str; 4] = ["--reason", "asked by mail", "--evidence", "wire 17"];
+
+fn operation<'a>(words: &[&'a str], id: &'a str, amount: &'a str, asset: &'a str) -> Vec<&'a str> {
+    let amount = ["--amount-minor", amount, "--asset", asset, "--operator", "jo"];
+    [&["ledger", "request"][..], words, &["--id", id], &amount, &WHY].concat()
+}
+
+/// The sum of all accounts of an asset: minor units, and 10^-18 of one.
+fn trial_balance(sandbox: &Sandbox) -> BTreeMap<String, (i128, i128)> {
+    let mut sums = BTreeMap::<_, (i128, i128)>::new();
+    for row in said(sandbox, &["ledger", "balances"])["balances"].as_array().unwrap() {
+        let text = row["amount"].as_str().unwrap();
+        let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, "0"));
+        let (whole, fraction): (i128, i128) =
+            (whole.parse().unwrap(), format!("{fraction:0<18}").parse().unwrap());
+        let sum = sums.entry(row["asset"].as_str().unwrap().to_owned()).or_default();
+        *sum = (sum.0 + sign * whole, sum.1 + sign * fraction);
+        let carried = sum.1 / 1_000_000_000_000_000_000;
+        *sum = (sum.0 + carried, sum.1 - carried * 1_000_000_000_000_000_000);
+    }
+    sums
+}
+
+fn available(sandbox: &Sandbox, provider: &str) -> u64 {
+    let held = said(sandbox, &["provider", "balance", "--provider", provider, "--asset", "USD"]);
+    held["availableMinor"].as_str().unwrap().parse().unwrap()
+}
+
+fn post(sandbox: &Sandbox, words: &[&str], id: &str) {
+    let requested = said(sandbox, words);
+    assert_eq!((&requested["state"], &requested["repeated"]), (&json!("pending"), &json!(false)));
+    assert_eq!(said(sandbox, words)["repeated"], true);
+    let approve = |operator| ["ledger", "approve", "--id", id, "--operator", operator];
+    assert!(refused(sandbox, &approve("jo")).contains("another operator"));
+    assert_eq!(said(sandbox, &approve("mika"))["state"], "approved");
+    assert!(refused(sandbox, &approve("mika")).contains("approved already"));
+    assert!(trial_balance(sandbox).values().all(|sum| *sum == (0, 0)), "{:?}", trial_balance(sandbox));
+}
+
+fn operations_of_the_ledger(sandbox: &Sandbox) {
+    let before = available(sandbox, "northwind");
+    let withdrawal = operation(&["withdrawal", "--provider", "northwind"], "W-1", "5000", "USD");
+    post(sandbox, &withdrawal, "W-1");
+    assert_eq!(available(sandbox, "northwind"), before - 5000);
+    let other = operation(&["withdrawal", "--provider", "northwind"], "W-1", "5001", "USD");
+    assert!(refused(sandbox, &other).contains("another operation"));
+    let transfer = operation(&["transfer", "--from", "northwind", "--to", "meridian"], "T-1", "300", "USD");
+    post(sandbox, &transfer, "T-1");
+    assert_eq!(available(sandbox, "northwind"), before - 5300);
+    let unknown = operation(&["withdrawal", "--provider", "nobody"], "W-2", "1", "USD");
+    assert!(refused(sandbox, &unknown).contains("knows no provider nobody"));
+    let unknown = operation(&["fee-sweep"], "F-1", "1", "XYZ");
+    assert!(refused(sandbox, &unknown).contains("knows no asset XYZ"));
+    let deposit = |asset: &'static str, provider: &'static str| {
+        let words = ["provider", "deposit", "--provider", provider, "--asset", asset];
+        [&words[..], &["--amount-minor", "700", "--id", "wire-9", "--operator", "jo"]].concat()
+    };
+    assert!(refused(sandbox, &deposit("XYZ", "northwind")).contains("no asset is called XYZ"));
+    assert!(refused(sandbox, &deposit("USD", "nobody")).contains("no provider is called nobody"));
+    said(sandbox, &deposit("USD", "northwind"));
+    let back = ["return", "--provider", "northwind", "--deposit", "wire-9"];
+    assert!(refused(sandbox, &operation(&back, "R-1", "701", "USD")).contains("less than"));
+    post(sandbox, &operation(&back, "R-1", "700", "USD"), "R-1");
+    let adjust = ["adjustment", "--account", "fees", "--direction", "credit"];
+    post(sandbox, &operation(&adjust, "A-1", "40", "USD"), "A-1");
+    post(sandbox, &operation(&["fee-sweep"], "F-2", "40", "USD"), "F-2");
+    let wanted = operation(&["withdrawal", "--provider", "northwind"], "W-3", "1", "USD");
+    said(sandbox, &wanted);
+    let reject = ["ledger", "reject", "--id", "W-3", "--operator", "mika", "--reason", "no such wire"];
+    assert_eq!(said(sandbox, &reject)["state"], "denied");
+    assert_eq!(said(sandbox, &["ledger", "show", "--id", "W-3"])["checker"], "mika");
+    let listed = said(sandbox, &["ledger", "list"]);
+    assert_eq!(listed["operations"].as_array().unwrap().len(), 6);
+    assert_eq!(said(sandbox, &["ledger", "check"])["ok"], true);
+}
+
+async fn a_payment_comes_back(sandbox: &Sandbox) {
+    let partner = Partner::of(sandbox);
+    let order = partner.order(sandbox, 0, "000123456789").await;
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!(status, 202, "{accepted}");
+    let reference = accepted["reference"].as_str().unwrap();
+    let client = order["clientReference"].as_str().unwrap();
+    // An anchor in between would let a request lapse: it is about the version that its maker saw.
+    partner.wait_until(client, |e| e["status"] == "completed" && e["finality"].is_object()).await;
+    let resolve = |operator: &'static str, action: &'static str| -> Vec<String> {
+        let words =
+            ["execution", "resolve", "--reference", reference, "--confirm", reference, "--action", action];
+        let words = [&words[..], &["--provider-reference", "R1", "--operator", operator], &WHY].concat();
+        words.into_iter().map(str::to_owned).collect()
+    };
+    let decide = |operator, action| {
+        let words = resolve(operator, action);
+        said(sandbox, &words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    assert_eq!(decide("jo", "mark-returned")["isProposal"], true);
+    assert_eq!(decide("mika", "mark-returned")["isProposal"], false);
+    let reversed = partner.wait_until(client, |e| e["status"] == "failed").await;
+    assert_eq!(reversed["failure"]["code"], "payment_returned");
+    let events = reversed["events"].as_array().unwrap();
+    let last = [&events[events.len() - 2]["state"], &events[events.len() - 1]["state"]];
+    assert_eq!(last, ["completed", "reversed"]);
+    assert!(trial_balance(sandbox).values().all(|sum| *sum == (0, 0)));
+    let reconciled = || -> Value { serde_json::from_slice(&dvp(sandbox, &["reconcile"]).stdout).unwrap() };
+    assert!(reconciled().to_string().contains("payment_returned"), "{}", reconciled());
+    assert_eq!(decide("jo", "paid-again")["isProposal"], true);
+    assert_eq!(decide("mika", "paid-again")["isProposal"], false);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while reconciled().to_string().contains("payment_returned") {
+        assert!(Instant::now() < deadline, "{}", reconciled());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(trial_balance(sandbox).values().all(|sum| *sum == (0, 0)));
+}
+
+async fn the_log_holds_together_and_its_head_is_anchored(sandbox: &Sandbox) {
+    let verified = said(sandbox, &["audit", "verify"]);
+    assert_eq!(verified["ok"], true);
+    let entries = said(sandbox, &["audit", "list", "--limit", "10000"]);
+    let entries = entries["entries"].as_array().unwrap();
+    assert_eq!(verified["entries"].as_u64().unwrap(), u64::try_from(entries.len()).unwrap());
+    let about = |source: &str, what: &str| {
+        entries.iter().any(|one| one["source"] == source && one["row"].to_string().contains(what))
+    };
+    for (source, what) in [
+        ("operator_action", "operation:W-1"),
+        ("operator_action", "deposit:wire-9"),
+        ("operator_action", "mark_returned"),
+        ("approval", "denied"),
+        ("api_key", "svc_test_"),
+        ("partner", "acme"),
+        ("fix_session", "FIX.4.4"),
+    ] {
+        assert!(about(source, what), "{source} {what}");
+    }
+    let chain = sandbox.value("/chain/chainId").to_string();
+    let handed = said(sandbox, &["audit", "anchor", "--chain-id", &chain]);
+    assert_eq!(handed["handedOver"]["entry"], verified["entries"]);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let anchored = loop {
+        let verified = said(sandbox, &["audit", "verify"]);
+        if verified["anchored"] == 1 {
+            break verified;
+        }
+        assert!(Instant::now() < deadline, "{verified}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    assert_eq!(anchored["lastAnchor"]["hash"], handed["handedOver"]["hash"]);
+    // The anchored head is no break, and what came back was resolved.
+    while !dvp(sandbox, &["reconcile"]).status.success() {
+        let found = dvp(sandbox, &["reconcile"]).stdout;
+        assert!(Instant::now() < deadline, "{}", String::from_utf8_lossy(&found));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_post_resolve_and_are_held_to_what_they_did() {
+    let sandbox = Sandbox::start().await;
+    operations_of_the_ledger(&sandbox);
+    a_payment_comes_back(&sandbox).await;
+    the_log_holds_together_and_its_head_is_anchored(&sandbox).await;
+    sandbox.stop().await;
+}
