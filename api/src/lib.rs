@@ -5,14 +5,14 @@
 //! [`delivery`] begins transactions. The state in memory (known keys, rate windows, nonces) is lost with the process.
 //!
 //! A request passes, in this order: request id and time limit (`http/request`), key, scope and rate (`access/auth`),
-//! signature (`access/signature`), idempotency (`access/idempotency`), body (`http/fields` and each route's `parse`), the engine.
-//! The order decides which answer a doubly wrong request gets.
+//! signature (`access/signature`), idempotency (`access/idempotency`), body (`http/fields` and each route's `parse`),
+//! the engine. The order decides which error is returned for a request with several.
 //!
 //! Beside the routes runs [`delivery`], which sends the feed's events to partners' endpoints.
 //!
-//! Reading order: `server`, `routes` the table of all routes and a module for each, `access` in the order above, `http`
-//! what knows nothing of partners (`http/error`: how a request fails), `state` what requests share. `openapi` describes
-//! the routes, `wire` has the contract's names of values, `legacy` the legacy API.
+//! Reading order: `server`; `routes`, the table of all routes and a module for each; `access`, in the order above;
+//! `http`, the parts that do not depend on the partner (`http/error`: how a request fails); `state`, shared by all
+//! requests. `openapi` describes the routes, `wire` holds the contract's names of values, `legacy` is the legacy API.
 
 mod access;
 pub mod delivery;

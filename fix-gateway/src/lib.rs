@@ -1,11 +1,11 @@
-//! The FIX door: sockets in front, the engine behind, one task for each session in between.
+//! The FIX gateway: listeners and connections, with one task for each session between them and the engine.
 //!
-//! **Architecture invariant:** nothing is written to a socket that is not durable. A session's numbers, an order's
-//! effect and the report about it are one commit; the driver transmits in the order of the numbers, as commits are
-//! acknowledged. Protocol rules live in `dvp-fix`, business rules behind the engine: this crate moves and maps.
+//! **Architecture invariant:** nothing is written to a socket before it is durable. A session's sequence numbers, an
+//! order's effect and its report are one commit; the driver transmits in the order of the numbers, as commits are
+//! acknowledged. The protocol's rules are in `dvp-fix`, the business rules in the engine; this crate maps between them.
 //!
-//! Reading order: [`application`] (what a driver needs), [`driver`] (one session), [`acceptor`] (who is at the listener),
-//! [`gateway`] (all sessions of this process); inside, `desk` is the application behind each and `orders` its words.
+//! Reading order: [`application`] what a driver needs, [`driver`] one session, [`acceptor`] the listeners, [`gateway`]
+//! all sessions of this process; inside, `order_entry` is the application of each session and `orders` maps its messages.
 
 pub mod acceptor;
 pub mod application;

@@ -1,4 +1,4 @@
-//! Orders between FIX and the engine: what a message asks, and how an outcome is told.
+//! Orders between FIX and the engine: a message to an intent, and an outcome to a report.
 //!
 //! Pure functions: they read no clock, no prices and no database, which `tests/boundaries.rs` proves. The service that
 //! uses them is [`crate::order_entry`].
