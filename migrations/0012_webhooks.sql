@@ -142,15 +142,15 @@ create table webhook_notice (
 );
 
 -- Answers of webhook management under the optional Idempotency-Key. They may contain a secret, so they are sealed.
-create table webhook_once (
+create table webhook_idempotency (
     key_id       text not null,
     operation    text not null,
-    once_key     text not null,
+    idempotency_key     text not null,
     fingerprint  bytea not null,
     status       integer not null,
     sealed_body  bytea not null,
     accepted_at  timestamptz not null default now(),
-    constraint webhook_once_pkey primary key (key_id, operation, once_key),
-    constraint webhook_once_fingerprint_length check (octet_length(fingerprint) = 32)
+    constraint webhook_idempotency_pkey primary key (key_id, operation, idempotency_key),
+    constraint webhook_idempotency_fingerprint_length check (octet_length(fingerprint) = 32)
 );
-create index webhook_once_age_idx on webhook_once (accepted_at);
+create index webhook_idempotency_age_idx on webhook_idempotency (accepted_at);

@@ -6,15 +6,16 @@
 //!                        └── outcomes, in batches: out of the queue into the log, or due again; health <┘
 //! ```
 //!
-//! Invariants: a delivery is queued with the dispatcher's position in one transaction, so no event is passed over; no
-//! database transaction is open while a request is under way; a delivery leaves the queue in the transaction that logs
-//! its end, and an outcome counts only under the fence its lane was taken with; what a process that dies had in hand is
-//! in the queue, and is sent by whoever takes the lane when its lease has ended. What is repeated has the same id and
-//! the same bytes, and the log says only what is durable.
+//! Invariants: deliveries are queued in the transaction that moves the dispatcher's position, so that no event is
+//! skipped; no database transaction is open during a request; a delivery leaves the queue in the transaction that logs
+//! its end, and an outcome counts only under the fence of its endpoint lease; the deliveries that a process had in
+//! flight when it ended are still in the queue, and the next holder of the lease sends them. A repeated delivery has
+//! the same id and the same bytes, and the log contains durable facts only.
 //!
-//! Reading order: [`address`], [`url`], [`names`] where may be sent; `network` whose fault it is when nothing is reached; [`signature`]; `client` one attempt;
-//! `dispatcher`; `holds` what this process holds; `lanes` who may have how much; `lease`, `route`, `sender`, `worker` and
-//! `outcome`. What is past its time is let go by `dvp_core::retention`.
+//! Reading order: [`address`], [`url`], [`names`] the allowed destinations; `network` the cause of an unreachable
+//! receiver; [`signature`]; `client` one attempt; `dispatcher`; `leased_queues` the leased queues; `lanes` the
+//! concurrency of each endpoint; `lease`, `route`, `sender`, `worker` and `outcome`. `dvp_core::retention` deletes
+//! expired rows.
 
 pub mod address;
 mod client;
@@ -45,29 +46,29 @@ pub use self::client::SetupError;
 use self::names::{Names, SystemNames};
 use self::wake::Wake;
 
-/// Where and how much is sent.
+/// The destinations and limits of delivery.
 pub struct DeliveryConfig {
     pub reach: Reach,
     pub names: Arc<dyn Names>,
-    /// A name that always has addresses: when it has none, names do not resolve because of us.
+    /// A name that always has addresses: when it has none, our resolver is at fault.
     pub probe_name: String,
-    /// Authorities beside the system's.
+    /// Trusted authorities in addition to the system's.
     pub authorities: Vec<CertificateDer<'static>>,
     pub limits: DeliveryLimits,
 }
 
-/// How much at a time, and how long.
+/// Concurrency and time limits.
 #[derive(Debug, Clone, Copy)]
 pub struct DeliveryLimits {
     /// From the first byte to the answer's head (contract section 6.2, rule 3).
     pub timeout: Duration,
-    /// Requests under way to one endpoint, at most.
+    /// Concurrent requests to one endpoint, at most.
     pub per_endpoint: usize,
-    /// Deliveries in hand of one process, at most: read, and their outcome not yet written.
+    /// Deliveries in flight in one process, at most: read, with an outcome that is not written yet.
     pub in_hand: usize,
-    /// How long a lane is held without being renewed; renewed four times as often.
+    /// The duration of an endpoint lease; it is renewed four times as often.
     pub lease: Duration,
-    /// How often is looked without a wake-up.
+    /// The polling interval without a wake-up.
     pub poll: Duration,
 }
 
@@ -95,7 +96,7 @@ impl Default for DeliveryConfig {
     }
 }
 
-/// The delivery role of a process, ready to run.
+/// The delivery worker of a process, ready to run.
 pub struct Delivery {
     engine: Engine,
     client: Arc<Client>,
@@ -104,13 +105,13 @@ pub struct Delivery {
 
 impl Delivery {
     /// # Errors
-    /// When the TLS client cannot be set up.
+    /// Fails when the TLS client cannot be set up.
     pub fn new(engine: Engine, config: DeliveryConfig) -> Result<Self, SetupError> {
         let limits = config.limits;
         Ok(Self { engine, client: Arc::new(Client::new(config)?), limits })
     }
 
-    /// Delivers until `shutdown`. What is under way then is given a moment to end.
+    /// Delivers until `shutdown`. Requests in flight then get a moment to end.
     pub async fn run(self, shutdown: CancellationToken) {
         let Self { engine, client, limits } = self;
         let wake = Wake::default();

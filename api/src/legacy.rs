@@ -1,4 +1,4 @@
-//! The older surface (contract section 2.9): rates, pairs, and orders by strategy, in `{success: true, data}`.
+//! The legacy API (contract section 2.9): rates, pairs, and orders by strategy, in `{success: true, data}`.
 
 pub(crate) mod intents;
 
@@ -18,7 +18,7 @@ use serde::Serialize;
 use crate::http::error::{ApiError, json, text};
 use crate::state::Api;
 
-/// What an answer of the older surface is wrapped in.
+/// The envelope of the legacy API.
 #[derive(Serialize)]
 struct Wrapped<T> {
     success: bool,
@@ -70,7 +70,7 @@ struct RateView<'a> {
     ttl_ms: u64,
 }
 
-/// So many whole units a rate is asked for: enough that fixed fees and rounding do not show.
+/// The amount for which a rate is quoted, in whole units: large enough to hide fixed fees and rounding.
 const PROBE_UNITS: u128 = 1_000;
 
 pub(crate) async fn rate(
@@ -104,7 +104,7 @@ pub(crate) async fn rate(
     Ok(json(StatusCode::OK, wrapped(view)))
 }
 
-/// The reference price, and what is applied over all legs.
+/// The reference price and the applied rate over all legs.
 fn prices(candidate: &Candidate) -> Option<(Decimal, Decimal)> {
     let rate: Decimal = candidate.metadata.base_price.to_string().parse().ok()?;
     let mut applied = Decimal::ONE;
@@ -114,7 +114,7 @@ fn prices(candidate: &Candidate) -> Option<(Decimal, Decimal)> {
     (!rate.is_zero()).then_some((rate.normalize(), applied.normalize()))
 }
 
-/// How far the applied rate is below the reference, in basis points; negative when it is above.
+/// The difference of the applied rate below the reference, in basis points; negative when it is above.
 fn spread_bps(rate: Decimal, applied: Decimal) -> i64 {
     let spread = rate
         .checked_sub(applied)
@@ -123,7 +123,7 @@ fn spread_bps(rate: Decimal, applied: Decimal) -> i64 {
     spread.and_then(|bps| i64::try_from(bps.round().mantissa()).ok()).unwrap_or(0)
 }
 
-/// The assets of a pair that is dealt in.
+/// The assets of a supported pair.
 fn listed_pair<'a>(api: &'a Api, source: &str, target: &str) -> Result<(&'a Asset, &'a Asset), ApiError> {
     let registry = &api.engine.context().registry;
     let pair = registry.pair(source, target).ok_or(ApiError::InvalidPair)?;

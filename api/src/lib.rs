@@ -8,7 +8,7 @@
 //! signature (`access/signature`), idempotency (`access/idempotency`), body (`http/fields` and each route's `parse`),
 //! the engine. The order decides which error is returned for a request with several.
 //!
-//! Beside the routes runs [`delivery`], which sends the feed's events to partners' endpoints.
+//! [`delivery`] runs beside the routes and sends the feed's events to partners' endpoints.
 //!
 //! Reading order: `server`; `routes`, the table of all routes and a module for each; `access`, in the order above;
 //! `http`, the parts that do not depend on the partner (`http/error`: how a request fails); `state`, shared by all

@@ -1,7 +1,7 @@
 //! The OpenAPI 3.1 document, made from the list of endpoints, the codes and the tables the parsers use.
 //!
-//! What a route takes and answers is described beside the others in [`operations`] and [`schemas`], in JSON Schema's
-//! own words. The tests hold every answer they see against this document, so it cannot drift from the handlers.
+//! The requests and answers of each route are described in [`operations`] and [`schemas`], in JSON Schema. The tests
+//! validate every answer against this document, so that it agrees with the handlers.
 
 mod deliveries;
 pub(crate) mod operations;
@@ -35,7 +35,7 @@ pub(crate) struct Operation {
     /// The name of a schema.
     pub(crate) body: Option<&'static str>,
     pub(crate) answers: Vec<Success>,
-    /// Beside those that every route of its kind can answer with.
+    /// In addition to those of every route of its kind.
     pub(crate) errors: &'static [Code],
 }
 
@@ -82,7 +82,7 @@ const OF_MANAGEMENT: [Code; 5] = [
     Code::InvalidParameter,
 ];
 
-/// How a route's repetitions are told.
+/// The idempotency of a route.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeats {
     /// It changes nothing, or may be repeated.
@@ -198,7 +198,7 @@ fn responses(access: Access, repeats: Repeats, answers: Vec<Success>, errors: &[
     let mut responses = Map::new();
     for Success { status, description, content } in answers {
         let mut schemas = vec![success_schema(content)];
-        // A status may carry an answer and errors.
+        // A status may have an answer and errors.
         schemas.extend(error_schema(&codes, status));
         let schema = if schemas.len() == 1 { schemas.remove(0) } else { json!({"anyOf": schemas}) };
         let content = match content {

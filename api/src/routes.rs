@@ -1,4 +1,4 @@
-//! Every route, once: its path, who may use it, and what answers.
+//! The list of all routes: path, access, and handler.
 
 mod cursor;
 pub(crate) mod docs;
@@ -42,10 +42,10 @@ const EVENTS: Access = Access::Key(&[Scope::EventsRead]);
 const WEBHOOKS: Access = Access::Key(&[Scope::WebhooksWrite]);
 const REPORTS: Access = Access::Key(&[Scope::ReportsRead]);
 
-/// Who submits may follow what was submitted.
+/// The scope for submitting includes following the submission.
 const INTENT_STATUS: Access = Access::Key(&[Scope::IntentsWrite, Scope::ExecutionsRead]);
 
-/// The routes in the order they are documented.
+/// The routes in the order of the documentation.
 pub(crate) fn all() -> Vec<Route> {
     let get = |path, access, handler, operation| route("get", path, access, handler, operation);
     let post = |path, access, handler, operation| route("post", path, access, handler, operation);

@@ -1,4 +1,4 @@
-//! The router, and the server that carries it.
+//! The router and the server.
 
 use std::io;
 use std::net::SocketAddr;
@@ -31,13 +31,13 @@ use crate::routes::docs::Rendered;
 use crate::routes::{self, Route};
 use crate::state::Api;
 
-/// How long requests in hand may take after the stop.
+/// The time limit for requests in progress at a stop.
 const DRAIN: Duration = Duration::from_secs(15);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The longest head of a request, and how much of a body is read ahead.
+/// The maximum size of a request's head, and of the body that is read ahead.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// All routes. What is not among them is answered with the envelope too.
+/// All routes. Unknown routes are answered with the envelope too.
 pub fn router(api: Api) -> Router {
     let mut router = Router::new();
     for Route { endpoint, handler } in routes::all() {
@@ -63,10 +63,10 @@ pub fn router(api: Api) -> Router {
         .with_state(api)
 }
 
-/// Serves until `shutdown`, then answers what is in hand.
+/// Serves until `shutdown`, then completes the requests in progress.
 ///
 /// # Errors
-/// When the listener cannot be used.
+/// Fails when the listener cannot be used.
 pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken) -> io::Result<()> {
     info!(address = %listener.local_addr()?, "REST API listening");
     let limits = api.load.limits.clone();
@@ -94,7 +94,7 @@ pub async fn serve(listener: TcpListener, api: Api, shutdown: CancellationToken)
                     drop((connected, place));
                 });
             }
-            // Such as too many open files: it passes, or an operator sees the warning.
+            // For example too many open files: temporary, or an operator sees the warning.
             Err(error) => {
                 warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -116,13 +116,13 @@ async fn accept(
 ) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     let place = Arc::clone(room).acquire_owned().await.map_err(io::Error::other)?;
     let (socket, peer) = listener.accept().await?;
-    // Answers are small and complete: nothing is won by waiting for more.
+    // Answers are small and complete: waiting for more data has no benefit.
     socket.set_nodelay(true)?;
     Ok((socket, peer, place))
 }
 
-/// One connection, request after request. A head that does not arrive in time ends it without an answer, and so does a
-/// client that does not take its answer.
+/// One connection, request after request. It is closed without an answer when a head does not arrive in time, or when
+/// the client does not read its answer.
 async fn connection(
     socket: Answering<TcpStream>,
     service: AddExtension<Router, Peer>,

@@ -25,7 +25,7 @@ use crate::delivery::address::Reach;
 use crate::delivery::names::{Names, SystemNames};
 use crate::http::load::{Limits, Load};
 
-/// The service's clock, as signatures and deadlines are checked against it.
+/// The service's clock, against which signatures and deadlines are checked.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// The state of the API. Cheap to clone.
@@ -40,12 +40,12 @@ pub struct Api {
     pub(crate) feed: Arc<FeedWatch>,
     pub(crate) totals: Arc<Totals>,
     pub(crate) health: Arc<Health>,
-    /// Where webhooks may lead.
+    /// The allowed destinations of webhooks.
     pub(crate) webhooks: Arc<WebhookRules>,
     clock: Clock,
 }
 
-/// Which webhook URLs are taken.
+/// The rules for webhook URLs.
 pub struct WebhookRules {
     pub reach: Reach,
     pub names: Arc<dyn Names>,
@@ -58,7 +58,7 @@ impl Default for WebhookRules {
 }
 
 impl Api {
-    /// On the machine's clock.
+    /// With the machine's clock.
     pub fn new(engine: Engine) -> Self {
         Self::with_clock(engine, Arc::new(context::now))
     }
@@ -79,13 +79,13 @@ impl Api {
         }
     }
 
-    /// With other rules for webhook URLs than the contract's.
+    /// With rules for webhook URLs that differ from the contract's.
     #[must_use]
     pub fn with_webhook_rules(self, rules: WebhookRules) -> Self {
         Self { webhooks: Arc::new(rules), ..self }
     }
 
-    /// With other bounds than the usual ones.
+    /// With limits that differ from the defaults.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         let keys = Arc::new(KeyCache::new(limits.unknown_keys_per_source));

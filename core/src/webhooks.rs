@@ -20,7 +20,9 @@ use dvp_store::orders::idempotency::StoredResponse;
 use dvp_store::orders::intents::Tenant;
 use dvp_store::webhooks::deliveries::{self, NewDelivery, Origin};
 use dvp_store::webhooks::replays::{self, Replay};
-use dvp_store::webhooks::{self as endpoints, Endpoint, NewEndpoint, OnceAnswer, OnceId, SealedSecrets};
+use dvp_store::webhooks::{
+    self as endpoints, Endpoint, NewEndpoint, SealedSecrets, WebhookRecord, WebhookRecordId,
+};
 use serde_json::json;
 use sqlx::{Acquire, PgConnection};
 use uuid::Uuid;
@@ -127,7 +129,7 @@ impl From<WebhookRejection> for WebhookError {
 
 /// The key under which an answer is stored.
 #[derive(Debug, Clone)]
-pub struct OncePart {
+pub struct WebhookIdempotency {
     /// Method and path.
     pub operation: String,
     pub key: String,
@@ -147,46 +149,50 @@ pub async fn carry_out(
     vault: &Vault,
     owner: &Owner,
     command: Command,
-    once: Option<&OncePart>,
+    idempotency: Option<&WebhookIdempotency>,
     render: fn(&CommandOutcome) -> StoredResponse,
 ) -> Result<Answer, WebhookError> {
     let mut tx = conn.begin().await?;
-    let once = once.map(|part| {
-        let OncePart { operation, key, fingerprint } = part;
-        let id = OnceId { key_id: owner.key_id.clone(), operation: operation.clone(), once_key: key.clone() };
+    let idempotency = idempotency.map(|part| {
+        let WebhookIdempotency { operation, key, fingerprint } = part;
+        let id = WebhookRecordId {
+            key_id: owner.key_id.clone(),
+            operation: operation.clone(),
+            idempotency_key: key.clone(),
+        };
         (id, fingerprint)
     });
-    if let Some((id, fingerprint)) = &once
-        && let Some(kept) = endpoints::claim_once(&mut tx, id, fingerprint).await?
+    if let Some((id, fingerprint)) = &idempotency
+        && let Some(kept) = endpoints::claim_key(&mut tx, id, fingerprint).await?
     {
         return kept_answer(vault, id, &kept, fingerprint);
     }
     let outcome = work(&mut tx, vault, owner, command).await?;
     let response = render(&outcome);
-    if let Some((id, _)) = &once {
+    if let Some((id, _)) = &idempotency {
         let sealed = vault.seal(&seal_owner(id), response.body.as_bytes())?;
-        endpoints::answer_once(&mut tx, id, response.status, &sealed).await?;
+        endpoints::store_answer(&mut tx, id, response.status, &sealed).await?;
     }
     tx.commit().await?;
     Ok(Answer { response, replayed: false })
 }
 
 /// A stored answer can be decrypted for its own key only.
-fn seal_owner(id: &OnceId) -> String {
-    format!("{}\u{1}{}\u{1}{}", id.key_id, id.operation, id.once_key)
+fn seal_owner(id: &WebhookRecordId) -> String {
+    format!("{}\u{1}{}\u{1}{}", id.key_id, id.operation, id.idempotency_key)
 }
 
 fn kept_answer(
     vault: &Vault,
-    id: &OnceId,
-    kept: &OnceAnswer,
+    id: &WebhookRecordId,
+    kept: &WebhookRecord,
     fingerprint: &[u8; 32],
 ) -> Result<Answer, WebhookError> {
     if kept.fingerprint != *fingerprint {
         return Err(WebhookError::KeyConflict);
     }
     let body = vault.open(&seal_owner(id), &kept.sealed_body)?;
-    let body = String::from_utf8(body).map_err(|error| StoreError::corrupt("webhook_once", error))?;
+    let body = String::from_utf8(body).map_err(|error| StoreError::corrupt("webhook_idempotency", error))?;
     Ok(Answer { response: StoredResponse { status: kept.status, body }, replayed: true })
 }
 

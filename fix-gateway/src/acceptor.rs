@@ -1,11 +1,12 @@
-//! Who is at the listener: reads one Logon and hands the connection to the session it names.
+//! The listener: reads one Logon and passes the connection to the session it names.
 //!
 //! ```text
 //! accept ─> address counted ─> PROXY header ─> allow-list ─> TLS ─> one Logon ─> the session's driver
 //! ```
 //!
-//! A stranger costs a bounded buffer, one of a bounded number of places, and a few seconds; it learns nothing. All of
-//! that is spent in a task of its own, so that no stranger makes another wait, and every such task ends with the listener.
+//! An unauthenticated connection costs a bounded buffer, one of a bounded number of slots, and a few seconds; its peer
+//! learns nothing. All of this happens in a task of its own, so that no connection delays another, and every such task
+//! ends with the listener.
 
 mod directory;
 mod proxy;
@@ -33,37 +34,38 @@ use crate::{
     tls::Tls,
 };
 
-/// After a connection could not be accepted.
+/// The pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long the next connection waits for a place when all are taken; meanwhile the kernel's queue takes a burst.
+/// How long the next connection waits for a slot when all are in use; meanwhile the kernel's queue absorbs a burst.
 const PLACE_WAIT: Duration = Duration::from_millis(250);
-/// How long an admitted peer waits for its session's driver.
+/// How long an authenticated connection waits for its session's driver.
 const ATTACH_WAIT: Duration = Duration::from_secs(5);
 
-/// How one listener receives strangers.
+/// How one listener treats unauthenticated connections.
 #[derive(Debug, Clone, Default)]
 pub struct ListenerConfig {
     /// Plain TCP when absent.
     pub tls: Option<Arc<Tls>>,
-    /// Load balancers that say with a PROXY header (version 1 or 2) who is behind them. When there are any, connections
-    /// from elsewhere, or without the header, are closed.
+    /// Load balancers that send a PROXY header (version 1 or 2) with their client's address. If there are any,
+    /// connections from other addresses, or without the header, are closed.
     pub proxies: Vec<IpNet>,
-    /// Who may connect at all; everybody when empty.
+    /// Networks that may connect; all when empty.
     pub allow: Vec<IpNet>,
     pub budget: Budget,
-    /// When a Logon is refused, counted from when it came: guessing takes time, and how long a check took shows nothing.
+    /// When a Logon is refused, counted from its arrival: the delay slows guessing, and the time of a check is not
+    /// visible.
     pub refusal_delay: Duration,
-    /// What a peer hears whose Logon is refused.
+    /// The answer to a refused Logon.
     pub refusal: LogonRefusal,
 }
 
-/// What is said to a peer whose Logon is refused, always the same.
+/// The answer to a refused Logon, the same for every reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogonRefusal {
-    /// Nothing: the connection ends.
+    /// No answer: the connection ends.
     #[default]
     Silent,
-    /// A Logout that gives no reason and uses up no number of the session.
+    /// A Logout without a reason, which uses no sequence number of the session.
     Logout,
 }
 
@@ -73,7 +75,7 @@ struct LogonListener {
     directory: Directory,
 }
 
-/// Why a stranger was sent away. It is logged and never told.
+/// Why a connection was closed. It is logged and not sent to the peer.
 #[derive(Debug, thiserror::Error)]
 enum AcceptError {
     #[error("took too long")]
@@ -98,13 +100,13 @@ enum AcceptError {
     Busy,
 }
 
-/// What a peer hears whose Logon is refused, whoever it is.
+/// The Logout text for a refused Logon, the same for every peer.
 const REFUSED_TEXT: &str = "logon refused";
-/// What a peer hears that has proved who it is and asks for another password.
+/// The Logout text for an authenticated peer that requests another password.
 const NEW_PASSWORD_TEXT: &str = "NewPassword(925) is not supported: passwords are changed by the operator";
 
 impl AcceptError {
-    /// What the peer is told, if anything.
+    /// The Logout text, if one is sent.
     const fn said(&self, refusal: LogonRefusal) -> Option<&'static str> {
         match (self, refusal) {
             (Self::NotAdmitted(NotAdmitted::NewPassword), _) => Some(NEW_PASSWORD_TEXT),
@@ -130,13 +132,13 @@ impl AcceptError {
     }
 }
 
-/// Accepts on a plain listener that anybody may reach, until told to stop.
+/// Accepts on a plain listener without restrictions, until told to stop.
 pub async fn accept(listener: TcpListener, directory: Directory, shutdown: CancellationToken) {
     accept_with(listener, ListenerConfig::default(), directory, shutdown).await;
 }
 
-/// Accepts until told to stop. A connection that cannot be accepted costs only itself. Strangers are gone when this
-/// ends, or is dropped.
+/// Accepts until told to stop. A connection that cannot be accepted affects no other. Unauthenticated connections are
+/// closed when this ends or is dropped.
 pub async fn accept_with(
     listener: TcpListener,
     config: ListenerConfig,
@@ -161,7 +163,7 @@ pub async fn accept_with(
         let (stream, addr) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: wait for some to come back.
+                // The process is most likely out of file descriptors: wait until some are closed.
                 warn!(%error, "accepting a connection failed, will retry");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
@@ -192,7 +194,7 @@ impl LogonListener {
     ) -> Result<(), AcceptError> {
         let budget = &self.config.budget;
         let began = Instant::now();
-        // A report should not wait for the next one. Without the option it merely does.
+        // A report should not wait for the next one. Without the option it only does.
         let _ = stream.set_nodelay(true);
         let opened = tokio::time::timeout_at(began + budget.handshake, self.open(stream, addr));
         let (stream, origin, visit) = opened.await.map_err(|_| AcceptError::TooSlow)??;
@@ -201,12 +203,12 @@ impl LogonListener {
         let logon = tokio::time::timeout_at(began + budget.logon, first_message(&mut connection));
         let logon = logon.await.map_err(|_| AcceptError::TooSlow)?.ok_or(AcceptError::NoLogon)?;
         let logon_came = Instant::now();
-        // An unknown session is looked for while there is time to refuse it with all others.
+        // An unknown session is searched for within the delay of a refusal.
         let until = logon_came + self.config.refusal_delay.saturating_mul(9) / 10;
         match self.find(&logon, &origin, until).await {
             Ok((session, pass)) => {
                 let attach = Attach { connection, logon, pass };
-                // The driver has other connections to look at, or is gone. Nobody waits for long.
+                // The driver is busy with other connections, or gone. The wait is short.
                 session.send_timeout(attach, ATTACH_WAIT).await.map_err(|_| AcceptError::Busy)
             }
             Err(refused) => {
@@ -268,8 +270,8 @@ impl LogonListener {
     }
 }
 
-/// When a refused Logon is answered, counted from when it came: after the delay, or a multiple of it where the decision
-/// took longer.
+/// When a refused Logon is answered, counted from its arrival: after the delay, or after a multiple of it when the
+/// decision took longer.
 fn refused_after(decided_after: Duration, delay: Duration) -> Duration {
     let times = decided_after.as_nanos().div_ceil(delay.as_nanos().max(1)).max(1);
     delay.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))

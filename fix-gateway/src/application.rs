@@ -1,4 +1,4 @@
-//! What a session's driver needs from whoever stores its messages and acts upon them.
+//! What a session's driver needs from the application that stores its messages and processes them.
 
 use std::{future::Future, pin::Pin, time::Instant};
 
@@ -9,7 +9,7 @@ use dvp_fix::{
     session::{Now, Session, Stored, Transmit},
 };
 
-/// The store could not do it. The connection ends; what was not acknowledged comes again.
+/// The store failed. The connection ends; the peer sends unacknowledged messages again.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub struct Unavailable {
@@ -18,36 +18,36 @@ pub struct Unavailable {
 }
 
 impl Unavailable {
-    /// The store does not answer, or takes nothing now: the same again may succeed.
+    /// The store is unavailable or overloaded: a retry may succeed.
     pub const fn new(why: String) -> Self {
         Self { why, is_data: false }
     }
 
-    /// What was to be written or read breaks a rule: the same again fails in the same way.
+    /// The data violates a rule: a retry fails in the same way.
     pub const fn data(why: String) -> Self {
         Self { why, is_data: true }
     }
 
-    /// Whether the same again fails in the same way.
+    /// Whether a retry fails in the same way.
     pub const fn is_data(&self) -> bool {
         self.is_data
     }
 }
 
-/// When what was asked for is durable, and the messages that may be transmitted then.
+/// When the work becomes durable, and the messages that may be transmitted then.
 pub enum Commit {
-    /// It is durable already, and so is what was handed to [`Turn::transmit`], which goes out now.
+    /// It is already durable, and so are the messages passed to [`Turn::transmit`], which go out now.
     Ready,
-    /// The work is under way, in the order in which commits were asked for.
+    /// The work is in progress, in the order of the commits.
     UnderWay(UnderWay),
 }
 
-/// Resolves once everything is durable, to the messages that may now be transmitted, by ascending number. Waiting for
-/// it does not drive it.
+/// Resolves once everything is durable, to the messages that may then be transmitted, by ascending number. The work
+/// proceeds without being polled.
 pub type UnderWay = Pin<Box<dyn Future<Output = Result<Vec<Stored>, Unavailable>> + Send>>;
 
 impl Commit {
-    /// A commit whose work is under way.
+    /// A commit in progress.
     pub fn under_way(work: impl Future<Output = Result<Vec<Stored>, Unavailable>> + Send + 'static) -> Self {
         Self::UnderWay(Box::pin(work))
     }
@@ -59,38 +59,38 @@ pub struct Numbers {
     pub next_in: SeqNum,
     pub next_out_before: SeqNum,
     pub next_out: SeqNum,
-    /// Both count from 1 again, and stored messages are forgotten.
+    /// Both numbers restart at 1, and stored messages are deleted.
     pub reset: bool,
-    /// How far the peer has been reached.
+    /// The numbers of messages that the peer has received.
     pub reach: Reach,
 }
 
-/// How far a peer has been reached by our messages.
+/// The numbers of our messages that the peer has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reach {
-    /// It has seen them up to this number, as far as is known. This may lag.
+    /// The peer has received messages up to this number, as far as is known. The value may lag.
     pub seen: SeqNum,
-    /// Those beyond this number have not been written to a socket. This may run ahead.
+    /// Messages beyond this number have not been written to a socket. The value may be too high.
     pub written: SeqNum,
     /// The highest number of an application message.
     pub stored: SeqNum,
 }
 
-/// Numbers that do not go on from those before: both begin anew, or an operator sets them.
+/// Numbers that do not continue the previous ones: after a reset, or set by an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renumbering {
     pub next_in: SeqNum,
     pub next_out_before: SeqNum,
     /// The next outbound number when no message is kept.
     pub next_out: SeqNum,
-    /// Stored messages that the peer has not seen, and still wants, get the numbers from here on.
+    /// Stored messages that the peer has not received, and still needs, are renumbered from here on.
     pub first_kept: SeqNum,
-    /// How far the peer had been reached with the numbers before.
+    /// The received numbers before the change.
     pub reach: Reach,
 }
 
 impl Renumbering {
-    /// The numbers afterwards, when so many messages are kept.
+    /// The numbers afterwards, when this many messages are kept.
     pub const fn numbers(&self, kept: u64) -> Numbers {
         let next_out = if kept == 0 { self.next_out } else { SeqNum(self.first_kept.0.saturating_add(kept)) };
         let stored = if kept == 0 { SeqNum(0) } else { next_out.previous() };
@@ -99,27 +99,27 @@ impl Renumbering {
     }
 }
 
-/// The store and the business behind one session.
+/// The store and the business logic of one session.
 pub trait Application: Send + 'static {
-    /// Where the session left off: next inbound and next outbound number.
+    /// The session's present next inbound and next outbound number.
     fn load(&mut self) -> impl Future<Output = Result<(SeqNum, SeqNum), Unavailable>> + Send;
 
-    /// Which window of the schedule the stored numbers belong to; `None` when that was never recorded. Not needed where
-    /// the session has no schedule.
+    /// The schedule window of the stored numbers; `None` when it was never recorded. Only needed for a session with a
+    /// schedule.
     fn epoch(&mut self) -> impl Future<Output = Result<Option<Epoch>, Unavailable>> + Send {
         std::future::ready(Ok(None))
     }
 
-    /// Makes durable which window the numbers belong to from now on.
+    /// Makes the window of the numbers durable.
     fn begin_epoch(&mut self, _: Epoch) -> impl Future<Output = Result<(), Unavailable>> + Send {
         std::future::ready(Ok(()))
     }
 
-    /// Makes numbers durable that no application message comes with.
+    /// Makes numbers durable that belong to no application message.
     fn persist(&mut self, numbers: Numbers) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
 
-    /// Makes durable that the numbers begin anew, and in the same commit gives new numbers to the messages that the peer
-    /// has not seen. Returns how many these are. An application that stores nothing keeps nothing.
+    /// Makes a reset of the numbers durable, and in the same commit renumbers the messages that the peer has not
+    /// received. Returns their number. An application without a store keeps none.
     fn renumber(
         &mut self,
         to: Renumbering,
@@ -128,35 +128,35 @@ pub trait Application: Send + 'static {
         async { Ok((commit.await?, 0)) }
     }
 
-    /// Makes durable what an operator has set the numbers to. The outbound one has not gone back, the inbound one may.
+    /// Makes numbers durable that an operator has set. The outbound number has not decreased, the inbound one may have.
     fn set_numbers(&mut self, numbers: Numbers) -> impl Future<Output = Result<Commit, Unavailable>> + Send {
         self.persist(numbers)
     }
 
-    /// How far the peer had been reached when the numbers were loaded.
+    /// The received numbers as they were loaded.
     fn reach(&mut self) -> impl Future<Output = Result<Reach, Unavailable>> + Send {
         std::future::ready(Ok(Reach::default()))
     }
 
-    /// When [`Application::handle_timeout`] wants to be called.
+    /// When [`Application::handle_timeout`] must be called.
     fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    /// Does what is due, whatever the session's schedule says.
+    /// Processes due work, regardless of the session's schedule.
     fn handle_timeout(&mut self) -> impl Future<Output = Result<(), Unavailable>> + Send {
         std::future::ready(Ok(()))
     }
 
-    /// Acts upon an application message. Answers are numbered with [`Turn::reserve`]; what the message leads to and
-    /// [`Turn::numbers`] are one commit. Returns once the commit has its place in line.
+    /// Processes an application message. Answers are numbered with [`Turn::reserve`]; the message's effect and
+    /// [`Turn::numbers`] are one commit. Returns once the commit is queued.
     fn deliver(
         &mut self,
         message: MessageRef<'_>,
         turn: &mut Turn<'_>,
     ) -> impl Future<Output = Result<Commit, Unavailable>> + Send;
 
-    /// Answers an application message with a BusinessMessageReject (throttled) instead of acting upon it.
+    /// Answers an application message with a BusinessMessageReject (throttled) instead of processing it.
     fn refuse(
         &mut self,
         message: MessageRef<'_>,
@@ -177,17 +177,17 @@ pub trait Application: Send + 'static {
     /// Waits until [`Application::report`] may have something. May be dropped at any time.
     fn wait_for_reports(&mut self) -> impl Future<Output = ()> + Send;
 
-    /// Takes what happened meanwhile and numbers it; `None` when there is nothing.
+    /// Takes and numbers the pending reports; `None` when there are none.
     fn report(
         &mut self,
         turn: &mut Turn<'_>,
     ) -> impl Future<Output = Result<Option<Commit>, Unavailable>> + Send;
 
-    /// The peer has logged on, or gone.
+    /// The peer has logged on, or has disconnected.
     fn connected(&mut self, is_connected: bool);
 }
 
-/// Gives out numbers for one commit.
+/// Assigns numbers for one commit.
 pub struct Turn<'a> {
     session: &'a mut Session,
     enqueued_out: &'a mut SeqNum,
@@ -214,24 +214,23 @@ impl<'a> Turn<'a> {
         seq
     }
 
-    /// SendingTime(52) of what is numbered in this turn.
+    /// SendingTime(52) of the messages numbered in this turn.
     pub const fn sending_time(&self) -> UtcNanos {
         self.now.utc
     }
 
-    /// An empty body whose buffer has been used before, if there is one.
+    /// An empty body, with a reused buffer if there is one.
     pub fn body(&mut self) -> Body {
         self.session.body()
     }
 
-    /// Hands over a message that is durable, under a number of this turn. Only for a turn that ends in
-    /// [`Commit::Ready`].
+    /// Passes on a durable message, under a number of this turn. Only for a turn that ends in [`Commit::Ready`].
     pub fn transmit(&mut self, seq: SeqNum, msg_type: MsgType, body: Body) {
         let sending_time = self.now.utc;
         self.ready.push(Transmit { seq, msg_type, body, sending_time, orig_sending_time: None });
     }
 
-    /// The numbers as they are after this turn. Called once, when all are reserved; the commit must be queued.
+    /// The numbers after this turn. Called once, when all are reserved; the commit must be queued.
     pub fn numbers(&mut self) -> Numbers {
         let next_out = self.session.next_out();
         if self.session.is_connected() {

@@ -1,4 +1,4 @@
-//! A connection: frames in, bytes out, with bounds on both.
+//! A connection: frames in, bytes out, both bounded.
 
 mod outgoing;
 
@@ -27,41 +27,41 @@ use crate::{
     sources::ConnectionSlot,
 };
 
-/// Whatever carries bytes both ways.
+/// A bidirectional byte stream.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
-/// A frame of an authenticated peer may be this long.
+/// The size limit of a frame of an authenticated peer.
 const FRAME_MAX: usize = 64 * 1024;
-/// A peer has so long to take our last bytes.
+/// The time limit for the peer to take our last bytes.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes asked for at first; a peer that fills them is given twice as much the next time.
+/// The initial read size; it is doubled while reads are full.
 const READ_MIN: usize = 2 * 1024;
-/// Bytes asked for at most.
+/// The maximum read size.
 const READ_MAX: usize = 64 * 1024;
 const _: () = assert!(READ_MIN <= READ_MAX && READ_MAX <= FRAME_MAX, "a read is at most a frame");
 
-/// A connection and what was read of it.
+/// A connection and its unprocessed input.
 pub(crate) struct Connection {
     stream: Box<dyn Stream>,
     pub(crate) inbound: Inbound,
-    /// Bytes that one frame may have.
+    /// The present size limit of a frame.
     pub(crate) frame_max: usize,
     read_bytes: usize,
     pub(crate) peer: SocketAddr,
-    /// The place among strangers, until the peer is none.
+    /// The slot of an unauthenticated connection, until it is authenticated.
     place: Option<Box<ConnectionSlot>>,
 }
 
-/// What was read and not yet understood. Taken out of its [`Connection`] while its frames are looked at.
+/// Unprocessed input. Taken out of its [`Connection`] while its frames are processed.
 #[derive(Default)]
 pub(crate) struct Inbound {
     framer: Framer,
     parser: Parser,
 }
 
-/// A connection whose first message says which session it is for, and whose peer may use that session.
+/// An authenticated connection with its Logon as the first message.
 #[derive(Debug)]
 pub struct Attach {
     pub(crate) connection: Connection,
@@ -69,7 +69,7 @@ pub struct Attach {
     pub(crate) pass: Pass,
 }
 
-/// How a peer was let in.
+/// How the peer was authenticated.
 #[derive(Debug)]
 pub(crate) struct Pass {
     pub(crate) gatekeeper: Arc<dyn Gatekeeper>,
@@ -91,11 +91,11 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Inbound {
-    /// A frame that was read already, if there is a whole one of at most `frame_max` bytes.
+    /// The next complete frame of the input, if it has at most `frame_max` bytes.
     pub(crate) fn next(&mut self, frame_max: usize) -> io::Result<Option<Result<MessageRef<'_>, Garbled>>> {
         self.framer.set_limit(frame_max);
         match self.framer.next_frame() {
-            // The framer's limit is about frames that are incomplete: one that arrived in a single read may be longer.
+            // The framer limits incomplete frames only: a frame that arrived in a single read may be longer.
             Framed::Frame(frame) if frame.len() <= frame_max => Ok(Some(self.parser.parse(frame))),
             Framed::Incomplete => Ok(None),
             Framed::Frame(_) | Framed::TooLong => {
@@ -117,7 +117,7 @@ impl Connection {
         Self { stream, inbound, frame_max, read_bytes: READ_MIN, peer, place }
     }
 
-    /// The peer is no stranger any more, and may send longer frames.
+    /// The peer is authenticated, and may send longer frames.
     pub(crate) fn trust(&mut self) {
         self.frame_max = FRAME_MAX;
         self.place = None;
@@ -128,7 +128,8 @@ impl Connection {
         poll_fn(|cx| self.poll_fill(cx)).await
     }
 
-    /// Does the next thing the socket is ready for: takes bytes from `out`, or reads when that `is_wanted`.
+    /// Performs the next operation for which the socket is ready: writes bytes of `out`, or reads when that
+    /// `is_wanted`.
     pub(crate) fn poll_progress(
         &mut self,
         cx: &mut Context<'_>,
@@ -143,7 +144,7 @@ impl Connection {
         if is_wanted { self.poll_fill(cx) } else { Poll::Pending }
     }
 
-    /// Writes what the peer's side takes at this moment, and waits for nothing.
+    /// Writes what the socket accepts without blocking.
     pub(crate) async fn write_now(&mut self, out: &mut Outgoing) -> io::Result<()> {
         poll_fn(|cx| match self.poll_write_out(cx, out) {
             Poll::Ready(done) => Poll::Ready(done),
@@ -192,13 +193,13 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives back what memory it can: nothing has come for a while.
+    /// Releases unused memory after a quiet period.
     pub(crate) fn rest(&mut self) {
         self.read_bytes = READ_MIN;
         self.inbound.framer.shrink();
     }
 
-    /// Tells a peer that its Logon is refused, and nothing else. The number 1 is no number of the session.
+    /// Sends a Logout that refuses a Logon. Its number 1 is no number of the session.
     pub(crate) async fn refuse(&mut self, logon: &Message, reason: &str) {
         let text = |tag| logon.text(tag).unwrap_or_default();
         let head = Head {
@@ -213,14 +214,14 @@ impl Connection {
         };
         let mut bytes = Vec::new();
         encode(&head, &Body::new().field(tag::TEXT, reason), &mut bytes);
-        // Whether it arrives makes no difference to us.
+        // The result of the write does not matter.
         let _ = tokio::time::timeout(CLOSE_MAX, self.stream.write_all(&bytes)).await;
         let _ = tokio::time::timeout(CLOSE_MAX, self.stream.shutdown()).await;
     }
 
     /// Closes our side, so that the peer reads everything before the end.
     pub(crate) async fn close(mut self) {
-        // The peer may be gone already: there is nobody to tell.
+        // The peer may have disconnected already.
         let _ = tokio::time::timeout(CLOSE_MAX, self.stream.shutdown()).await;
     }
 }

@@ -1,8 +1,6 @@
-//! Data dictionaries for institutions, in the form that QuickFIX and its kin read: the messages of this service, with
-//! its own fields.
+//! Data dictionaries for institutions, in QuickFIX's format: the messages of this service, with its own fields.
 //!
-//! The files are made from the facts that the engine's own tables are made from, and from [`OWN_FIELDS`]; a test
-//! compares them.
+//! The files are generated from the tables that the engine uses, and from [`OWN_FIELDS`]; a test compares them.
 
 use dvp_domain::text::{ID_MAX, TEXT_MAX};
 
@@ -11,11 +9,11 @@ use dvp_domain::text::{ID_MAX, TEXT_MAX};
 pub struct OwnField {
     pub tag: u32,
     pub name: &'static str,
-    /// In the words of the dictionaries: `STRING`, `INT`.
+    /// The type's name in the dictionaries: `STRING`, `INT`.
     pub data_type: &'static str,
     /// MsgType(35) of the only message that has it.
     pub message: &'static str,
-    /// The legal values; none listed means any.
+    /// The valid values; an empty list means any.
     pub values: &'static [&'static str],
 }
 
@@ -23,7 +21,7 @@ const fn own(tag: u32, name: &'static str, data_type: &'static str, message: &'s
     OwnField { tag, name, data_type, message, values: &[] }
 }
 
-/// Everything that a message of ours, or to us, may have beyond the standard.
+/// All fields beyond the standard that dvp's messages, in either direction, may have.
 pub const OWN_FIELDS: [OwnField; 24] = [
     own(20001, "PermitNonce", "INT", "D"),
     own(20002, "PermitDeadline", "INT", "D"),
@@ -54,7 +52,7 @@ pub const OWN_FIELDS: [OwnField; 24] = [
     own(20108, "PayoutFeeCurrency", "CURRENCY", "8"),
 ];
 
-/// A set of the messages whose fields are taken one by one.
+/// A set of the messages whose fields are accepted one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Messages(u8);
 
@@ -70,7 +68,7 @@ impl Messages {
     pub const AF: Self = Self(1 << 3);
     /// QuoteRequest.
     pub const R: Self = Self(1 << 4);
-    /// OrderCancelReplaceRequest, which is refused as a whole.
+    /// OrderCancelReplaceRequest, which is always rejected.
     pub const G: Self = Self(1 << 5);
 
     /// The set of one MsgType(35); empty for a message whose fields are not listed.
@@ -102,14 +100,14 @@ pub struct TakenField {
     pub name: &'static str,
     /// The longest value, in characters.
     pub max: usize,
-    /// The messages in which it is acted upon.
+    /// The messages in which the field has an effect.
     pub processed: Messages,
-    /// The messages in which nothing depends on it.
+    /// The messages in which the field has no effect.
     pub ignored: Messages,
 }
 
 impl TakenField {
-    /// May the message have it?
+    /// May the message have the field?
     pub const fn is_taken_in(&self, messages: Messages) -> bool {
         self.processed.has(messages) || self.ignored.has(messages)
     }
@@ -128,12 +126,12 @@ const fn taken(
     TakenField { tag, name, max, processed, ignored }
 }
 
-/// One of an order's own fields. A replacement may have it, too, and is refused with it.
+/// A field of an order. A replacement may have it, too, and is rejected with it.
 const fn of_order(tag: u32, name: &'static str, max: usize) -> TakenField {
     taken(tag, name, max, Messages::D, Messages::G)
 }
 
-/// Every field of D, F, H, AF, R and G that is taken; any other is refused by its tag.
+/// Every accepted field of D, F, H, AF, R and G; any other is rejected by its tag.
 pub const TAKEN: [TakenField; 39] = {
     use Messages as M;
     let [d, f, h, af, r, g, none] = [M::D, M::F, M::H, M::AF, M::R, M::G, M::NONE];
@@ -180,7 +178,7 @@ pub const TAKEN: [TakenField; 39] = {
     ]
 };
 
-/// File names and texts: FIX 4.2 and 4.4 have one each; FIXT 1.1 is the transport of FIX 5.0 SP2.
+/// File names and contents: FIX 4.2 and 4.4 have one each; FIXT 1.1 is the transport of FIX 5.0 SP2.
 pub const PUBLISHED: [(&str, &str); 4] = [
     ("FIX42.xml", include_str!("../dictionaries/FIX42.xml")),
     ("FIX44.xml", include_str!("../dictionaries/FIX44.xml")),

@@ -1,12 +1,12 @@
-//! One session: its state machine, its connection when there is one, and its place in the commit order.
+//! One session: its state machine, its connection if there is one, and its commits.
 //!
 //! ```text
 //! socket ──> Session ──outputs──> commits (in flight, bounded) ──acknowledged──> socket
 //! ```
 //!
-//! Messages are read while earlier ones are being committed; when too many are in flight, reading stops and the
-//! peer's TCP window fills. Everything leaves in the order of `pending`, so numbers leave in order. A commit that
-//! fails ends the connection and the numbers are loaded anew: what the peer was not told, it asks for.
+//! Messages are read while earlier ones are being committed; when too many are in flight, reading stops and the peer's
+//! TCP window fills. Everything is transmitted in the order of `pending`, so that numbers are in order. After a failed
+//! commit the connection ends and the numbers are loaded again; the peer requests the messages that it missed.
 
 mod control;
 mod flight;
@@ -49,13 +49,13 @@ use resends::Resent;
 use resets::Resets;
 use wake::{Alarm, Event};
 
-/// Commits in flight at most; beyond that the socket is not read.
+/// The maximum number of commits in flight; beyond it the socket is not read.
 const IN_FLIGHT_MAX: usize = 256;
-/// Bytes encoded before they are written, though more frames wait to be read.
+/// Bytes encoded before they are written, even if more frames are unread.
 const OUT_MAX: usize = 64 * 1024;
-/// What a peer hears when this process stops.
+/// The Logout text when this process stops.
 const DRAIN_TEXT: &str = "server draining, please reconnect";
-/// What a peer hears that sends more than it may.
+/// The Logout text for a peer that exceeds its message rate.
 const RATE_TEXT: &str = "message rate exceeded";
 
 /// Runs one session, connected or not.
@@ -63,62 +63,62 @@ pub struct Driver<A> {
     app: A,
     session: Session,
     connection: Option<Connection>,
-    /// How the connection's peer was let in.
+    /// How the connection's peer was authenticated.
     pass: Option<Pass>,
-    /// Is the Logon that comes next the one that was let in?
+    /// Is the next Logon the one that was authenticated?
     is_admitted: bool,
     limiter: Limiter,
-    /// The peer was logged out; of what it still sends only its Logout is read.
+    /// The peer was logged out; only its Logout is still read.
     is_cut_off: bool,
     attach: mpsc::Receiver<Attach>,
-    /// Commands of operators; `None` where there are none.
+    /// Operators' commands; `None` where there are none.
     control: Option<mpsc::Receiver<Control>>,
-    /// What is carried out once nobody is connected, and when the connection is cut for it.
+    /// A command that is executed after the disconnect, and the time limit of the connection.
     errand: Option<(Control, Instant)>,
-    /// The session is given up as soon as nobody is connected.
+    /// The session is released as soon as its peer disconnects.
     ends_when_idle: bool,
-    /// How far the peer has been reached.
+    /// The numbers that the peer has received.
     reached: Reached,
     pending: VecDeque<Pending>,
     /// Session messages of this turn, which follow the commit of their numbers.
     batch: Vec<Transmit>,
-    /// Are there numbers of this turn that no commit has yet?
+    /// Does this turn have numbers without a commit?
     dirty: bool,
-    /// The outbound number as of the last commit queued.
+    /// The outbound number of the last queued commit.
     enqueued_out: SeqNum,
-    /// Counts connections, so that what was meant for one does not go to the next.
+    /// Counts connections, so that messages for one connection do not go to the next.
     generation: u64,
-    /// What may be written, in the form of the wire.
+    /// Encoded bytes to be written.
     out: Outgoing,
     slow_consumer: SlowConsumer,
-    /// A slice of a resend that waits until the peer has taken what is before it, and until it is time.
+    /// A slice of a resend that waits until the peer has taken the previous one, and for the resend pace.
     fetch: Option<(SeqNum, SeqNum)>,
     resend_pace: ResendPace,
     resent: Resent,
     resets: Resets,
     /// Cancelled when the driver is to stop.
     stop: CancellationToken,
-    /// A connection that gets the session if the present one turns out to be dead, and when that is decided.
+    /// A second connection that gets the session if the present one does not answer, and when that is decided.
     newcomer: Option<(Box<Attach>, Instant)>,
-    /// Told to stop: when patience with the peer's Logout ends.
+    /// After a stop: the time limit for the peer's Logout.
     draining: Option<Instant>,
-    /// Messages of the turn under way that are durable already.
+    /// Durable messages of the present turn.
     ready: Vec<Transmit>,
-    /// Both clocks, as of the beginning of the turn or the last time it had to wait.
+    /// Both clocks, as of the beginning of the turn or of its last wait.
     now: Now,
-    /// Rings for whatever is due first.
+    /// The timer of the earliest deadline.
     alarm: Alarm,
-    /// Counts turns, so that socket and reports take turns in being looked at first.
+    /// Counts turns, so that socket and reports are checked first alternately.
     turns: usize,
     name: String,
     metrics: SessionMetrics,
 }
 
-/// Why a turn could not be finished.
+/// Why a turn failed.
 enum Broken {
-    /// The connection; the session stays as it is.
+    /// The connection failed; the session's state is valid.
     Connection(CloseReason),
-    /// The store: what is in memory may be ahead of it.
+    /// The store failed: the state in memory may be ahead of it.
     Store(Unavailable),
 }
 
@@ -129,7 +129,7 @@ impl From<Unavailable> for Broken {
 }
 
 impl<A: Application> Driver<A> {
-    /// A driver that takes its connections from `attach`.
+    /// A driver that gets its connections from `attach`.
     pub fn new(app: A, config: SessionConfig, attach: mpsc::Receiver<Attach>) -> Self {
         let name = config.session_id();
         let metrics = SessionMetrics::new(&name);
@@ -171,29 +171,29 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// Takes commands of operators.
+    /// Sets the channel of operators' commands.
     #[must_use]
     pub(crate) fn with_control(mut self, control: mpsc::Receiver<Control>) -> Self {
         self.control = Some(control);
         self
     }
 
-    /// Changes what a peer may leave unread.
+    /// Sets the limits of unread output.
     #[must_use]
     pub const fn with_slow_consumer(mut self, slow_consumer: SlowConsumer) -> Self {
         self.slow_consumer = slow_consumer;
         self
     }
 
-    /// Changes how fast a peer is sent again what it had already.
+    /// Sets the pace of resends.
     #[must_use]
     pub const fn with_resend_pace(mut self, resend_pace: ResendPace) -> Self {
         self.resend_pace = resend_pace;
         self
     }
 
-    /// Runs until told to stop, or until nobody can attach any more. Then logs out, waits a while for the peer's
-    /// Logout, and for what is in flight.
+    /// Runs until told to stop, or until `attach` is closed. Then logs out, and waits for the peer's Logout, within a
+    /// limit, and for the commits in flight.
     pub async fn run(mut self, shutdown: CancellationToken) {
         self.stop = shutdown.clone();
         if !self.load(&shutdown).await {
@@ -232,7 +232,7 @@ impl<A: Application> Driver<A> {
         self.finish().await;
     }
 
-    /// Everything in flight is waited for, and the connection closed.
+    /// Waits for everything in flight, and closes the connection.
     async fn finish(mut self) {
         if self.settle().await.is_err() {
             debug!(session = self.name, "could not finish what was in flight");
@@ -246,7 +246,7 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// The one place where a driver reads the clocks.
+    /// The only function of a driver that reads the clocks.
     fn read_clocks(&mut self) {
         self.now = clock::now();
     }
@@ -261,7 +261,7 @@ impl<A: Application> Driver<A> {
         });
     }
 
-    /// Is there room for what reading, or a report, leads to?
+    /// Is there room for the results of a read, or of a report?
     fn may_take_more(&self) -> bool {
         self.pending.len() < IN_FLIGHT_MAX && self.out.len() < OUT_MAX && self.fetch.is_none()
     }
@@ -297,7 +297,7 @@ impl<A: Application> Driver<A> {
             Event::Stalled if self.has_stalled() => {
                 return Err(Broken::Connection(CloseReason::SlowConsumer));
             }
-            // It took something meanwhile.
+            // The socket has taken bytes meanwhile.
             Event::Stalled => {}
             Event::TakeOver => return Err(Broken::Connection(CloseReason::TakenOver)),
             Event::Chore => self.app.handle_timeout().await?,
@@ -312,7 +312,7 @@ impl<A: Application> Driver<A> {
             self.read_frames().await?;
             let was_held_up = !self.may_take_more();
             self.write_out().await?;
-            // What was held up until now may have nothing else to wait for.
+            // Output that was held back may have nothing else to wait for.
             if !was_held_up || !self.may_take_more() && !self.may_fetch() || self.connection.is_none() {
                 break;
             }
@@ -321,12 +321,12 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    /// Is there a slice of a resend whose turn it is?
+    /// Is a slice of a resend due?
     fn may_fetch(&self) -> bool {
         self.resend_goes_on_at().is_some_and(|at| at <= self.now.mono)
     }
 
-    /// When the next slice of a resend is due; `None` when there is none, or the peer has to take something first.
+    /// When the next slice of a resend is due; `None` when there is none, or the peer must take earlier bytes first.
     fn resend_goes_on_at(&self) -> Option<Instant> {
         self.fetch.filter(|_| self.out.len() < OUT_MAX).map(|_| self.resent.goes_on_at(self.resend_pace))
     }
@@ -343,7 +343,7 @@ impl<A: Application> Driver<A> {
         debug!(session = self.name, peer = %connection.peer, "logon");
         self.generation += 1;
         self.connection = Some(connection);
-        // The one before it may have been waited for.
+        // The slice may have waited for the previous one.
         self.read_clocks();
         let now = self.now;
         self.limiter = Limiter::new(pass.admission.limits, now.mono);

@@ -41,7 +41,7 @@ pub(crate) const TELL_ALL_EVERY: i64 = 10_000;
 /// A partner in one environment.
 type Tenant = (String, bool);
 
-/// Which events of its partner a session is notified of.
+/// The events of its partner that wake a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Interest {
     /// Every event: the session is a drop copy.
@@ -147,7 +147,7 @@ impl Feed {
     }
 }
 
-/// Follows the feed for as long as it is let. `sessions_changed` is notified when a session may have been changed.
+/// Follows the feed until it is dropped. `sessions_changed` is notified when a session may have changed.
 pub(crate) async fn follow(feed: Feed, pool: PgPool, sessions_changed: Arc<Notify>) {
     let mut notifications = Notifications::new(pool.clone(), &[FEED_CHANNEL, SESSION_CHANNEL]);
     let mut follower = Follower { feed, pool, sessions_changed, position: None, told_all_at: 0 };
@@ -193,7 +193,8 @@ impl Follower {
         let page = events::list_positions(&mut conn, after, PAGE).await?;
         drop(conn);
         let Some(last) = page.last().map(|event| event.position) else { return Ok(false) };
-        // Told first: who sees the position must have been told of the events before it.
+        // Sessions are notified first: a session that sees the position must have been notified of the events before
+        // it.
         self.feed.tell(&page);
         self.advance(last);
         if last - self.told_all_at >= TELL_ALL_EVERY {

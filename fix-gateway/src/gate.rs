@@ -1,7 +1,7 @@
-//! Who may use a session: asked before anything of the session changes.
+//! Authentication and authorization of peers, before the session's state changes.
 //!
-//! A refused peer learns nothing: not which part was wrong, not whether there is such a session. It is asked in the
-//! stranger's own task, so a session's driver only ever meets peers that may use it.
+//! A refused peer learns nothing, neither which part was wrong nor whether the session exists. The check runs in the
+//! connection's own task, so that a session's driver gets authenticated connections only.
 
 mod lockout;
 mod session;
@@ -18,22 +18,22 @@ pub use signature::{prehash, signature};
 
 use crate::{limits::MessageLimits, tls::PeerCertificate};
 
-/// Where a connection comes from.
+/// The origin of a connection.
 #[derive(Debug, Clone)]
 pub struct Origin {
-    /// The peer's address; behind a proxy, the one the proxy says.
+    /// The peer's address; behind a proxy, the one in the PROXY header.
     pub addr: SocketAddr,
-    /// The certificate of the peer, when it has shown one.
+    /// The peer's certificate, if it presented one.
     pub certificate: Option<PeerCertificate>,
 }
 
-/// What a connection may do.
+/// The rights of a connection.
 #[derive(Debug, Clone, Default)]
 pub struct Admission {
     pub limits: MessageLimits,
 }
 
-/// Why a peer may not use a session. It is logged and not told, but for what only an authenticated peer can cause.
+/// Why a peer may not use a session. It is logged and not sent, except for what only an authenticated peer can cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotAdmitted {
     #[error("session disabled")]
@@ -52,7 +52,7 @@ pub enum NotAdmitted {
     Locked,
     #[error("credentials cannot be checked now")]
     Unavailable,
-    /// The peer is who it says, and is told.
+    /// The peer is authenticated, and gets the reason.
     #[error("the Logon asks for a new password")]
     NewPassword,
 }
@@ -74,16 +74,16 @@ impl NotAdmitted {
     }
 }
 
-/// A decision under way.
+/// A decision in progress.
 pub type Deciding<'a> = Pin<Box<dyn Future<Output = Result<Admission, NotAdmitted>> + Send + 'a>>;
 
-/// Decides who may use one session.
+/// Decides which peers may use one session.
 pub trait Gatekeeper: std::fmt::Debug + Send + Sync + 'static {
     /// May the peer that sent this Logon use the session?
     fn admit<'a>(&'a self, logon: &'a Message, origin: &'a Origin) -> Deciding<'a>;
 }
 
-/// Lets everybody in, without limits: for tests of the session layer.
+/// Accepts every peer, without limits: for tests of the session layer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Anyone;
 

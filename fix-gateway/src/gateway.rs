@@ -1,7 +1,7 @@
-//! All FIX sessions of this process: which of them it owns, and the door they are reached by.
+//! All FIX sessions of this process and their listeners.
 //!
 //! A session has one owner among all processes, by a lease in the database. The owner's driver runs whether or not the
-//! peer is connected, because reports are written for a peer that is away, too.
+//! peer is connected, because reports are also written for a disconnected peer.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -46,8 +46,8 @@ impl FixGateway {
         Ok((gateway, local))
     }
 
-    /// Binds one more listener, to the same sessions; port 0 takes any free one. A refused Logon is answered there as on
-    /// every other, so that none tells more than another.
+    /// Binds one more listener, to the same sessions; port 0 takes any free one. A refused Logon is answered there as
+    /// on every other, so that no listener reveals more than another.
     pub async fn listen(&mut self, addr: SocketAddr, config: ListenerConfig) -> std::io::Result<SocketAddr> {
         let GatewayConfig { refusal_delay, refusal, .. } = self.config;
         let config = ListenerConfig { refusal_delay, refusal, ..config };
@@ -57,7 +57,7 @@ impl FixGateway {
         Ok(local)
     }
 
-    /// Runs until told to stop; then sessions are logged out and given up, and what is in flight is finished.
+    /// Runs until told to stop; then logs the sessions out, releases them, and completes the commits in flight.
     pub async fn run(self, shutdown: CancellationToken) {
         let Self { listeners, engine, pool, config, directory, owner } = self;
         let lockout = config.lockout;

@@ -1,49 +1,49 @@
-//! How often something may happen: a bucket that fills at a steady pace, kept as one instant.
+//! Rate limits: a bucket that refills at a steady pace, stored as one instant.
 //!
 //! The form is the "generic cell rate algorithm": instead of counting tokens, remember when the next one would be due
 //! if everything taken so far had kept the pace. It needs no timer and cannot overflow.
 
 use std::time::{Duration, Instant};
 
-/// A steady pace, and how far ahead of it one may be.
+/// A steady pace with a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pace {
     interval: Duration,
-    /// How far ahead of the pace is still in order.
+    /// The burst as a duration at the pace.
     ahead_max: Duration,
 }
 
 impl Pace {
-    /// `count` in each `period`, and as many as `burst` at once. Neither is less than 1.
+    /// `count` in each `period`, and `burst` at once. Neither is less than 1.
     pub fn new(count: u32, period: Duration, burst: u32) -> Self {
         let interval = period / count.max(1);
         Self { interval, ahead_max: interval.saturating_mul(burst.max(1) - 1) }
     }
 }
 
-/// How many messages a connection may send. `None` is no limit.
+/// The message rates of a connection. `None` is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MessageLimits {
-    /// Application messages beyond this are refused one by one.
+    /// Application messages beyond this rate are rejected one by one.
     pub soft: Option<Pace>,
-    /// Application messages beyond this end the session.
+    /// Application messages beyond this rate end the session.
     pub hard: Option<Pace>,
-    /// Session messages beyond this end the session.
+    /// Session messages beyond this rate end the session.
     pub admin: Option<Pace>,
 }
 
 impl MessageLimits {
-    /// So many a second, and twice as many at once.
+    /// A rate per second, with a burst of twice as many.
     pub fn per_second(soft: Option<u32>, hard: Option<u32>, admin: Option<u32>) -> Self {
         let pace = |rate: u32| Pace::new(rate, Duration::from_secs(1), rate.saturating_mul(2));
         Self { soft: soft.map(pace), hard: hard.map(pace), admin: admin.map(pace) }
     }
 }
 
-/// What was taken so far.
+/// The state of a limit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bucket {
-    /// When the next one is due at the pace.
+    /// When the next unit is due at the pace.
     due: Instant,
 }
 
@@ -53,7 +53,7 @@ impl Bucket {
         Self { due: now }
     }
 
-    /// Takes one, if it is not too early for it.
+    /// Takes one unit, if the limit allows it.
     pub(crate) fn take(&mut self, pace: Pace, now: Instant) -> bool {
         let due = self.due.max(now);
         if due - now > pace.ahead_max {
@@ -63,17 +63,17 @@ impl Bucket {
         true
     }
 
-    /// How long until one may be taken.
+    /// How long until one unit can be taken.
     pub(crate) fn wait(&self, pace: Pace, now: Instant) -> Duration {
         self.due.saturating_duration_since(now).saturating_sub(pace.ahead_max)
     }
 
-    /// Takes `count`, even if it is too early for them.
+    /// Takes `count` units, even beyond the limit.
     pub(crate) fn spend(&mut self, pace: Pace, count: u32, now: Instant) {
         self.due = self.due.max(now) + pace.interval.saturating_mul(count);
     }
 
-    /// Whether a whole burst may be taken.
+    /// Whether a whole burst can be taken.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         self.due <= now
     }

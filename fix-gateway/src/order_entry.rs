@@ -1,5 +1,5 @@
-//! The business behind one session: orders to the engine, outcomes and events to reports, everything in commits of
-//! the engine's writer.
+//! The application of one session: submits orders to the engine, and turns outcomes and events into reports, all in
+//! commits of the engine's writer.
 
 mod cancel_on_disconnect;
 mod cancels;
@@ -52,7 +52,7 @@ use crate::{
     session_config::stale_types,
 };
 
-/// Events read at once.
+/// The page size of feed reads.
 const PAGE: i64 = 200;
 /// The session's cursor becomes durable with its commits, and with one of its own when it is ahead by this much.
 const POSITIONS_BEHIND_MAX: i64 = feed::TELL_ALL_EVERY;
@@ -63,13 +63,13 @@ pub(crate) struct OrderEntry {
     session: FixSessionRow,
     version: Version,
     tenant: Tenant,
-    /// Says when the partner has new events.
+    /// Notifies of new events of the partner.
     feed: Subscription,
     feed_position: i64,
-    /// `feed_position` as of the latest commit that was queued for it.
+    /// `feed_position` as of the latest queued commit.
     queued_position: i64,
     feed_has_more: bool,
-    /// Copies of all the partner's reports, and no orders.
+    /// The session gets copies of all the partner's reports, and sends no orders.
     is_drop_copy: bool,
     cancel_on_disconnect: CancelOnDisconnect,
     ages: AgeLimits,
@@ -136,7 +136,7 @@ impl OrderEntry {
                 next_out: numbers.next_out.0,
                 seen_out: numbers.reach.seen.0,
                 written_out: numbers.reach.written.0,
-                // Reports of everything up to here were queued before this part.
+                // Reports of everything up to this position were queued before this part.
                 feed_position: Some(self.feed_position),
                 renumber: None,
             },
@@ -166,7 +166,7 @@ impl OrderEntry {
                 return Ok((ReportContent::Pending, 0));
             }
             if facts.cancelled_by.is_some() {
-                // While it waited for its wallet.
+                // While the order was parked.
                 return Ok((ReportContent::Canceled(None), 0));
             }
             let rejected =
@@ -191,7 +191,7 @@ impl OrderEntry {
     ) -> Result<Commit, Unavailable> {
         let (told, sequence) = self.latest(order, facts).await?;
         let about = order.reference.as_deref().unwrap_or(&order.intent_id);
-        // A cancellation that was asked for was told as the answer to its request.
+        // A requested cancellation was reported as the answer to its request.
         let request = facts.cancelled_by.as_deref().filter(|_| told == ReportContent::Canceled(None));
         let ids = Ids {
             cl_ord_id: request.unwrap_or(&order.cl_ord_id),
@@ -219,7 +219,7 @@ impl OrderEntry {
         self.write(numbers, refusal(message, slot, reason, text)).await
     }
 
-    /// The same, for a message that cannot have the answer of its kind because of its fields.
+    /// The same, for a message whose fields do not allow the usual answer.
     async fn refuse_fields(
         &self,
         message: MessageRef<'_>,
@@ -227,7 +227,7 @@ impl OrderEntry {
         numbers: Numbers,
         fault: &FieldFault,
     ) -> Result<Commit, Unavailable> {
-        // Conditionally required field missing, or else other.
+        // Conditionally required field missing, or other.
         let reason = if matches!(fault, FieldFault::Missing { .. }) { 5 } else { 0 };
         self.refuse_message(message, slot, numbers, reason, &fault.to_string()).await
     }
@@ -242,7 +242,7 @@ impl Application for OrderEntry {
         self.feed_position = session.feed_position;
         self.queued_position = session.feed_position;
         self.feed_has_more = true;
-        // Nobody is connected when the numbers are loaded.
+        // No peer is connected when the numbers are loaded.
         self.cancel_on_disconnect.begin();
         let seq = |number: i64| u64::try_from(number).map(SeqNum).unwrap_or(SeqNum::FIRST);
         let numbers = (seq(session.next_in), seq(session.next_out));
@@ -318,11 +318,11 @@ impl Application for OrderEntry {
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
         match message.msg_type() {
-            // Never a reject of a reject.
+            // A reject is never answered with a reject.
             b"j" => self.write(turn.numbers(), FixRows::default()).await,
             _ if self.is_drop_copy => {
                 let (slot, numbers) = Slot::take(turn);
-                // FIX 4.2 has no reason for it.
+                // FIX 4.2 has no value for this reason.
                 let reason = if self.version == Version::Fix42 { 0 } else { 6 };
                 self.refuse_message(message, slot, numbers, reason, "not authorized: drop copy").await
             }
@@ -346,7 +346,7 @@ impl Application for OrderEntry {
         turn: &mut Turn<'_>,
     ) -> Result<Commit, Unavailable> {
         let (slot, numbers) = Slot::take(turn);
-        // FIX 5.0 SP2 knows a reason for this; before, it would be outside the peer's enumeration.
+        // FIX 5.0 SP2 has a value for this reason; earlier versions do not.
         let reason = if self.session.begin_string == "FIXT.1.1" { 8 } else { 0 };
         self.refuse_message(message, slot, numbers, reason, text).await
     }
@@ -379,12 +379,12 @@ impl Application for OrderEntry {
             return Ok(Some(commit));
         }
         let after = self.feed_position;
-        // Events up to here are visible to what is read below.
+        // Events up to here are visible to the read below.
         let routed = self.feed.routed();
         let (outbound, position) =
-            if self.is_drop_copy { self.copies(turn).await? } else { self.own_reports(turn).await? };
+            if self.is_drop_copy { self.copied_reports(turn).await? } else { self.own_reports(turn).await? };
         self.feed_has_more = position > after;
-        // Where the partner has no more events, all up to the routed position are somebody else's.
+        // Where the partner has no more events, all events up to the routed position belong to others.
         self.feed_position = if self.feed_has_more { position } else { position.max(routed) };
         let is_behind = self.feed_position - self.queued_position >= POSITIONS_BEHIND_MAX;
         if outbound.is_empty() && !is_behind {
@@ -416,7 +416,7 @@ fn business_id(message: MessageRef<'_>) -> Option<&str> {
     fields::repeatable(message, tag).filter(|id| !id.is_empty())
 }
 
-/// Waits for the commit, and renders once more what it stored.
+/// Waits for the commit, and renders its stored outcome again.
 fn acknowledged(pending: Pending) -> Commit {
     Commit::under_way(async move {
         let done = pending.await.map_err(|_| Unavailable::new("the writer has stopped".to_owned()))?;

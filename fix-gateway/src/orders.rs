@@ -12,11 +12,11 @@ pub(crate) mod quote;
 pub(crate) mod report;
 pub(crate) mod tags;
 
-/// What differs between the versions in what is said about orders.
+/// The differences between the versions in messages about orders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Version {
     Fix42,
-    /// FIX 4.4, and 5.0 SP2 over FIXT 1.1: the same in everything this service says.
+    /// FIX 4.4, and 5.0 SP2 over FIXT 1.1: equal in all messages of this service.
     Fix44,
 }
 

@@ -1,6 +1,6 @@
-//! What is agreed with a counterparty, from the session's row and settings to the engine's terms.
+//! The session's configuration, from its row and settings to the engine's parameters.
 //!
-//! It holds from when a gateway takes the session until it gives it back.
+//! It is valid from when a gateway acquires the session until it releases it.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use dvp_store::fix::{FixSessionRow, settings::FixSessionSettings};
 
 use crate::orders::tags;
 
-/// Types that nobody wants to hear again later: a quote is stale, a price was then. Reports are sent again.
+/// Types that are not worth resending later: a quote is stale, a price has changed. Reports are resent.
 const NEVER_RESENT: [MsgType; 3] = [
     MsgType::new("S").expect("one printable character"),
     MsgType::new("AG").expect("two printable characters"),
     MsgType::new("B").expect("one printable character"),
 ];
-/// Message types that a reset of the numbers does not keep: nobody wants to hear them later.
+/// Message types that a reset of the numbers does not keep, because they are of no use later.
 pub fn stale_types() -> Vec<String> {
     NEVER_RESENT.iter().map(|kind| kind.as_str().to_owned()).collect()
 }
 
-/// Requests that FIX 4.2 does not have, and that whoever knows a later version may try.
+/// Requests that FIX 4.2 does not have, and that a client of a later version may send.
 const LATER: [&str; 1] = ["AF"];
-/// A ResendRequest like the one before is not answered twice within this time.
+/// A ResendRequest equal to the previous one is not answered twice within this time.
 const SAME_REQUEST_WINDOW: Duration = Duration::from_millis(250);
 
-/// Why a session cannot be run as it is configured.
+/// Why a session's configuration is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionConfigError {
     #[error("no dictionary for this version")]
@@ -39,10 +39,10 @@ pub enum SessionConfigError {
     Schedule(#[from] ScheduleError),
 }
 
-/// Whether a session can be run as it is configured.
+/// Checks a session's configuration.
 ///
 /// # Errors
-/// What cannot be understood.
+/// The invalid part.
 pub fn check_agreement(
     session: &FixSessionRow,
     settings: &FixSessionSettings,
@@ -50,7 +50,7 @@ pub fn check_agreement(
     session_config(session, settings).map(drop)
 }
 
-/// The engine's terms of a session.
+/// The engine's configuration of a session.
 pub(crate) fn session_config(
     session: &FixSessionRow,
     settings: &FixSessionSettings,

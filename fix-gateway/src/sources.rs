@@ -1,4 +1,4 @@
-//! What strangers may cost, by the address they come from.
+//! The limits on unauthenticated connections, by source address.
 
 use std::{
     collections::HashMap,
@@ -12,21 +12,21 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::limits::{Bucket, Pace};
 
-/// Addresses remembered at most. Beyond that only those that have cost something lately are.
+/// The maximum number of remembered addresses. Beyond it, only addresses with recent connections are kept.
 const SOURCES_MAX: usize = 65_536;
 
-/// What a connection may cost before its peer has logged on.
+/// The limits on a connection before its Logon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     /// From the first byte of a TCP connection to the end of its TLS handshake, PROXY header included.
     pub handshake: Duration,
-    /// From the first byte of a TCP connection to a whole Logon.
+    /// From the first byte of a TCP connection to a complete Logon.
     pub logon: Duration,
-    /// Bytes of the first message, which must be a Logon.
+    /// The size limit of the first message, which must be a Logon.
     pub logon_bytes_max: usize,
-    /// Connections at once that have not logged on.
+    /// Concurrent unauthenticated connections.
     pub unauthenticated_max: usize,
-    /// Of these, from one address.
+    /// The same, from one address.
     pub unauthenticated_per_source_max: u32,
     /// Connections a minute from one address.
     pub connections_per_minute: u32,
@@ -45,7 +45,7 @@ impl Default for Budget {
     }
 }
 
-/// Why a source is sent away.
+/// Why a source is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TooMany {
     #[error("too many connections a minute from this address")]
@@ -70,7 +70,7 @@ struct Counts {
     unauthenticated: u32,
 }
 
-/// One stranger's place at the listener; free again when dropped.
+/// The slot of one unauthenticated connection of a source; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Visit {
     sources: Sources,
@@ -87,7 +87,7 @@ impl Sources {
         }
     }
 
-    /// A connection came from this address.
+    /// Counts a connection from this address.
     pub(crate) fn enter(&self, addr: IpAddr, now: Instant) -> Result<Visit, TooMany> {
         let source = source_of(addr);
         let mut counts = self.lock();
@@ -111,7 +111,7 @@ impl Sources {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Counts>> {
-        // No code panics while it holds the map.
+        // No code panics while it holds the map's lock.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -124,7 +124,7 @@ impl Drop for Visit {
     }
 }
 
-/// Who counts as one: an IPv4 address, or the /64 network that one IPv6 customer has.
+/// The unit of counting: an IPv4 address, or an IPv6 /64 network, which one customer has.
 pub(crate) fn source_of(addr: IpAddr) -> IpAddr {
     match addr.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),

@@ -1,9 +1,8 @@
-//! Numbers and messages of one session, for applications that have nothing else to commit with them: in memory, or in
-//! PostgreSQL, in the tables the gateway uses.
+//! Numbers and messages of one session, for applications that commit nothing else: in memory, or in PostgreSQL, in the
+//! tables the gateway uses.
 //!
-//! One task writes, in the order of asking; what is asked for while a transaction is under way is written with the
-//! next. A session that somebody else writes, too, makes the commit fail, never the numbers wrong: every write names
-//! the number it goes on from.
+//! One task writes, in the order of the requests; requests during a transaction are written with the next. A concurrent
+//! writer of the session makes the commit fail, and never the numbers wrong: every write names the number it continues.
 
 mod memory;
 
@@ -26,7 +25,7 @@ pub use memory::{Allowance, MemoryStore};
 
 use crate::application::{Commit, Numbers, Unavailable};
 
-/// Commits waiting for their turn.
+/// Commits waiting to be written.
 const QUEUE: usize = 1024;
 /// Commits in one transaction.
 const BATCH: usize = 256;
@@ -45,8 +44,8 @@ pub struct SessionStore {
 }
 
 impl SessionStore {
-    /// Opens a session's store, and adds session and partner when they are not there. Nobody can log on to such a
-    /// session through the gateway: its password hash is that of no password.
+    /// Opens a session's store, and inserts session and partner if they are missing. No peer can log on to such a
+    /// session through the gateway: its password hash matches no password.
     pub async fn open(
         pool: PgPool,
         partner: &str,
@@ -88,7 +87,7 @@ impl SessionStore {
         Ok((seq(session.next_in), seq(session.next_out)))
     }
 
-    /// Writes numbers and messages as one. They may be transmitted when the commit says so.
+    /// Writes numbers and messages in one transaction. The messages may be transmitted once the commit has succeeded.
     pub async fn commit(&self, numbers: Numbers, messages: Vec<Stored>) -> Result<Commit, Unavailable> {
         let rows = FixRows { outbound: messages.iter().map(outbound).collect(), ..FixRows::default() };
         let numbers = FixNumbers {
@@ -127,7 +126,7 @@ fn outbound(message: &Stored) -> FixOutbound {
     }
 }
 
-/// A row whose type nobody can have sent is passed over by a resend.
+/// A row of a type that cannot have been sent is skipped by a resend.
 fn stored(row: FixOutbound) -> Stored {
     let msg_type = MsgType::from_bytes(row.msg_type.as_bytes());
     Stored {
@@ -146,7 +145,7 @@ async fn write(pool: PgPool, mut queue: mpsc::Receiver<Work>) {
         let written = write_batch(&pool, &parts).await.map_err(|error| error.to_string());
         drop(parts);
         for work in batch.drain(..) {
-            // Nobody waits any more: the driver has stopped.
+            // The driver has stopped and does not wait any more.
             let _ = work.done.send(written.clone());
         }
     }

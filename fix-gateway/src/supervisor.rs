@@ -1,9 +1,10 @@
-//! Which sessions this process owns: takes those that nobody has, runs their drivers, and tells them what operators ask.
+//! The sessions of this process: acquires leases of sessions without an owner, runs their drivers, and passes
+//! operators' commands to them.
 //!
-//! One query a sweep reads every session with its lease, so that sessions of other processes cost no more than that.
-//! A driver that fails is started again, later each time; a session that cannot be run waits until its row changes.
-//! Strangers make this process look for nothing: a session that was added is found by the next sweep, which its
-//! notification brings at once.
+//! One query per sweep reads every session with its lease, so that sessions of other processes cost nothing more. A
+//! failed driver is restarted, with a growing delay; a session with an invalid configuration waits until its row
+//! changes. Unauthenticated connections cause no queries: a new session is found by the next sweep, which its
+//! notification triggers immediately.
 
 mod commands;
 mod faults;
@@ -42,14 +43,14 @@ use faults::Faults;
 
 /// Sessions read at once.
 const PAGE: i64 = 500;
-/// After a notification, so that many changes cost one sweep.
+/// The delay after a notification, so that many changes cost one sweep.
 const CHANGE_PAUSE: Duration = Duration::from_millis(20);
-/// Commands that wait for a driver.
+/// The capacity of a driver's command queue.
 const CONTROL_QUEUE: usize = 4;
-/// What a peer hears whose session is disabled.
+/// The Logout text of a disabled session.
 const DISABLED_TEXT: &str = "session disabled";
 
-/// Takes sessions that nobody owns, and runs their drivers.
+/// Acquires sessions without an owner, and runs their drivers.
 pub(crate) struct SessionSupervisor {
     pub(crate) engine: Engine,
     pub(crate) pool: PgPool,
@@ -57,12 +58,12 @@ pub(crate) struct SessionSupervisor {
     pub(crate) directory: Directory,
     pub(crate) owner: Uuid,
     pub(crate) feed: Feed,
-    /// Notified when a session may have been changed.
+    /// Notified when a session may have changed.
     pub(crate) changed: Arc<Notify>,
     pub(crate) lockouts: Arc<Lockouts>,
 }
 
-/// What a running session was started with. Who may log on is read anew at each Logon and is no part of it.
+/// The configuration with which a session was started. Credentials are read at each Logon and are not part of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Terms {
     session: FixSessionRow,
@@ -94,13 +95,13 @@ impl Terms {
     }
 }
 
-/// A session whose driver runs here.
+/// A session whose driver runs in this process.
 struct Running {
     control: mpsc::Sender<Control>,
     terms: Terms,
     key: SessionKey,
     since: Instant,
-    /// What it was asked to do in order to end.
+    /// The request to the driver to end.
     asked: Option<Ask>,
 }
 
@@ -133,7 +134,7 @@ impl SessionSupervisor {
         }
     }
 
-    /// Looks at every session once.
+    /// Checks every session once.
     async fn sweep(&self, sessions: &mut Sessions, shutdown: &CancellationToken) -> Result<(), StoreError> {
         let mut after = String::new();
         loop {
@@ -227,7 +228,7 @@ impl SessionSupervisor {
 }
 
 impl Sessions {
-    /// Removes a session whose driver has ended. A driver that failed is started again later.
+    /// Removes a session whose driver has ended. A failed driver is restarted later.
     fn ended(&mut self, directory: &Directory, ended: Result<(Id, ()), JoinError>) {
         let id = match &ended {
             Ok((id, ())) => *id,
@@ -270,7 +271,7 @@ async fn run(driver: Driver<OrderEntry>, mut guard: LeaseGuard, pool: PgPool, se
 }
 
 impl Running {
-    /// Asks once; when the driver cannot be asked now, the next sweep asks again.
+    /// Sends one request; if the driver's queue is full, the next sweep retries.
     fn ask_to_end(&mut self, ask: Ask) {
         if self.asked == Some(ask) {
             return;

@@ -1,7 +1,7 @@
-//! TLS in front of FIX: our certificate, and the counterparty's when it shows one.
+//! TLS for FIX: our certificate, and the counterparty's if it presents one.
 //!
-//! Files are PEM. They are read again by [`Tls::reload`]; connections that are up keep what they were made with, and
-//! files that cannot be used change nothing.
+//! Files are PEM. [`Tls::reload`] reads them again; established connections keep their certificates, and unusable files
+//! change nothing.
 
 use std::{
     io,
@@ -27,10 +27,10 @@ use tokio_rustls::{
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// How often the files are looked at for a change.
+/// How often the files are checked for changes.
 const WATCH: Duration = Duration::from_secs(10);
 
-/// The oldest version that is spoken. There is none below 1.2.
+/// The oldest TLS version that is accepted. It is never below 1.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TlsVersion {
     #[default]
@@ -38,7 +38,7 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// A name of no TLS version that is spoken here.
+/// The name is no supported TLS version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is none of the TLS versions \"1.2\" and \"1.3\"")]
 pub struct UnknownTlsVersion(String);
@@ -55,29 +55,29 @@ impl FromStr for TlsVersion {
     }
 }
 
-/// What is asked of the counterparty's certificate.
+/// The requirement on the counterparty's certificate.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum ClientCertificates {
-    /// None is asked for.
+    /// No certificate is requested.
     #[default]
     Ignored,
-    /// One may be shown, and must then be of an authority in this file. A session may demand one.
+    /// A certificate is optional, and must be issued by an authority in this file. A session may require one.
     Optional(PathBuf),
-    /// One of an authority in this file must be shown.
+    /// A certificate issued by an authority in this file is required.
     Required(PathBuf),
 }
 
-/// Where the certificates are.
+/// The paths of the certificates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Our certificate, and those between it and its authority, in this order.
+    /// Our certificate, followed by its intermediate certificates.
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub clients: ClientCertificates,
     pub oldest: TlsVersion,
 }
 
-/// The files do not make a TLS server.
+/// The files cannot be used for a TLS server.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{path}")]
@@ -90,12 +90,12 @@ pub enum TlsError {
     Authorities(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// A certificate the peer has shown, and proved to be its own, during the handshake.
+/// The peer's certificate, with proof of its private key by the handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate {
     /// SHA-256 of the certificate (DER): its fingerprint.
     pub sha256: [u8; 32],
-    /// Its DNS names (RFC 9525 does not look at the subject's common name, and neither do we).
+    /// Its DNS names (the subject's common name is ignored, following RFC 9525).
     pub names: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ impl Tls {
         Ok(Self { files, current })
     }
 
-    /// Reads the files again. On an error everything stays as it was.
+    /// Reads the files again. On an error the previous ones stay in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = Arc::new(server_config(&self.files)?);
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = fresh;
@@ -137,7 +137,7 @@ impl Tls {
                     info!(certificate = %self.files.certificate.display(), "TLS files reloaded");
                     known = found;
                 }
-                // They may be half written: tried again.
+                // The files may be half written: retry.
                 Err(error) => warn!(
                     error = &error as &dyn std::error::Error,
                     "TLS files could not be reloaded; the previous ones stay in use"
@@ -159,7 +159,7 @@ impl Tls {
         times
     }
 
-    /// Shakes hands. The caller limits the time.
+    /// Performs the handshake. The caller limits the time.
     pub(crate) async fn accept(
         &self,
         stream: TcpStream,
@@ -178,7 +178,7 @@ fn peer_certificate(der: &CertificateDer<'_>) -> PeerCertificate {
 }
 
 fn server_config(files: &TlsFiles) -> Result<ServerConfig, TlsError> {
-    // Named, because a process may have more than one provider and then no default.
+    // Named explicitly, because a process can have several providers and then no default.
     let provider = Arc::new(ring::default_provider());
     let certificates = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key)

@@ -182,8 +182,8 @@ impl Order {
     }
 
     fn partly(&self, at: DateTime<Utc>) -> String {
-        let stranger = self.transaction("SOMEBODY-ELSES", "RJCT", Some("AC01"));
-        self.report_of("PART", vec![stranger, self.transaction(&self.end_to_end_id, "ACSC", None)], at)
+        let foreign = self.transaction("SOMEBODY-ELSES", "RJCT", Some("AC01"));
+        self.report_of("PART", vec![foreign, self.transaction(&self.end_to_end_id, "ACSC", None)], at)
     }
 
     fn transaction(&self, id: &str, status: &str, reason: Option<&str>) -> Node {

@@ -85,7 +85,7 @@ async fn set(args: FixSessionSet) -> anyhow::Result<()> {
     let mut tx = access.conn.begin().await?;
     let settings = agree(&mut tx, &access.vault, &args.session_id, args.options).await?;
     tx.commit().await?;
-    let mut value = agreement(&settings);
+    let mut value = settings_json(&settings);
     if let Some(fields) = value.as_object_mut() {
         fields.insert("sessionId".into(), json!(args.session_id));
     }
@@ -171,7 +171,7 @@ fn changed(
 }
 
 /// Without what is secret.
-fn agreement(settings: &FixSessionSettings) -> Value {
+fn settings_json(settings: &FixSessionSettings) -> Value {
     let hashes = settings.client_cert_sha256.as_ref();
     json!({
         "dropCopy": settings.drop_copy,

@@ -1,4 +1,4 @@
-//! Who calls, whether they may, and how often: key, enabled, scope, rate, in this order.
+//! Authentication, authorization and rate limit: key, enabled, scope, rate, in this order.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Deref for Caller {
     }
 }
 
-/// The layer of every route but the health check.
+/// The layer of every route except the health check.
 pub(crate) async fn require(
     State((api, scopes)): State<(Api, Scopes)>,
     mut request: Request,

@@ -1,11 +1,11 @@
-//! Idempotent writes (contract section 8): the same key and the same request do the work once and answer the same.
+//! Idempotent writes (contract section 8): the same key and the same request do the work once and get the same answer.
 //!
-//! The record and the work are one transaction of the engine; this module makes the key, the fingerprint, and the
-//! answer from what the engine found. Requests that fail before the engine leave no record.
+//! The record and the work are one transaction of the engine; this module creates the key, the fingerprint, and the
+//! answer from the engine's outcome. Requests that fail before the engine leave no record.
 //!
-//! An answer that was given is given again whatever stands in the way now. Most requests are no repeats, and the writer
-//! finds those that are: a submission is looked up beforehand only when its key was seen here a while ago, and
-//! afterwards when it failed ([`Unchecked`]).
+//! A stored answer is replayed even if the request would be refused now. Most requests are no repetitions, and the
+//! writer finds those that are: a submission is looked up in advance only when its key was seen in this process
+//! recently, and afterwards when it failed ([`Unchecked`]).
 
 use axum::Extension;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -25,7 +25,7 @@ use crate::state::Api;
 
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("x-idempotency-replayed");
 
-/// A write that was not answered before.
+/// A write without a stored answer.
 pub(crate) struct IdempotentRequest {
     pub(crate) caller: Caller,
     pub(crate) body: Value,
@@ -35,7 +35,7 @@ pub(crate) struct IdempotentRequest {
     fingerprint: [u8; 32],
 }
 
-/// Why a handler is not reached.
+/// Why a handler is not called.
 pub(crate) enum Stopped {
     Refused(ApiError),
     Answered(StoredResponse),
@@ -66,8 +66,8 @@ impl FromRequest<Api> for IdempotentRequest {
     }
 }
 
-/// A write of which nobody has looked yet whether it was answered before. Whoever refuses it has to [`ask`](IdempotentRequest::ask)
-/// first.
+/// A write whose stored answer was not looked up yet. A handler that refuses it must call
+/// [`ask`](IdempotentRequest::ask) first.
 pub(crate) struct Unchecked(pub(crate) IdempotentRequest);
 
 impl FromRequest<Api> for Unchecked {
@@ -103,7 +103,7 @@ impl FromRequest<Api> for Unchecked {
 }
 
 impl IdempotentRequest {
-    /// Stops what was answered before.
+    /// Fails with the stored answer, if there is one.
     pub(crate) async fn ask(&self, api: &Api) -> Result<(), Stopped> {
         match api.engine.find_answer(&self.id).await.map_err(ApiError::from)? {
             Some(record) if record.fingerprint == self.fingerprint => Err(Stopped::Answered(record.response)),
@@ -112,12 +112,12 @@ impl IdempotentRequest {
         }
     }
 
-    /// Stops what was answered before if it is likely to have been.
+    /// The same, only if the key was seen recently.
     pub(crate) async fn ask_if_seen(&self, api: &Api) -> Result<(), Stopped> {
         if api.keys_seen.note(self.id.key) { self.ask(api).await } else { Ok(()) }
     }
 
-    /// What the engine stores with the work: `render` makes the answer of its outcome.
+    /// The record that the engine stores with the work: `render` creates the answer from its outcome.
     pub(crate) fn part(&self, render: RenderResponse) -> IdempotencyPart {
         IdempotencyPart { id: self.id.clone(), fingerprint: self.fingerprint, render }
     }
@@ -154,7 +154,7 @@ fn replay(stored: StoredResponse) -> Response {
     response
 }
 
-/// SHA-256 over method, path with query and raw body. A zero byte ends the first two: neither can hold one.
+/// SHA-256 over method, path with query and raw body. A zero byte ends the first two, which cannot contain one.
 pub fn fingerprint(method: &str, path: &str, body: &[u8]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in [method.as_bytes(), &[0], path.as_bytes(), &[0], body] {

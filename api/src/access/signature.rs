@@ -1,8 +1,8 @@
 //! Signed requests (contract section 5): HMAC-SHA256 over method, path with query, timestamp, nonce and body, all as
-//! received and with nothing between them.
+//! received and without separators.
 //!
 //! Moving a boundary between two parts gives the same text, but never another valid request: the timestamp has no
-//! leading zeros and must be near, a nonce is visible ASCII, and a body begins with its brace.
+//! leading zeros and must be recent, a nonce is visible ASCII, and a body begins with its brace.
 
 use axum::body::Body;
 use axum::extract::{Extension, Request, State};
@@ -18,7 +18,7 @@ use crate::http::body::RawBody;
 use crate::http::error::ApiError;
 use crate::state::Api;
 
-/// How far a timestamp may be from the service's clock, either way.
+/// The tolerated difference of a timestamp from the service's clock, in both directions.
 const WINDOW_SECS: u64 = 300;
 const NONCE_USED: ApiError = ApiError::InvalidSignature("X-Nonce was used before");
 
@@ -45,7 +45,7 @@ pub(crate) async fn require(
     }
 }
 
-/// The nonce of the request being answered, used up in this process.
+/// The nonce of the present request, already used in this process.
 #[derive(Debug, Clone)]
 pub(crate) struct SignedNonce {
     nonce: String,
@@ -54,8 +54,8 @@ pub(crate) struct SignedNonce {
 }
 
 impl SignedNonce {
-    /// Uses the nonce up for every process, also after a restart: for requests whose body holds no id that is used
-    /// once. Whoever calls this does so before anything is written for the request.
+    /// Marks the nonce as used for every process, also after a restart: for requests whose body contains no unique id.
+    /// It must be called before the request writes anything.
     pub(crate) async fn use_up(&self, api: &Api, caller: &Caller) -> Result<(), ApiError> {
         let expires = i64::try_from(self.expires).ok().and_then(|secs| DateTime::from_timestamp(secs, 0));
         let expires_at =
@@ -83,7 +83,7 @@ fn verify(
         .map_err(|error| ApiError::Internal(format!("key {}: {error}", caller.key_id)))?;
     let now = api.now().unix_secs();
     let used = check_signature(key, method, path, headers, body, now).map_err(ApiError::InvalidSignature)?;
-    // Last, so that nobody without the secret can use up a nonce.
+    // Checked last, so that a nonce cannot be used up without the secret.
     if api.nonces.first_use(&caller.key_id, used.nonce, now, used.expires) {
         Ok(SignedNonce { nonce: used.nonce.to_owned(), expires: used.expires })
     } else {
@@ -91,15 +91,15 @@ fn verify(
     }
 }
 
-/// The nonce of a request whose signature is right, to be used up.
+/// The nonce of a request with a valid signature, to be marked as used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UsedNonce<'a> {
     pub nonce: &'a str,
-    /// Unix seconds: until then the timestamp would be accepted again.
+    /// Unix seconds: the timestamp would be accepted until then.
     pub expires: u64,
 }
 
-/// Checks the signature headers of a request against what it signs. `now` is Unix seconds. The error names the cause.
+/// Verifies the signature headers of a request. `now` is Unix seconds. The error names the cause.
 pub fn check_signature<'a>(
     key: &MacKey,
     method: &Method,

@@ -1,12 +1,12 @@
-//! Which addresses a webhook may be sent to: those of the public internet, however they are spelled.
+//! Which addresses a webhook may be sent to: those of the public internet, in any notation.
 //!
-//! The lists are IANA's special-purpose registries (RFC 6890 and its updates). Of IPv6 only 2000::/3 is given out, so
-//! everything outside it is refused without being named: loopback, mapped and compatible IPv4, NAT64, unique local,
+//! The lists are IANA's special-purpose registries (RFC 6890 and its updates). Only 2000::/3 of IPv6 is allocated, so
+//! everything outside it is refused without a list: loopback, mapped and compatible IPv4, NAT64, unique local,
 //! link-local, site-local, multicast.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What may be reached.
+/// The allowed destinations.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Reach {
     /// The public internet, on the standard port.

@@ -1,5 +1,5 @@
-//! One attempt: a POST that follows no redirect, uses no proxy, reaches no private address, and reads no more of an
-//! answer than the log keeps.
+//! One attempt: a POST that follows no redirect, uses no proxy, connects to no private address, and reads no more of an
+//! answer than the log stores.
 
 use std::error::Error;
 use std::io;
@@ -22,11 +22,11 @@ use super::url::check;
 
 const USER_AGENT: &str = "svc-webhook/1.0";
 const BODY_TYPE: &str = "application/json; charset=utf-8";
-/// How much of an answer's body the log keeps.
+/// The stored length of an answer's body.
 const PREFIX_BYTES: usize = 1024;
-/// How long an answer's body may keep an attempt that is decided already.
+/// The time limit for reading the body of an answer whose status is known.
 const BODY_LIMIT: Duration = Duration::from_secs(1);
-/// Open connections kept for each host.
+/// Idle connections kept for each host.
 const IDLE_PER_HOST: usize = 64;
 
 /// The client could not be set up.
@@ -38,7 +38,7 @@ pub enum SetupError {
     Http(#[from] reqwest::Error),
 }
 
-/// Why an attempt brought no 2xx, in the words of the log.
+/// Why an attempt got no 2xx, in the words of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     /// No answer in time.
@@ -52,15 +52,15 @@ pub(super) enum Fault {
     /// There is no route to any of its addresses, though there is one to others.
     NoRoute,
     Tls,
-    /// Nobody listens.
+    /// Connection refused.
     Connect,
-    /// The connection ended, or what came back was no HTTP.
+    /// The connection ended, or the answer was no HTTP.
     Closed,
     /// 3xx: not followed.
     Redirect,
     /// Any other status but 2xx.
     Status,
-    /// Our resolver or our network is out of order.
+    /// Our resolver or our network is faulty.
     Ours,
 }
 
@@ -93,13 +93,13 @@ pub(super) struct Sent {
 }
 
 impl Sent {
-    /// Nothing came back.
+    /// No answer arrived.
     pub(super) const fn failed(fault: Fault) -> Self {
         Self { status: None, fault: Some(fault), latency: Duration::ZERO, body_prefix: None }
     }
 }
 
-/// What is sent.
+/// The content of a request.
 pub(super) struct Post {
     /// Checked by [`Client::check`].
     pub(super) url: Url,
@@ -144,7 +144,7 @@ impl Client {
         Ok(Self { http, reach, timeout: limits.timeout })
     }
 
-    /// The URL as it will be used, if it still follows the rules.
+    /// The normalized URL, if it still follows the rules.
     pub(super) fn check(&self, url: &str) -> Option<Url> {
         check(url, &self.reach).ok()
     }
@@ -210,7 +210,7 @@ fn headers(values: [String; 4]) -> Option<HeaderMap> {
     Some(headers)
 }
 
-/// How the body begins. A body that is longer, or slow, is left: its connection is not used again.
+/// The beginning of the body. The rest of a longer or slow body is not read, and its connection is not reused.
 async fn prefix(mut answer: reqwest::Response) -> String {
     let mut bytes = Vec::new();
     let _ = tokio::time::timeout(BODY_LIMIT, async {
@@ -223,7 +223,7 @@ async fn prefix(mut answer: reqwest::Response) -> String {
     .await;
     let text = String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
-    // The database's text knows no U+0000.
+    // PostgreSQL's text cannot contain U+0000.
     if text.contains('\0') { text.replace('\0', "\u{fffd}") } else { text }
 }
 
@@ -240,7 +240,7 @@ const fn unrouted(no_route: NoRoute) -> Fault {
     if no_route.is_ours { Fault::Ours } else { Fault::NoRoute }
 }
 
-/// What lies at the bottom of an error.
+/// The root cause of an error.
 fn classify(error: &reqwest::Error) -> Fault {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(inner) = cause {
@@ -269,10 +269,10 @@ fn classify(error: &reqwest::Error) -> Fault {
 }
 
 fn classify_io(error: &io::Error) -> Option<Fault> {
-    // Too many open files, here or on the whole machine.
+    // Too many open files, in the process or on the machine.
     const EMFILE: i32 = 24;
     const ENFILE: i32 = 23;
-    // What an I/O error carries is not its source: look inside, as deep as it goes.
+    // An I/O error's inner error is not its source: look inside recursively.
     if let Some(inner) = error.get_ref() {
         if inner.is::<rustls::Error>() {
             return Some(Fault::Tls);
@@ -286,7 +286,7 @@ fn classify_io(error: &io::Error) -> Option<Fault> {
     }
     match error.kind() {
         io::ErrorKind::NetworkDown | io::ErrorKind::AddrNotAvailable => Some(Fault::Ours),
-        // There was a route: somebody on the way says that there is none.
+        // There was a route: an ICMP message on the way reports that there is none.
         io::ErrorKind::ConnectionRefused
         | io::ErrorKind::HostUnreachable
         | io::ErrorKind::NetworkUnreachable => Some(Fault::Connect),

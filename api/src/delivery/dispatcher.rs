@@ -1,6 +1,6 @@
-//! Turns the feed, and what is to be replayed of it, into deliveries.
+//! Turns the feed, and requested replays of it, into deliveries.
 //!
-//! One process at a time: it holds the lock of the row that says how far the feed was turned, and moves it in the
+//! One process at a time: it holds the lock of the row with the dispatcher's position, and moves the position in the
 //! transaction that inserts the deliveries.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tracing::{error, info};
 
 use super::wake::Wake;
 
-/// Positions of the feed one transaction turns.
+/// Feed positions per transaction.
 const STRIDE: i64 = 1000;
 
 pub(super) async fn run(pool: &PgPool, wake: &Wake, poll: Duration, shutdown: &CancellationToken) {
@@ -39,7 +39,7 @@ pub(super) async fn run(pool: &PgPool, wake: &Wake, poll: Duration, shutdown: &C
     }
 }
 
-/// One piece of the feed and one of a replay. Returns whether there is more.
+/// Processes one piece of the feed and one of a replay. Returns whether there is more.
 async fn step(pool: &PgPool) -> Result<bool, StoreError> {
     let fed = turn_feed(pool).await?;
     let replayed = turn_replay(pool).await?;

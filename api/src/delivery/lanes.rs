@@ -1,26 +1,26 @@
-//! Who may have how much: a lane for each endpoint that has work in hand.
+//! Concurrency of endpoints: a lane for each endpoint with deliveries in flight.
 //!
-//! A lane begins with a few requests at a time and doubles with its successes up to the cap; a failure halves it, and
-//! an endpoint that lets us wait falls to one. So an endpoint that never answers holds one request and one delivery,
-//! and the others do not notice it.
+//! A lane begins with a few concurrent requests and doubles with its successes up to the limit; a failure halves it,
+//! and a timeout reduces it to one. An endpoint that never answers therefore holds one request and one delivery, and
+//! does not affect the others.
 //!
-//! Pure: the worker tells what happened and takes what may start.
+//! Pure: the worker reports events and takes jobs that may start.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-/// What a lane begins with.
+/// The initial concurrency of a lane.
 const START: usize = 8;
-/// A lane that does well holds so many times more than it has under way, so that it need not wait for a read.
+/// A healthy lane prefetches this many times its concurrency, so that it need not wait for a read.
 const AHEAD: usize = 16;
-/// Lanes that are remembered for doing badly.
+/// The maximum number of remembered lanes with failures.
 const REMEMBERED: usize = 100_000;
 
 struct Lane<J> {
     allowed: usize,
     under_way: usize,
     waiting: VecDeque<J>,
-    /// Nothing starts after this.
+    /// No job starts after this time.
     start_by: Option<Instant>,
 }
 
@@ -38,7 +38,7 @@ impl<J> Lane<J> {
         self.under_way.saturating_add(self.waiting.len())
     }
 
-    /// A lane that did badly holds nothing in advance.
+    /// A lane with failures prefetches nothing.
     const fn capacity(&self, cap: usize) -> usize {
         let well = self.allowed >= if START < cap { START } else { cap };
         if well { self.allowed.saturating_mul(AHEAD) } else { self.allowed }
@@ -57,31 +57,31 @@ impl<J> Lane<J> {
         self.waiting.pop_front()
     }
 
-    /// Takes the last of what waits, as far as it is more than the lane may hold by now.
+    /// Removes the last waiting jobs beyond the lane's present limit.
     fn drop_surplus(&mut self, cap: usize) -> Vec<J> {
         let kept = self.capacity(cap).saturating_sub(self.under_way).min(self.waiting.len());
         self.waiting.split_off(kept).into()
     }
 }
 
-/// How a request went, as a lane sees it.
+/// The result of a request, as its lane counts it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Went {
     Well,
     Badly,
-    /// It let us wait until we gave up.
+    /// The request timed out.
     Hanging,
 }
 
-/// What follows the end of a job.
+/// The consequences of a job's end.
 pub(super) struct Finished<J> {
-    /// Is started in its place.
+    /// The job to start next.
     pub(super) next: Option<J>,
-    /// Others may start too.
+    /// More jobs may start.
     pub(super) wider: bool,
-    /// The lane has room enough to read more.
+    /// The lane has enough room for another read.
     pub(super) roomy: bool,
-    /// Given back because the lane may hold less than before.
+    /// Removed because the lane's limit decreased.
     pub(super) surplus: Vec<J>,
 }
 
@@ -101,7 +101,7 @@ impl<J> Lanes<J> {
         Self { cap: cap.max(1), lanes: HashMap::new() }
     }
 
-    /// How much more an endpoint may have.
+    /// How many more deliveries an endpoint may have.
     pub(super) fn room(&self, endpoint: &str) -> usize {
         match self.lanes.get(endpoint) {
             Some(lane) => lane.capacity(self.cap).saturating_sub(lane.in_hand()),
@@ -109,21 +109,21 @@ impl<J> Lanes<J> {
         }
     }
 
-    /// The same where it is worth a read, and else nothing.
+    /// The same if it justifies a read, otherwise zero.
     pub(super) fn wide_room(&self, endpoint: &str) -> usize {
         let room = self.room(endpoint);
         let lane = self.lanes.get(endpoint);
         if lane.is_none_or(|lane| room.saturating_mul(2) >= lane.capacity(self.cap)) { room } else { 0 }
     }
 
-    /// Takes a job in. It waits until [`start`](Self::start).
+    /// Adds a job. It waits until [`start`](Self::start).
     pub(super) fn push(&mut self, endpoint: &str, job: J) {
         let cap = self.cap;
         let lane = self.lanes.entry(endpoint.to_owned()).or_insert_with(|| Lane::new(cap));
         lane.waiting.push_back(job);
     }
 
-    /// Jobs of an endpoint may start until then, because the lease outlasts what they take.
+    /// Allows an endpoint's jobs to start until then, because the lease outlasts them.
     pub(super) fn allow_until(&mut self, endpoint: &str, start_by: Option<Instant>) {
         if let Some(lane) = self.lanes.get_mut(endpoint) {
             lane.start_by = start_by;
@@ -135,7 +135,7 @@ impl<J> Lanes<J> {
         self.lanes.get_mut(endpoint)?.start(now)
     }
 
-    /// A job that was started is over.
+    /// A started job has ended.
     pub(super) fn finish(&mut self, endpoint: &str, went: Went, now: Instant) -> Finished<J> {
         let cap = self.cap;
         let Some(lane) = self.lanes.get_mut(endpoint) else { return Finished::default() };
@@ -156,13 +156,13 @@ impl<J> Lanes<J> {
         Finished { next, wider, roomy, surplus }
     }
 
-    /// Gives back what has not started.
+    /// Removes an endpoint's jobs that have not started.
     pub(super) fn drop_waiting(&mut self, endpoint: &str) -> Vec<J> {
         let Some(lane) = self.lanes.get_mut(endpoint) else { return Vec::new() };
         lane.waiting.drain(..).collect()
     }
 
-    /// Gives everything back that has not started.
+    /// Removes all jobs that have not started.
     pub(super) fn drop_all_waiting(&mut self) {
         self.lanes.values_mut().for_each(|lane| lane.waiting.clear());
     }
@@ -172,7 +172,7 @@ impl<J> Lanes<J> {
 mod tests {
     use super::*;
 
-    /// Takes a job in that may start.
+    /// Adds a job that may start.
     fn push(lanes: &mut Lanes<u32>, endpoint: &str, job: u32) {
         lanes.push(endpoint, job);
         lanes.allow_until(endpoint, Some(Instant::now() + std::time::Duration::from_secs(60)));
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(go(Went::Badly), 4);
         assert_eq!(go(Went::Badly), 2);
         assert_eq!(go(Went::Well), 4);
-        // Well again: as good as new.
+        // A recovered lane behaves like a new one.
         assert_eq!(go(Went::Well), START * AHEAD);
     }
 }

@@ -1,6 +1,6 @@
-//! What is asked of the database about lanes: looks at what is due, renewals, and the end of leases.
+//! Queries about endpoint leases: polling due deliveries, renewals, and the end of leases.
 //!
-//! Looks are many and one at a time, so they have a connection of their own.
+//! Polls are frequent and sequential, so they have a connection of their own.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use uuid::Uuid;
 
 use super::leased_queues::Reading;
 
-/// The hands that look, and the connection they keep.
+/// The connection that polls use.
 pub(super) struct PollConnection {
     pool: PgPool,
     conn: Option<PoolConnection>,
     full: bool,
 }
 
-/// A look that is over.
+/// A completed poll.
 pub(super) struct Looked {
     /// `None` after an error.
     pub(super) conn: Option<PoolConnection>,
@@ -29,11 +29,11 @@ pub(super) struct Looked {
     pub(super) found: Result<PollResult, StoreError>,
 }
 
-/// What was found.
+/// The result of a poll.
 #[derive(Default)]
 pub(super) struct PollResult {
     pub(super) due: Vec<Due>,
-    /// The endpoints that were read, as they were after it.
+    /// The endpoints of the deliveries, read after them.
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) taken: Vec<EndpointLease>,
 }
@@ -43,7 +43,7 @@ impl PollConnection {
         Self { pool: pool.clone(), conn: None, full: false }
     }
 
-    /// A look is under way.
+    /// Whether a poll is in progress.
     pub(super) const fn are_full(&self) -> bool {
         self.full
     }
@@ -53,7 +53,7 @@ impl PollConnection {
         self.full = false;
     }
 
-    /// Reads what is due, and then takes lanes that nobody holds: holder, lease, and how many.
+    /// Reads due deliveries, and then acquires free endpoint leases: holder, lease duration, and maximum number.
     pub(super) fn look(
         &mut self,
         reading: Option<Reading>,
@@ -85,7 +85,7 @@ async fn find(
     if !reading.asked.is_empty() {
         let limit = i64::try_from(reading.limit).unwrap_or(i64::MAX);
         found.due = deliveries::list_due(conn, &reading.asked, &reading.in_hand, limit).await?;
-        // After what is due, so that nothing is sent to where an endpoint was before its event.
+        // Read after the deliveries, so that no event is sent to a URL that the endpoint had before it.
         let ids: Vec<&str> = reading.lanes.iter().map(|lane| lane.endpoint_id.as_str()).collect();
         found.endpoints = endpoints::find_many(conn, &ids).await?;
     }
@@ -95,7 +95,7 @@ async fn find(
     Ok(found)
 }
 
-/// The lanes a renewal was asked for, and when.
+/// The leases of a renewal, and its time.
 pub(super) struct RenewalRequest {
     pub(super) held: Vec<EndpointLease>,
     pub(super) at: Instant,
@@ -117,7 +117,7 @@ pub(super) async fn release(pool: &PgPool, held: &[EndpointLease]) -> Result<(),
     leases::release(&mut *pool.acquire().await?, held).await
 }
 
-/// This process sends no more.
+/// This process stops sending.
 pub(super) async fn give_up(pool: &PgPool, holder: Uuid, held: &[EndpointLease]) -> Result<(), StoreError> {
     let mut tx = pool.begin().await?;
     leases::release(&mut tx, held).await?;

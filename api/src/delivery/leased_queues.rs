@@ -1,13 +1,14 @@
-//! What this process holds: the lanes it has leased, and which deliveries of theirs it has in hand.
+//! The leased queues of this process, and their deliveries in flight.
 //!
-//! In hand is a delivery from when it is read until its outcome is written. Reading writes nothing, so a delivery is in
-//! the queue all that time, and it is for this module not to take it twice: neither while it is in hand nor from a read
+//! A delivery is in flight from its read until its outcome is written. Reading writes nothing, so the delivery stays in
+//! the queue meanwhile, and this module prevents that it is sent twice: neither while it is in flight, nor by a read
 //! that began before its outcome was written.
 //!
-//! A read goes on behind what was read before. It stays short of what has been due for a moment only, before which
-//! another delivery may still appear, and begins from the front now and then, which finds whatever it passed over.
+//! A read continues after the position of the previous one. It ends before deliveries that became due only a moment
+//! ago, because earlier ones may still appear, and starts from the front at intervals, which finds any delivery it
+//! passed over.
 //!
-//! Pure: the worker tells what happened and when.
+//! Pure: the worker reports events with their times.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -15,36 +16,36 @@ use std::time::{Duration, Instant};
 use dvp_store::webhooks::deliveries::{Ask, Due, QueuePosition};
 use dvp_store::webhooks::leases::EndpointLease;
 
-/// How often a lane is read from its front.
+/// How often a queue is read from its front.
 const WHOLE_EVERY: Duration = Duration::from_secs(5);
-/// A lane with nothing to send is given up after so long.
+/// A queue without deliveries is released after this time.
 const IDLE: Duration = Duration::from_secs(10);
 
 struct Hold {
     fence: i64,
     /// The end of the lease, by this process's clock.
     until: Instant,
-    /// What stands up to here has been read.
+    /// Everything up to this position has been read.
     after: Option<QueuePosition>,
     whole_at: Option<Instant>,
     in_hand: HashMap<i64, QueuePosition>,
-    /// Written while a read was under way, which may still see them.
+    /// Outcomes written during a read, which may still return these deliveries.
     written: HashSet<i64>,
-    /// The last read found as much as there was room for.
+    /// The last read found as many deliveries as it could take.
     more: bool,
     busy_at: Instant,
-    /// To be given up as soon as nothing is in hand.
+    /// To be released as soon as no delivery is in flight.
     leaving: bool,
 }
 
-/// What a read asks for, and of which holds.
+/// The parameters of a read, and the leases it covers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reading {
     pub(super) lanes: Vec<EndpointLease>,
     pub(super) asked: Vec<Ask>,
-    /// Not to be read again.
+    /// Deliveries to exclude.
     pub(super) in_hand: Vec<i64>,
-    /// So many of all lanes together.
+    /// The limit over all endpoints together.
     pub(super) limit: usize,
 }
 
@@ -53,12 +54,12 @@ pub(super) struct LeasedQueues {
     lanes: HashMap<String, Hold>,
     in_hand: usize,
     reading: bool,
-    /// Whose turn it is to be asked first.
+    /// The endpoint that is served first.
     turn: usize,
 }
 
 impl LeasedQueues {
-    /// Deliveries read and not yet written.
+    /// Deliveries read, with outcomes not yet written.
     pub(super) const fn in_hand(&self) -> usize {
         self.in_hand
     }
@@ -87,7 +88,8 @@ impl LeasedQueues {
             .collect()
     }
 
-    /// What to read now: of all lanes, or of those where there was more. `room` says how much an endpoint may have.
+    /// The parameters of the next read: of all queues, or of those with more deliveries. `room` is the number of
+    /// deliveries that an endpoint may take.
     pub(super) fn read(
         &mut self,
         all: bool,
@@ -117,7 +119,7 @@ impl LeasedQueues {
         if reading.asked.is_empty() || limit == 0 {
             return None;
         }
-        // The first are served first when there is not room for all.
+        // The first are served first when there is not enough room for all.
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % reading.asked.len();
         reading.lanes.rotate_left(first);
@@ -126,7 +128,7 @@ impl LeasedQueues {
         Some(reading)
     }
 
-    /// Takes in what a read found. Returns what is new.
+    /// Records the result of a read. Returns the new deliveries.
     pub(super) fn admit(&mut self, reading: &Reading, found: Vec<Due>, now: Instant) -> Vec<Due> {
         let mut counts = vec![0_i64; reading.asked.len()];
         let cut = found.len() >= reading.limit;
@@ -160,39 +162,39 @@ impl LeasedQueues {
         new
     }
 
-    /// A read is over, however it ended.
+    /// A read has ended, successfully or not.
     pub(super) fn end_read(&mut self) {
         self.reading = false;
         self.lanes.values_mut().for_each(|hold| hold.written.clear());
     }
 
-    /// A delivery is in hand no more: its outcome is written, or it is left to be read again.
+    /// A delivery is no longer in flight: its outcome is written, or it is to be read again.
     pub(super) fn put_down(&mut self, endpoint: &str, fence: i64, id: i64, written: bool) {
         let Some(hold) = self.lanes.get_mut(endpoint).filter(|hold| hold.fence == fence) else { return };
         if hold.in_hand.remove(&id).is_some() {
             self.in_hand = self.in_hand.saturating_sub(1);
         }
         if !written {
-            // It stands before what has been read.
+            // Its position is before the ones read.
             hold.whole_at = None;
         } else if self.reading {
             hold.written.insert(id);
         }
     }
 
-    /// An endpoint that is switched off is read from its front when it is on again.
+    /// The queue of a deactivated endpoint is read from its front when it is active again.
     pub(super) fn begin_again(&mut self, endpoint: &str) {
         if let Some(hold) = self.lanes.get_mut(endpoint) {
             hold.whole_at = None;
         }
     }
 
-    /// Until when a lane is held.
+    /// The end of an endpoint's lease.
     pub(super) fn until(&self, endpoint: &str) -> Option<Instant> {
         self.lanes.get(endpoint).map(|hold| hold.until)
     }
 
-    /// The lanes that were `asked` to be renewed and stand do so until `until`; returns those of them that were lost.
+    /// Extends the leases of `asked` that were renewed until `until`; returns the endpoints of those that were lost.
     pub(super) fn renew(&mut self, asked: &[EndpointLease], held: &[String], until: Instant) -> Vec<String> {
         let held: HashSet<&String> = held.iter().collect();
         let mut lost = Vec::new();
@@ -212,7 +214,7 @@ impl LeasedQueues {
         lost
     }
 
-    /// Chooses the lanes to give up that have had nothing to send. Returns their endpoints.
+    /// Marks idle queues for release. Returns their endpoints.
     pub(super) fn idle(&mut self, now: Instant) -> Vec<String> {
         let mut idle = Vec::new();
         for (id, hold) in &mut self.lanes {
@@ -224,8 +226,8 @@ impl LeasedQueues {
         idle
     }
 
-    /// Chooses the lanes to give up that are more than this process's share, those with least in hand first. Returns
-    /// their endpoints: nothing more of them is to be started.
+    /// Marks the queues beyond this process's share for release, those with the fewest deliveries in flight first.
+    /// Returns their endpoints: no more of their deliveries may start.
     pub(super) fn leave(&mut self, share: usize) -> Vec<String> {
         let surplus = self.lanes.len().saturating_sub(share.max(1));
         let mut lanes: Vec<(&String, &mut Hold)> = self.lanes.iter_mut().collect();
@@ -237,7 +239,7 @@ impl LeasedQueues {
         leaving.collect()
     }
 
-    /// The lanes to be given up of which nothing is in hand; they are held no more.
+    /// Removes and returns the marked queues without deliveries in flight.
     pub(super) fn left(&mut self) -> Vec<EndpointLease> {
         let left = |hold: &Hold| hold.leaving && hold.in_hand.is_empty();
         self.lanes
@@ -324,7 +326,7 @@ mod tests {
         world.queues.put_down("e", 1, 1, true);
         let again = world.read_at(1, 9);
         assert_eq!(world.admit(&again, vec![due(1, true)]), [1]);
-        // A renewal that was asked for under the fence before says nothing of this one.
+        // A renewal under an earlier fence does not concern this lease.
         assert!(world.queues.renew(&[lane(1)], &[], world.start).is_empty());
         assert_eq!(world.queues.held(), [lane(2)]);
     }

@@ -1,7 +1,7 @@
-//! Names to addresses, with a refusal when any of them may not be reached.
+//! Resolves names, and refuses a name if one of its addresses is not allowed.
 //!
-//! One refused address refuses the name: an attacker who mixes a public and a private one would only need to wait for
-//! the order to change.
+//! One refused address refuses the name: an attacker with one public and one private address would only need to wait
+//! for their order to change.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -11,10 +11,10 @@ use std::sync::Arc;
 use super::address::Reach;
 use super::network::{Resolver, routed};
 
-/// What a look-up gives.
+/// The result of a look-up.
 pub type LookUp<'a> = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send + 'a>>;
 
-/// Where names are looked up.
+/// The resolver.
 pub trait Names: Send + Sync {
     fn look_up<'a>(&'a self, name: &'a str) -> LookUp<'a>;
 }
@@ -29,7 +29,7 @@ impl Names for SystemNames {
     }
 }
 
-/// A name that leads to an address which may not be reached.
+/// A name that resolves to an address that is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the name leads to the address {0}, which is not public")]
 pub struct NonPublicAddress(pub IpAddr);
@@ -48,7 +48,7 @@ impl reqwest::dns::Resolve for Guarded {
             if let Some(refused) = found.iter().find(|address| !reach.allows(**address)) {
                 return Err(NonPublicAddress(*refused).into());
             }
-            // Port 0 stands for the URL's.
+            // Port 0 stands for the URL's port.
             let addresses = routed(found)?.into_iter().map(|address| SocketAddr::new(address, 0));
             Ok(Box::new(addresses) as reqwest::dns::Addrs)
         })

@@ -1,9 +1,9 @@
-//! Whose fault it is that a receiver is not reached: its own, or that of our resolver or our network.
+//! Determines why a receiver is unreachable: the receiver, or our resolver or network.
 //!
-//! A name that does not resolve says nothing by itself: a resolver that is out of order says the same of every name. So
-//! whatever look-up fails, another name is looked up that has addresses for sure (the probe). If it resolves, the
-//! failure is the receiver's. Likewise an address without a route: if this machine has a route to anywhere, it is the
-//! receiver that has no address for us, such as an IPv6 address alone for a machine without IPv6.
+//! A failed name resolution alone is ambiguous: a faulty resolver fails for every name. After a failure, another name
+//! that certainly has addresses is resolved (the probe). If it resolves, the failure is the receiver's. Similarly for
+//! an address without a route: if this machine has any route, the failure is the receiver's, for example because it has
+//! an IPv6 address only and this machine has no IPv6.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,27 +15,27 @@ use tokio::time::Instant;
 
 use super::names::Names;
 
-/// A name of the public DNS that does not go away: a root server's.
+/// A permanent name of the public DNS: a root server's.
 pub(super) const PROBE_NAME: &str = "a.root-servers.net";
-/// The addresses of that server. Nothing is sent to them.
+/// The addresses of that server. No packet is sent to them.
 const PROBE_ADDRESSES: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)),
 ];
-/// How long the look-up of a receiver's name may take.
+/// The time limit of a receiver's name resolution.
 const LOOK_UP: Duration = Duration::from_secs(8);
-/// How long the look-up of the probe may take.
+/// The time limit of the probe.
 const PROBE: Duration = Duration::from_secs(4);
-/// How long what was found out about our resolver is believed.
+/// How long the result of a probe is valid.
 const DNS_TTL: Duration = Duration::from_secs(10);
 /// Any port: no packet is sent.
 const PORT: u16 = 443;
 
-/// Why a name has no addresses for us.
+/// Why a name has no usable addresses.
 #[derive(Debug, thiserror::Error)]
 #[error("the name does not resolve: {source}")]
 pub(super) struct Unresolved {
-    /// Our resolver is out of order, which says nothing about the name.
+    /// Our resolver is faulty, which says nothing about the name.
     pub(super) is_ours: bool,
     #[source]
     source: io::Error,
@@ -45,15 +45,15 @@ pub(super) struct Unresolved {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("there is no route to the address")]
 pub(super) struct NoRoute {
-    /// There is no route to anywhere.
+    /// There is no route to any address.
     pub(super) is_ours: bool,
 }
 
-/// The machine's resolver, and when it was last known to work.
+/// The machine's resolver, and the last probe.
 pub(super) struct Resolver {
     names: Arc<dyn Names>,
     probe: String,
-    /// When, and whether it worked. Held while it is being found out, so that this is done once for all who ask.
+    /// The time and the result of the last probe. Locked during a probe, so that concurrent callers share it.
     state: Mutex<Option<(Instant, bool)>>,
 }
 
@@ -89,7 +89,7 @@ async fn addresses(names: &dyn Names, name: &str, limit: Duration) -> io::Result
     if found.is_empty() { Err(io::Error::other("no addresses")) } else { Ok(found) }
 }
 
-/// Those of the addresses that this machine has a route to.
+/// The addresses that this machine has a route to.
 pub(super) fn routed(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, NoRoute> {
     let routed: Vec<IpAddr> = addresses.into_iter().filter(|address| has_route(*address)).collect();
     if routed.is_empty() {
@@ -98,7 +98,7 @@ pub(super) fn routed(addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, NoRoute> {
     Ok(routed)
 }
 
-/// Connecting a datagram socket asks the routing table and sends nothing.
+/// Connecting a datagram socket queries the routing table and sends nothing.
 fn has_route(address: IpAddr) -> bool {
     let own: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -106,7 +106,7 @@ fn has_route(address: IpAddr) -> bool {
     };
     match UdpSocket::bind((own, 0)).and_then(|socket| socket.connect(SocketAddr::new(address, PORT))) {
         Ok(()) => true,
-        // What else is wrong, such as too many open files, says nothing about routes.
+        // Any other error, such as too many open files, says nothing about routes.
         Err(error) => {
             !matches!(
                 error.kind(),

@@ -1,7 +1,7 @@
-//! What came of attempts, written in batches: the end of the delivery or when it is due again, the attempt, and the
+//! Outcomes of attempts, written in batches: the end of the delivery or its next due time, the attempt, and the
 //! endpoint's health.
 //!
-//! While one batch is written the next one gathers, and as much as has gathered is one transaction.
+//! While one batch is written the next one gathers; everything gathered is one transaction.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use super::client::{Fault, Sent};
 use super::route::EndpointRoute;
 use super::sender::{Ready, SenderEvent};
 
-/// Outcomes of one transaction.
+/// Outcomes per transaction.
 const BATCH: usize = 1024;
-/// How often a batch is tried before its deliveries are left in the queue as they were.
+/// How often a batch is retried before its deliveries stay in the queue unchanged.
 const TRIES: u32 = 3;
 const TRY_AGAIN: Duration = Duration::from_millis(200);
-/// When something of ours was out of order, the delivery waits this long.
+/// The delay of a delivery after a fault of our own.
 const OURS_PAUSE: Duration = Duration::from_secs(60);
 const GONE: u16 = 410;
 
@@ -47,7 +47,7 @@ impl Outcome {
         }
     }
 
-    /// What becomes of the delivery; `share` of the jitter is taken.
+    /// The consequence for the delivery; `share` is the random part of the jitter.
     fn end(self, route: &EndpointRoute, id: i64, attempts: u32, share: u16) -> Ended {
         let number = attempts.saturating_add(1);
         let next = match self.verdict() {
@@ -70,11 +70,11 @@ impl Outcome {
     }
 }
 
-/// What a batch says.
+/// The content of a batch.
 struct OutcomeBatch {
     lanes: Vec<EndpointLease>,
     ended: Vec<Ended>,
-    /// Of each of `ended`.
+    /// One for each of `ended`.
     told: Vec<(Arc<EndpointRoute>, AttemptResult)>,
 }
 
@@ -84,7 +84,7 @@ impl OutcomeBatch {
         for Ready { route, id, attempts, outcome } in ready {
             lanes.entry(Arc::as_ptr(&route)).or_insert_with(|| Arc::clone(&route));
             let verdict = outcome.verdict();
-            // Only what is put off takes some of the jitter.
+            // Only a postponed delivery has jitter.
             let share = if verdict == AttemptResult::Delivered { 0 } else { share() };
             ended.push(outcome.end(&route, id, attempts, share));
             told.push((route, verdict));
@@ -100,7 +100,7 @@ impl OutcomeBatch {
     }
 }
 
-/// Writes outcomes until their sender is gone, and says which it is done with.
+/// Writes outcomes until their sender is gone, and reports the deliveries that have ended.
 pub(super) async fn run(
     pool: &PgPool,
     mut ready: mpsc::UnboundedReceiver<Ready>,
@@ -113,12 +113,12 @@ pub(super) async fn run(
         let written = write_or_leave(pool, &mut conn, &batch).await;
         let ids = batch.ended.iter().map(|end| end.id);
         let batch = batch.told.into_iter().map(|told| told.0).zip(ids).collect();
-        // Nobody takes it any more when the service stops.
+        // At a stop the receiver may be gone.
         let _ = tell.send(SenderEvent::PutDown { batch, written });
     }
 }
 
-/// Returns whether it was written. The connection is kept for the next batch.
+/// Returns whether the batch was written. The connection is kept for the next batch.
 async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch: &OutcomeBatch) -> bool {
     for left in (0..TRIES).rev() {
         match write(pool, kept, batch).await {
@@ -136,7 +136,7 @@ async fn write_or_leave(pool: &PgPool, kept: &mut Option<PoolConnection>, batch:
     false
 }
 
-/// A random share of the jitter. Without randomness there is none, and nothing is wrong.
+/// A random share of the jitter; zero if no randomness is available, which does no harm.
 fn share() -> u16 {
     let mut bytes = [0; 2];
     if getrandom::fill(&mut bytes).is_err() {
@@ -145,7 +145,7 @@ fn share() -> u16 {
     u16::from_ne_bytes(bytes)
 }
 
-/// One statement where all went well, which is a transaction by itself.
+/// One statement when all attempts succeeded, which is a transaction by itself.
 async fn write(
     pool: &PgPool,
     kept: &mut Option<PoolConnection>,
@@ -180,7 +180,7 @@ async fn write_and_judge(conn: &mut PgConnection, batch: &OutcomeBatch) -> Resul
     Ok(())
 }
 
-/// What failures mean for their endpoints.
+/// The consequences of failures for their endpoints.
 async fn judge(
     conn: &mut PgConnection,
     verdicts: &BTreeMap<&str, Vec<AttemptResult>>,

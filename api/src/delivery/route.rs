@@ -1,4 +1,5 @@
-//! Where and how an endpoint's deliveries are sent: made anew with each read of its lane, for all that was read.
+//! The destination and signing keys of an endpoint's deliveries: created with each read of its queue, for all
+//! deliveries of that read.
 
 use dvp_core::secrets::Vault;
 use dvp_core::webhooks::SigningKeys;
@@ -11,11 +12,11 @@ use super::signature::Signer;
 
 pub(super) struct EndpointRoute {
     pub(super) endpoint_id: String,
-    /// The fence its lane was taken with.
+    /// The fence of its endpoint lease.
     pub(super) fence: i64,
     /// `None`: it no longer follows the rules.
     pub(super) url: Option<Url>,
-    /// `None`: a secret does not open.
+    /// `None`: a secret could not be decrypted.
     pub(super) keys: Option<SigningKeys<Signer>>,
 }
 

@@ -1,7 +1,8 @@
-//! Sends what waits in the lanes.
+//! Sends the deliveries that wait in the lanes.
 //!
-//! A sender is a task that goes on with the next delivery of its lane as long as there is one, so that a busy lane
-//! costs no task and no way through the worker for each. The worker hears only of what a sender cannot decide.
+//! A sender is a task that continues with the next delivery of its lane as long as there is one, so that a busy lane
+//! needs neither a task nor a message to the worker per delivery. The worker is notified only of what a sender cannot
+//! decide.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,17 +19,17 @@ use super::outcome::Outcome;
 use super::route::EndpointRoute;
 use super::signature::{svc_signature, webhook_signature};
 
-/// A delivery in hand.
+/// A delivery in flight.
 pub(super) struct Job {
     pub(super) route: Arc<EndpointRoute>,
     pub(super) id: i64,
     pub(super) event_id: String,
-    /// Attempts already made.
+    /// The number of earlier attempts.
     pub(super) attempts: u32,
     pub(super) body: String,
 }
 
-/// An attempt that is over, of a delivery that is in hand until this is written.
+/// A completed attempt of a delivery that is in flight until the outcome is written.
 pub(super) struct Ready {
     pub(super) route: Arc<EndpointRoute>,
     pub(super) id: i64,
@@ -36,23 +37,23 @@ pub(super) struct Ready {
     pub(super) outcome: Outcome,
 }
 
-/// What the worker is told.
+/// A message to the worker.
 pub(super) enum SenderEvent {
-    /// These are in hand no more: `written`, or else as they were.
+    /// These deliveries are no longer in flight: their outcomes are `written`, or they are unchanged.
     PutDown { batch: Vec<(Arc<EndpointRoute>, i64)>, written: bool },
     /// A lane has room for more.
     Roomy,
-    /// A lane may have more requests under way than before.
+    /// A lane's concurrency has increased.
     Wider(Arc<EndpointRoute>),
 }
 
-/// What the worker and its senders share. Its channels are bounded by what is in hand.
+/// The state shared by the worker and its senders. Its channels are bounded by the number of deliveries in flight.
 pub(super) struct Sender {
     client: Arc<Client>,
     lanes: Mutex<Lanes<Job>>,
     told: UnboundedSender<SenderEvent>,
     outcomes: UnboundedSender<Ready>,
-    /// The worker was told of room and has not looked since.
+    /// The worker was notified of room and has not read since.
     roomy: AtomicBool,
 }
 
@@ -76,17 +77,17 @@ impl Sender {
         &self.client
     }
 
-    /// The worker has looked, and is to be told of room again.
+    /// The worker has read, and must be notified of room again.
     pub(super) fn has_looked(&self) {
         self.roomy.store(false, Ordering::Relaxed);
     }
 
-    /// Not to be held while anything is waited for.
+    /// Must not be held across an await.
     pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes<Job>> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// PollConnection an attempt's outcome on. Returns the next delivery of its lane that may start.
+    /// Passes on an attempt's outcome. Returns the next delivery of its lane that may start.
     fn finish(&self, ready: Ready) -> Option<Job> {
         let went = match ready.outcome.sent.fault {
             None => Went::Well,
@@ -96,10 +97,10 @@ impl Sender {
         let route = Arc::clone(&ready.route);
         let endpoint = route.endpoint_id.as_str();
         let Finished { next, wider, roomy, surplus } = self.lanes().finish(endpoint, went, Instant::now());
-        // Whoever would write it outlives the senders.
+        // The task that writes outcomes outlives the senders.
         let _ = self.outcomes.send(ready);
         if !surplus.is_empty() {
-            // It stays in the queue, and others have the room.
+            // The delivery stays in the queue, and others use the room.
             let batch = surplus.into_iter().map(|job| (job.route, job.id)).collect();
             self.tell(SenderEvent::PutDown { batch, written: false });
         }
@@ -112,13 +113,13 @@ impl Sender {
         next
     }
 
-    /// A worker that is gone has nothing in hand any more.
+    /// After the worker's end no delivery is in flight.
     fn tell(&self, told: SenderEvent) {
         let _ = self.told.send(told);
     }
 }
 
-/// Sends a delivery, and then what follows it in its lane.
+/// Sends a delivery, and then its successors in the lane.
 pub(super) async fn send(sender: Arc<Sender>, mut job: Job) {
     loop {
         let ready = attempt(&sender.client, job).await;
@@ -129,7 +130,7 @@ pub(super) async fn send(sender: Arc<Sender>, mut job: Job) {
     }
 }
 
-/// Signs a delivery with the secrets in force now and sends it.
+/// Signs a delivery with the present secrets and sends it.
 async fn attempt(client: &Client, job: Job) -> Ready {
     let at = now();
     let Job { route, id, event_id, attempts, body } = job;
@@ -144,7 +145,7 @@ async fn attempt(client: &Client, job: Job) -> Ready {
                 t,
                 body,
             };
-            // Whatever breaks here must not keep the delivery in hand.
+            // After any failure the delivery must not stay in flight.
             let sent = AssertUnwindSafe(client.send(post)).catch_unwind().await;
             sent.unwrap_or_else(|_| Sent::failed(Fault::Ours))
         }

@@ -1,8 +1,8 @@
-//! How a delivery is signed, and how its receiver checks it (contract section 6.2, rule 2).
+//! The signature of a delivery, and its verification by the receiver (contract section 6.2, rule 2).
 //!
-//! `Svc-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>]`, each `v1` an HMAC-SHA256 over `<t>.<body>` with a whole
-//! secret, `whsec_` included, as key. Beside it the headers of Standard Webhooks, whose key is the decoded part of the
-//! same secret, so that a ready-made verifier works too.
+//! `Svc-Signature: t=<unix seconds>,v1=<hex>[,v1=<hex>]`, each `v1` an HMAC-SHA256 over `<t>.<body>` with a complete
+//! secret, `whsec_` included, as key. The headers of Standard Webhooks are sent as well, with the decoded part of the
+//! same secret as key, so that existing verifiers work too.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -11,15 +11,15 @@ use subtle::{Choice, ConstantTimeEq};
 
 /// The contract's header.
 pub const HEADER: &str = "svc-signature";
-/// How far `t` may be from the receiver's clock, either way.
+/// The tolerated difference of `t` from the receiver's clock, in both directions.
 pub const TOLERANCE_SECS: u64 = 300;
 
 const PREFIX: &str = "whsec_";
 
-/// A secret made ready to sign with.
+/// A secret prepared for signing.
 pub(super) struct Signer {
     whole: MacKey,
-    /// Of a secret that is of the form Standard Webhooks knows.
+    /// For a secret in the form of Standard Webhooks.
     decoded: Option<MacKey>,
 }
 
@@ -31,10 +31,10 @@ impl Signer {
     }
 }
 
-/// The value of `Svc-Signature`: a `v1` for each secret in force. `t` is its text.
+/// The value of `Svc-Signature`: a `v1` for each present secret. `t` is its text.
 pub(super) fn svc_signature<'a>(signers: impl Iterator<Item = &'a Signer>, t: &str, body: &[u8]) -> String {
     const EACH: usize = ",v1=".len() + 64;
-    // As long as it will be with one secret: a header's value of another length would be copied.
+    // The exact capacity for one secret: a header's value of another capacity would be copied.
     let mut text = String::with_capacity("t=".len() + t.len() + EACH);
     text.push_str("t=");
     text.push_str(t);
@@ -48,7 +48,7 @@ pub(super) fn svc_signature<'a>(signers: impl Iterator<Item = &'a Signer>, t: &s
     text
 }
 
-/// The value of `webhook-signature` (Standard Webhooks): `v1,<base64>` for each secret in force.
+/// The value of `webhook-signature` (Standard Webhooks): `v1,<base64>` for each present secret.
 pub(super) fn webhook_signature<'a>(
     signers: impl Iterator<Item = &'a Signer>,
     id: &str,
@@ -75,7 +75,7 @@ pub fn sign_standard(secrets: &[Vec<u8>], id: &str, t: u64, body: &[u8]) -> Stri
     webhook_signature(signers.iter(), id, &t.to_string(), body)
 }
 
-/// Why a delivery is not believed.
+/// Why a delivery's signature is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     #[error("the Svc-Signature header is not of the form t=<unix seconds>,v1=<hex>")]
@@ -86,7 +86,7 @@ pub enum VerifyError {
     NoMatch,
 }
 
-/// Checks a delivery as its receiver would. All signatures are compared, each in constant time.
+/// Verifies a delivery as its receiver would. All signatures are compared, each in constant time.
 pub fn verify(
     secret: &str,
     header: &str,
@@ -99,7 +99,7 @@ pub fn verify(
         match part.trim().split_once('=') {
             Some(("t", text)) if t.is_none() => t = Some(seconds(text).ok_or(VerifyError::Malformed)?),
             Some(("v1", text)) => given.push(text),
-            // Later schemes may stand beside v1.
+            // Later schemes may be listed beside v1.
             Some((name, _)) if name != "t" => {}
             Some(_) | None => return Err(VerifyError::Malformed),
         }

@@ -1,8 +1,8 @@
 //! Which URLs a webhook may have (contract section 4, rule 4): https, a public host, no credentials, the standard port.
 //!
-//! The check is made of the URL as it will be used, after the parser has undone every spelling of an address
-//! (`2130706433`, `0x7f.1`, `[::ffff:7f00:1]`), at registration and again before each attempt. Names are checked by
-//! what they resolve to, each time a connection is opened.
+//! The check applies to the normalized URL, after the parser has resolved every notation of an address (`2130706433`,
+//! `0x7f.1`, `[::ffff:7f00:1]`), at registration and again before each attempt. Names are checked by their addresses at
+//! each new connection.
 
 use std::net::IpAddr;
 
@@ -10,10 +10,10 @@ use url::{Host, Url};
 
 use super::address::Reach;
 
-/// The most bytes a URL may have.
+/// The maximum length of a URL in bytes.
 const URL_BYTES_MAX: usize = 2048;
 
-/// What is wrong with a URL. For whoever registered it.
+/// Why a URL is refused, for its registrant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum UrlFault {
     #[error("is not a URL")]
@@ -30,16 +30,16 @@ pub enum UrlFault {
     NotPublic,
 }
 
-/// Names that are never public, whatever they resolve to (RFC 6761, 6762, 8375, and private practice).
+/// Names that are never public, whatever their addresses (RFC 6761, 6762, 8375, and common private names).
 const PRIVATE_SUFFIXES: [&str; 9] =
     ["localhost", "local", "internal", "intranet", "lan", "home", "corp", "home.arpa", "onion"];
 
-/// The URL as it will be used.
+/// The normalized URL.
 pub fn check(text: &str, reach: &Reach) -> Result<Url, UrlFault> {
     if text.len() > URL_BYTES_MAX {
         return Err(UrlFault::TooLong);
     }
-    // The parser would strip them silently.
+    // The parser would remove them silently.
     if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(UrlFault::Malformed);
     }
@@ -61,7 +61,7 @@ pub fn check(text: &str, reach: &Reach) -> Result<Url, UrlFault> {
     if public { Ok(url) } else { Err(UrlFault::NotPublic) }
 }
 
-/// What stands between the scheme and the path, an empty `@` included, which the parser drops.
+/// The authority part between the scheme and the path, including an empty `@`, which the parser drops.
 fn authority(text: &str) -> &str {
     let rest = text.split_once(':').map_or(text, |parts| parts.1);
     let rest = rest.trim_start_matches(['/', '\\']);

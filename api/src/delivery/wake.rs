@@ -1,4 +1,4 @@
-//! Wake-ups from the database. They only shorten a wait: whoever is woken looks for itself.
+//! Notifications from the database. They only shorten a wait: the worker reads the tables in any case.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) async fn listen(pool: &PgPool, wake: &Wake, shutdown: &CancellationTo
     }
 }
 
-/// Until the connection is lost, or cannot be made.
+/// Runs until the connection is lost, or cannot be made.
 async fn hear(notifications: &mut Notifications, wake: &Wake) {
     notifications.listen().await;
     while notifications.is_listening() {

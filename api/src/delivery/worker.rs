@@ -1,4 +1,4 @@
-//! Leases lanes, reads what is due in them, and has it sent.
+//! Acquires endpoint leases, reads due deliveries, and passes them to the senders.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,14 +21,14 @@ use super::route::EndpointRoute;
 use super::sender::{self, Job, Sender, SenderEvent};
 use super::wake::Wake;
 
-/// Deliveries of one read.
+/// Deliveries per read.
 const READ_MAX: usize = 1024;
-/// Lanes taken at once.
+/// Leases acquired at once.
 const TAKE_MAX: i64 = 1000;
-/// How long requests under way may take to end when the service stops.
+/// The time limit for requests in flight at a stop.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Something asked of the database that is over.
+/// A completed query.
 enum Chore {
     Looked(Box<Looked>),
     Renewed { asked: RenewalRequest, renewed: Result<Renewed, StoreError> },
@@ -44,16 +44,16 @@ struct Worker<'a> {
     sending: JoinSet<()>,
     chores: JoinSet<Chore>,
     poll_connection: PollConnection,
-    /// A look that was asked for while one was under way.
+    /// A poll that was requested during another one.
     look_again: Option<Look>,
 }
 
-/// What to look for.
+/// The scope of a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Look {
-    /// More of what was found.
+    /// More deliveries of the last read.
     On,
-    /// Whatever is due, in lanes that nobody holds too.
+    /// All due deliveries, also of endpoints without a lease.
     Everywhere,
 }
 
@@ -85,7 +85,7 @@ pub(super) async fn run(
 }
 
 impl Worker<'_> {
-    /// Returns the lanes it holds at the end.
+    /// Returns the leases it holds at the end.
     async fn run(
         mut self,
         mut told: mpsc::UnboundedReceiver<SenderEvent>,
@@ -114,7 +114,7 @@ impl Worker<'_> {
         self.stop().await
     }
 
-    /// Starts a look, or remembers it if one is under way. For more of what was found only where there is much room.
+    /// Starts a poll, or remembers it if one is in progress. A poll for more of the last read needs enough room.
     fn look(&mut self, what: Look) {
         if self.poll_connection.are_full() {
             self.look_again = self.look_again.max(Some(what));
@@ -237,7 +237,7 @@ impl Worker<'_> {
         }
     }
 
-    /// What has not started of an endpoint stays in the queue.
+    /// Unstarted deliveries of an endpoint stay in the queue.
     fn drop_waiting(&mut self, endpoint: &str) {
         let dropped = self.sender.lanes().drop_waiting(endpoint);
         for job in dropped {
@@ -245,7 +245,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Gives up the lanes that are to be given up and have nothing in hand.
+    /// Releases the marked queues without deliveries in flight.
     fn release(&mut self) {
         let left = self.queues.left();
         if left.is_empty() {
@@ -260,9 +260,9 @@ impl Worker<'_> {
         });
     }
 
-    /// Starts what may start of an endpoint, for as long as its lease now lasts.
+    /// Starts an endpoint's jobs, as long as its lease lasts.
     fn start(&mut self, endpoint: &str) {
-        // A request needs its time, and its outcome some, before the lease ends.
+        // A request and its outcome need time before the lease ends.
         let needed = self.limits.timeout.saturating_mul(5) / 4;
         let start_by = self.queues.until(endpoint).and_then(|until| until.checked_sub(needed));
         let now = Instant::now();
@@ -290,7 +290,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Ends what is under way, within a moment. What has not started is in the queue.
+    /// Ends requests in flight within the time limit. Unstarted deliveries stay in the queue.
     async fn stop(mut self) -> Vec<EndpointLease> {
         self.sender.lanes().drop_all_waiting();
         let ending = async { while self.sending.join_next().await.is_some() {} };

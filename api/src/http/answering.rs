@@ -1,4 +1,4 @@
-//! A connection whose peer must take its answers: one that stops taking them is ended.
+//! Closes a connection whose peer stops reading its answers.
 
 use std::future::Future as _;
 use std::io;

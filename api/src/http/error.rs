@@ -1,7 +1,7 @@
-//! How a request fails: one envelope, one released set of codes.
+//! Errors of requests: one envelope, one released set of codes.
 //!
-//! A code is never renamed or reused; `docs/errors/<code>.md` explains each. What a partner is told says what they can
-//! change; what went wrong inside goes to the log only.
+//! A code is never renamed or reused; `docs/errors/<code>.md` explains each. The answer contains what a partner can
+//! change; internal causes go to the log only.
 
 use std::time::Instant;
 
@@ -36,7 +36,7 @@ macro_rules! codes {
                 match self { $(Self::$variant => StatusCode::$status),* }
             }
 
-            /// What happened and what to do about it, as Markdown.
+            /// The code's documentation, as Markdown.
             pub(crate) const fn page(self) -> &'static str {
                 match self {
                     $(Self::$variant => include_str!(concat!("../../../docs/errors/", $text, ".md"))),*
@@ -85,7 +85,7 @@ codes! {
     ServiceUnavailable "SERVICE_UNAVAILABLE" SERVICE_UNAVAILABLE
 }
 
-/// Why a request is not answered as asked.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ApiError {
     MissingApiKey,
@@ -95,7 +95,7 @@ pub(crate) enum ApiError {
     RateLimitExceeded {
         retry_after_secs: u64,
     },
-    /// The caller's address has sent too many keys that are not valid.
+    /// The caller's address has sent too many invalid keys.
     TooManyUnknownKeys {
         retry_after_secs: u64,
     },
@@ -112,10 +112,10 @@ pub(crate) enum ApiError {
     InvalidPermit(PermitDefect),
     /// The field whose value is taken.
     AlreadyExists(&'static str),
-    /// The webhook routes' own: an Idempotency-Key with another body.
+    /// Of the webhook routes: an Idempotency-Key with another body.
     IdempotencyConflict,
     InvalidUrl(UrlFault),
-    /// What is not there.
+    /// The missing object.
     Missing(&'static str),
     InsufficientLiquidity,
     InvalidRefType,
@@ -130,7 +130,7 @@ pub(crate) enum ApiError {
     InvalidPair,
     InvalidStrategy,
     AmountOutOfRange,
-    /// Which one, and what would meet it.
+    /// The constraint and the value that would meet it.
     ConstraintsNotMet(&'static str),
     IntentExpired,
     IntentAlreadyExecuting,
@@ -140,7 +140,7 @@ pub(crate) enum ApiError {
     Internal(String),
     /// For the log.
     Unavailable(String),
-    /// Too much is waiting.
+    /// Too many requests are in progress.
     Busy,
     /// The route's time limit passed.
     TimedOut,
@@ -277,8 +277,8 @@ impl ApiError {
         }
     }
 
-    /// Counts and logs a failure of the service. Refusals that one client can cause at any rate, and all requests
-    /// cause while the database is away, share one line a second and kind.
+    /// Counts and logs a failure of the service. Failures that one client can cause at any rate, and that all requests
+    /// cause while the database is unavailable, share one line per second and kind.
     fn log(&self) {
         static UNAVAILABLE: LogLimit = LogLimit::new();
         static BUSY: LogLimit = LogLimit::new();
@@ -360,7 +360,7 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Serializes a value of ours, whose maps have text keys and whose numbers are finite: it always has a text.
+/// Serializes a value whose maps have text keys and whose numbers are finite, so that serialization cannot fail.
 pub(crate) fn text<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_else(|error| {
         error!(%error, "response could not be serialized");
@@ -375,7 +375,7 @@ pub(crate) fn json(status: StatusCode, body: impl Into<axum::body::Body>) -> Res
     (status, [kind, fresh], body.into()).into_response()
 }
 
-/// An answer that was stored.
+/// A stored answer.
 pub(crate) fn given(stored: StoredResponse) -> Response {
     match StatusCode::from_u16(stored.status) {
         Ok(status) => json(status, stored.body),

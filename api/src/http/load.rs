@@ -1,8 +1,8 @@
-//! How much is taken on at once: connections, requests in hand, and how long each may take.
+//! Load limits: connections, concurrent requests, and time limits.
 //!
-//! A request takes a place once its caller is known, and a partner has its share of the places: beyond it the partner
-//! is told so at once (503 with `Retry-After`) while others are served. A request that waits for an event gives its
-//! place back and takes one of the partner's places for waiting.
+//! A request takes a permit once its caller is authenticated, and each partner has a share of the permits: beyond it
+//! the partner gets 503 with `Retry-After` while others are served. A request that waits for an event releases its
+//! permit and takes one of the partner's permits for waiting.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,33 +16,33 @@ use tokio::time::Instant;
 
 use crate::http::error::ApiError;
 
-/// How many long-polls may look for their events at once: fewer than there are connections for reads.
+/// Concurrent reads of long-polls: fewer than the connections for reads.
 const LOOKS: usize = 3;
-/// The right of a long-poll to look for its events.
+/// The permit of a long-poll to read events.
 pub(crate) type Turn<'a> = SemaphorePermit<'a>;
 
-/// The bounds of a process.
+/// The limits of a process.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Connections served at once; more wait to be accepted.
     pub connections: usize,
     /// Connections of one source (an IPv4 address, an IPv6 /64); more are closed. Does not hold for `proxies`.
     pub connections_per_source: usize,
-    /// Networks of proxies: their `X-Forwarded-For` says who the client is.
+    /// Networks of proxies: their `X-Forwarded-For` contains the client's address.
     pub proxies: Vec<IpNet>,
-    /// Requests of known callers worked on at once; more are answered with 503.
+    /// Concurrent requests of authenticated callers; more are answered with 503.
     pub in_flight: usize,
-    /// Of these, one partner's when half of the places are taken; more of the partner's are answered with 503.
+    /// Of these, one partner's when half of all permits are in use; more are answered with 503.
     pub in_flight_per_partner: usize,
-    /// Requests of one partner that wait for an event at once; more are answered with 429.
+    /// Waiting long-polls of one partner; more are answered with 429.
     pub waiting_per_partner: usize,
     /// Unknown API keys of one source a minute; more are answered with 429.
     pub unknown_keys_per_source: u32,
-    /// From the end of a request to the whole head of the next one on its connection.
+    /// From the end of a request to the complete head of the next one on its connection.
     pub head: Duration,
     /// From a request's head to its answer, the arrival of its body included.
     pub request: Duration,
-    /// From the moment when a client stops taking an answer to the answer's last byte.
+    /// From the moment a client stops reading an answer to the answer's last byte.
     pub answer: Duration,
 }
 
@@ -63,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// The bounds of a process, and the requests it works on.
+/// The limits of a process, and its requests in progress.
 pub(crate) struct Load {
     pub(crate) limits: Limits,
     counts: Mutex<Counts>,
@@ -83,7 +83,7 @@ struct PartnerLoad {
     waiting: usize,
 }
 
-/// A request's place, free again when its last holder is gone.
+/// A request's permit, released when its last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct RequestPermit(Arc<PermitState>);
 
@@ -98,7 +98,7 @@ impl Load {
         Self { limits, counts: Mutex::default(), looks: Semaphore::new(LOOKS) }
     }
 
-    /// Takes a place for a partner's request.
+    /// Takes a permit for a partner's request.
     pub(crate) fn enter(self: &Arc<Self>, tenant: &Tenant) -> Result<RequestPermit, ApiError> {
         let mut counts = self.counts();
         let total = counts.working;
@@ -136,7 +136,7 @@ impl Counts {
 }
 
 impl RequestPermit {
-    /// Gives the place back to other requests; from now on this one waits for an event.
+    /// Releases the permit to other requests; from now on this request waits for an event.
     pub(crate) fn wait(&self) -> Result<(), ApiError> {
         let PermitState { load, tenant, is_waiting } = &*self.0;
         let mut counts = load.counts();
@@ -154,8 +154,8 @@ impl RequestPermit {
         Ok(())
     }
 
-    /// Waits for the right to read events, which few long-polls have at once. `None` when this request does not get it
-    /// by `until`.
+    /// Waits for the permit to read events, which few long-polls have at once. `None` when it is not available by
+    /// `until`.
     pub(crate) async fn look_until(&self, until: Instant) -> Option<Turn<'_>> {
         // The semaphore is never closed.
         tokio::time::timeout_at(until, self.0.load.looks.acquire()).await.ok()?.ok()
@@ -216,7 +216,7 @@ mod tests {
         assert!(turns.iter().all(Option::is_some) && last.is_some());
         assert!(place.look_until(until).await.is_none());
         assert_eq!(Instant::now(), until);
-        // A turn that is free is taken even then.
+        // A free permit is taken even after `until`.
         drop(last);
         assert!(place.look_until(until).await.is_some());
     }

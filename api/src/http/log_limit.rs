@@ -1,12 +1,12 @@
-//! A limit on log lines of one kind, so that a client that is refused again and again cannot flood the log.
+//! A limit on log lines of one kind, so that a client that is refused repeatedly cannot flood the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One line in this time; the others are counted.
+/// One line per this time; the others are counted.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lets one line through an interval.
+/// Allows one line per interval.
 pub(crate) struct LogLimit(Mutex<Lines>);
 
 struct Lines {
@@ -19,7 +19,7 @@ impl LogLimit {
         Self(Mutex::new(Lines { last: None, suppressed: 0 }))
     }
 
-    /// Whether a line may be written now, and then how many were suppressed since the one before.
+    /// Whether a line may be written now, and then the number of suppressed lines since the previous one.
     pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.last.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL) {

@@ -1,4 +1,4 @@
-//! Query strings: named values, each at most once; names nobody asked for are ignored.
+//! Query strings: named values, each at most once; unknown names are ignored.
 
 use axum::extract::Query;
 use axum::http::Uri;
@@ -33,7 +33,7 @@ impl Params {
         self.0.iter().filter(|pair| pair.0 == name).map(|pair| pair.1.as_str()).collect()
     }
 
-    /// `limit`: how many items a page has, from 1 to 100.
+    /// `limit`: the number of items on a page, from 1 to 100.
     pub(crate) fn limit(&self, default: i64) -> Result<i64, ApiError> {
         Ok(self.whole("limit", LIMIT_MAX)?.unwrap_or(default))
     }

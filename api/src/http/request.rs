@@ -1,4 +1,4 @@
-//! Around every request: its id, its span, its time limit, and the envelope for what went wrong beyond a handler.
+//! The outer layer of every request: its id, its span, its time limit, and the envelope for errors outside of handlers.
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
@@ -18,7 +18,7 @@ use crate::http::error::{ApiError, RefusedRequest};
 use crate::http::load::Load;
 use crate::http::source::Source;
 
-/// How long a route may take. What it began may still be committed: the idempotency key tells.
+/// The time limit of a route. The request may still be committed: its idempotency key shows.
 pub(crate) const ROUTE_LIMIT: Duration = Duration::from_secs(10);
 const _: () = assert!(
     LOOK_UP_WITHIN.as_secs() < ROUTE_LIMIT.as_secs(),
@@ -27,11 +27,11 @@ const _: () = assert!(
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const REQUEST_ID_MAX: usize = 128;
 
-/// The other end of a request's connection.
+/// The peer of a request's connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) IpAddr);
 
-/// The outermost layer. Each request has one line in the log: partner, key, route, status, and why it was refused.
+/// The outermost layer. Each request has one line in the log: partner, key, route, status, and the reason of a refusal.
 pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, next: Next) -> Response {
     let id = request_id(request.headers());
     let source = request
@@ -70,7 +70,7 @@ pub(crate) async fn wrap(State(load): State<Arc<Load>>, mut request: Request, ne
     .await
 }
 
-/// The answer, or the envelope when it takes too long or panics.
+/// The answer, or the envelope when it times out or panics.
 pub(crate) async fn guarded(limit: Duration, answer: impl Future<Output = Response>) -> Response {
     match AssertUnwindSafe(tokio::time::timeout(limit, answer)).catch_unwind().await {
         Ok(Ok(response)) => response,
@@ -83,7 +83,7 @@ pub(crate) async fn guarded(limit: Duration, answer: impl Future<Output = Respon
     }
 }
 
-/// The caller's id when it can be logged as it is, else a fresh one.
+/// The caller's id if it can be logged unchanged, otherwise a new one.
 fn request_id(headers: &HeaderMap) -> HeaderValue {
     let sane = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     headers

@@ -1,8 +1,7 @@
-//! Where a request comes from: the client's address, and what one source may cost.
+//! The source of a request: the client's address, and the limits of one source.
 //!
-//! A source is an IPv4 address or an IPv6 /64, which is what one client is given. Behind a proxy it is what the proxy
-//! says: of `X-Forwarded-For` the last address that is not a proxy's, because a client can write whatever it wants
-//! before that one.
+//! A source is an IPv4 address or an IPv6 /64, which is the allocation of one client. Behind a proxy it is the last
+//! address of `X-Forwarded-For` that is not a proxy's, because a client can set all earlier ones.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,10 +16,10 @@ use crate::http::load::Limits;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const WINDOW: Duration = Duration::from_secs(60);
-/// How many sources are counted at most.
+/// The maximum number of counted sources.
 const SOURCES_MAX: usize = 65_536;
 
-/// What is counted as one client.
+/// The unit of counting for one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source(IpAddr);
 
@@ -100,7 +99,7 @@ impl<Key: Hash + Eq> Windows<Key> {
         if counts.len() >= SOURCES_MAX && !counts.contains_key(&key) {
             counts.retain(|_, window| is_open(window));
             if counts.len() >= SOURCES_MAX {
-                // Everybody begins anew; what they may cost together is bounded elsewhere.
+                // All counts restart; the total is limited elsewhere.
                 counts.clear();
             }
         }
@@ -133,7 +132,7 @@ pub(crate) struct Connected {
 }
 
 impl Connections {
-    /// A connection from `peer`. A proxy has as many as it needs.
+    /// A connection from `peer`. A proxy's connections are not limited.
     pub(crate) fn enter(&self, peer: SocketAddr, limits: &Limits) -> Option<Connected> {
         let limit =
             if is_proxy(peer.ip(), &limits.proxies) { usize::MAX } else { limits.connections_per_source };

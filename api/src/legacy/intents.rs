@@ -1,7 +1,7 @@
-//! Orders of the older surface: kept, listed, cancelled. They are executed as intents by `dvp_core::legacy`.
+//! Legacy orders: stored, listed, cancelled. `dvp_core::legacy` executes them as intents.
 //!
-//! The actor is the key's partner. Such an order carries neither permit nor beneficiary, so it can only be settled
-//! from the partner's prefunded balance to the partner's standing instruction; anything else is refused at once with
+//! The actor is the key's partner. A legacy order contains neither permit nor beneficiary, so it can only be settled
+//! from the partner's prefunded balance to the partner's standing instruction; any other order is refused with
 //! `CONSTRAINTS_NOT_MET`.
 
 use axum::extract::rejection::PathRejection;
@@ -52,7 +52,7 @@ struct View {
     client_ref: Option<String>,
     /// The execution, once there is one.
     reference: Option<String>,
-    /// Why it was rejected: one of the codes.
+    /// The code of its rejection.
     rejection: Option<String>,
     created_at: String,
     updated_at: String,
@@ -66,11 +66,11 @@ impl From<LegacyIntentRow> for View {
             pair: field("pair"),
             side: field("side"),
             amount: field("amount"),
-            // An order is filled whole or not at all.
+            // An order is filled completely or not at all.
             filled_amount: if settled { field("amount") } else { value!("0") },
             strategy: field("strategy"),
             constraints: field("constraints"),
-            // An execution that failed after acceptance says why under its reference.
+            // An execution that failed after acceptance reports the reason under its reference.
             rejection: row.code.or_else(|| (row.status == "rejected").then(|| "CONSTRAINTS_NOT_MET".into())),
             intent_id: row.intent_id,
             status: row.status,
@@ -82,7 +82,7 @@ impl From<LegacyIntentRow> for View {
     }
 }
 
-/// Whether a body of `POST /v1/intents` is an older one.
+/// Whether a body of `POST /v1/intents` is a legacy order.
 pub(crate) fn is_older(body: &Value) -> bool {
     let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     has("pair") || has("strategy")
@@ -92,7 +92,7 @@ pub(crate) async fn create(api: &Api, write: IdempotentRequest) -> Result<Respon
     let body = Object::root(&write.body)?;
     let (request, client_ref) = parse(api, &body)?;
     let (input, _) = listed_pair(api, &request.pair.source, &request.pair.target)?;
-    // The body has no id of its own: without this, another process would carry out a captured request again.
+    // The body has no id of its own: without this, another process would execute a captured request again.
     let nonce = write.nonce.as_ref().ok_or_else(|| ApiError::Internal("a request without a nonce".into()))?;
     nonce.use_up(api, &write.caller).await?;
     let tenant = &write.caller.tenant;
@@ -138,7 +138,7 @@ async fn refuse(api: &Api, write: &IdempotentRequest, refused: ApiError) -> Resu
     answer(api.engine.keep_refusal(write.part_with(refused.stored())).await?)
 }
 
-/// A token cannot be pulled without its owner's permit, which this form has no place for.
+/// A token cannot be pulled without its owner's permit, for which this form has no field.
 fn payable(input: &Asset) -> Result<(), ApiError> {
     if input.is_fiat() {
         Ok(())
@@ -219,7 +219,7 @@ async fn find(
     api.engine.legacy_intent(&caller.tenant, &id).await?.ok_or(ApiError::IntentNotFound)
 }
 
-/// Until it is executed. Asked again for a cancelled one, the answer is the same.
+/// Until it is executed. A repeated cancellation gets the same answer.
 pub(crate) async fn cancel(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

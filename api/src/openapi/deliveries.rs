@@ -1,4 +1,4 @@
-//! The `webhooks` of the document: what is sent to a partner's endpoint, one entry a type of event.
+//! The `webhooks` of the document: the requests to a partner's endpoint, one entry per type of event.
 
 use dvp_domain::envelope::TEST_PING;
 use dvp_domain::event::EventType;

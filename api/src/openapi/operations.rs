@@ -1,4 +1,4 @@
-//! What each route takes and answers.
+//! The requests and answers of each route.
 
 use serde_json::{Value, json};
 
@@ -246,7 +246,7 @@ pub(crate) fn intent_status() -> Operation {
 }
 
 pub(crate) fn executions() -> Operation {
-    // A text that cannot be a reference is not found, like any other that names nothing.
+    // A text that cannot be a reference is reported as not found, like an unknown one.
     let schema = json!({"type": "array", "minItems": 1, "maxItems": 100, "items": {"type": "string"}});
     let reference = json!({
         "name": "reference", "in": "query", "required": true, "explode": true, "style": "form",

@@ -88,7 +88,7 @@ fn operation_to(out: &mut String, document: &Value, path: &str, method: &str, op
     put!(out, "</table>");
 }
 
-/// The page of a code: paragraphs under headings, of which the first is the code's own.
+/// The page of an error code: paragraphs under headings, of which the first is the code.
 fn error_to(out: &mut String, code: Code) {
     put!(out, "<h3 id='error-{0}'><code>{0}</code></h3>", code.as_str());
     for paragraph in code.page().split("\n\n").skip(1) {
@@ -100,7 +100,7 @@ fn error_to(out: &mut String, code: Code) {
     }
 }
 
-/// What an answer says of itself; codes lead to their pages.
+/// The description of an answer; codes link to their pages.
 fn answer(description: &str) -> String {
     let told = |part: &str| match Code::ALL.iter().find(|code| code.as_str() == part) {
         Some(_) => format!("<a href='#error-{0}'>{0}</a>", escaped(part)),

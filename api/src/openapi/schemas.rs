@@ -12,7 +12,7 @@ use self::requests::requests;
 use self::webhooks::webhooks;
 use crate::wire::LEGACY_STATUSES;
 
-/// An object whose named fields are always there, whatever else it has.
+/// An object whose named fields are required, with any other fields.
 fn object(fields: &[(&str, Value)]) -> Value {
     let required: Vec<&str> = fields.iter().map(|field| field.0).collect();
     let properties: Map<String, Value> =
@@ -327,7 +327,7 @@ fn reports() -> Group {
     ]
 }
 
-/// The older surface.
+/// The legacy API.
 fn older() -> Group {
     let wrapped = |data: Value| object(&[("success", json!({"const": true})), ("data", data)]);
     let pair = object(&[("source", text()), ("target", text())]);

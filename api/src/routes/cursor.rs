@@ -1,7 +1,8 @@
-//! Where a reader of the feed is, as an opaque text.
+//! The cursor of a reader of the feed, as an opaque text.
 //!
-//! `version (1) | epoch (16) | position (8) | MAC (16)`, lowercase hex. The MAC covers the tenant too, so a cursor is
-//! worth nothing to anybody else, and the epoch, which a restored database changes: positions of before would skip.
+//! `version (1) | epoch (16) | position (8) | MAC (16)`, lowercase hex. The MAC covers the tenant, so that a cursor is
+//! valid for no other, and the epoch, which a restored database changes, because positions from before would skip
+//! events.
 
 use dvp_core::secrets::Vault;
 use dvp_store::orders::intents::Tenant;
@@ -12,7 +13,7 @@ const VERSION: u8 = 1;
 const HEAD: usize = 25;
 const LENGTH: usize = HEAD + 16;
 
-/// What a cursor belongs to.
+/// The context that a cursor is bound to.
 #[derive(Clone, Copy)]
 pub(crate) struct Feed<'a> {
     pub(crate) vault: &'a Vault,
@@ -27,7 +28,7 @@ impl Feed<'_> {
         hex::encode([head.as_slice(), &self.mac(&head)].concat())
     }
 
-    /// The position of a cursor of this feed.
+    /// The position in a cursor of this feed.
     pub(crate) fn position(&self, cursor: &str) -> Option<i64> {
         let bytes: [u8; LENGTH] = hex::decode(cursor).ok()?.try_into().ok()?;
         let (head, mac) = bytes.split_at(HEAD);

@@ -1,7 +1,7 @@
 //! `GET /v1/events` and `GET /v1/events/{eventId}`: a tenant's feed (contract sections 2.8 and 4, rule 3).
 //!
-//! A page that is empty gives back the position it was asked from, so a cursor never goes backwards. With `wait` an
-//! empty page is given only when that many seconds have passed without an event.
+//! An empty page returns the requested position, so that a cursor never moves backwards. With `wait` an empty page is
+//! returned only after that many seconds without an event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,7 @@ use crate::state::Api;
 
 const LIMIT_DEFAULT: i64 = 20;
 const LIMIT_MAX: i64 = 100;
-/// Within the time a route may take.
+/// Less than the time limit of a route.
 const WAIT_SECS_MAX: u64 = 8;
 const _: () =
     assert!(WAIT_SECS_MAX < ROUTE_LIMIT.as_secs(), "a long-poll ends before its route is timed out");
@@ -76,7 +76,7 @@ pub(crate) async fn list(
         Some(AskedType::Ping) => Vec::new(),
         Some(AskedType::Of(_)) | None => {
             let kind = kind.and_then(AskedType::lifecycle);
-            // One more than asked for tells whether more follow.
+            // One more than requested shows whether more follow.
             let filter = EventFilter { after, kind, intent_id, limit: limit.saturating_add(1) };
             find(&api, &caller, &place, turn, &filter, until).await?
         }
@@ -95,7 +95,7 @@ async fn reader(api: &Api, caller: &Caller) -> Result<Reader, ApiError> {
     Ok(feed::load_reader(&mut conn, &caller.key_id).await?)
 }
 
-/// A page, or the events that come before `until`. A request that waits holds no place of those that work.
+/// A page, or the events that come before `until`. A waiting request releases its permit.
 async fn find(
     api: &Api,
     caller: &Caller,
@@ -106,7 +106,7 @@ async fn find(
 ) -> Result<Vec<Arc<StoredEvent>>, ApiError> {
     let tenant = &caller.tenant;
     let Some(until) = until else { return read(api, tenant, filter).await };
-    // Before the first look, so that no event falls between the two.
+    // Subscribed before the first read, so that no event is missed between them.
     let mut news = api.feed.subscribe(api.engine.reads(), tenant);
     let mut found = read(api, tenant, filter).await?;
     drop(turn);
@@ -120,7 +120,7 @@ async fn find(
             Some(found) => found,
             None => match place.look_until(until).await {
                 Some(_turn) => read(api, tenant, filter).await?,
-                // The cursor stays, so the next request finds the events.
+                // The cursor stays, so that the next request returns the events.
                 None => break,
             },
         };
@@ -150,7 +150,7 @@ pub(crate) async fn show(
     Ok(json(StatusCode::OK, text(&envelope(&stored, version))))
 }
 
-/// A type of the contract: pings belong to no intent and are never in the feed.
+/// Types of the contract: pings belong to no intent and are never in the feed.
 #[derive(Clone, Copy)]
 enum AskedType {
     Of(EventType),
@@ -173,7 +173,7 @@ fn asked_type(text: &str) -> Result<AskedType, ApiError> {
     EventType::parse(text).map(AskedType::Of).ok_or(ApiError::InvalidType("type"))
 }
 
-/// How many items a page has at most.
+/// The maximum number of items on a page.
 pub(crate) fn limit(params: &Params) -> Result<i64, ApiError> {
     let Some(text) = params.get("limit")? else { return Ok(LIMIT_DEFAULT) };
     let limit = whole_number(text).and_then(|limit| i64::try_from(limit).ok());

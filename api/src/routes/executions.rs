@@ -1,6 +1,6 @@
 //! `GET /v1/executions/{reference}`, its receipt, and several at once (contract section 4, rules 1, 2 and 8).
 //!
-//! A reference of another tenant, one that never existed and one that could not exist get the same answer.
+//! A reference of another tenant, an unknown one and an invalid one get the same answer.
 
 use std::collections::HashSet;
 
@@ -47,7 +47,7 @@ pub(crate) async fn receipt(
     }
 }
 
-/// How many references one lookup takes.
+/// The maximum number of references in one look-up.
 const REFERENCES_MAX: usize = 100;
 
 #[derive(Serialize)]
@@ -57,7 +57,7 @@ struct ExecutionLookup {
     not_found: Vec<String>,
 }
 
-/// Answers in the order of asking; a reference named twice is answered once.
+/// Answers in the order of the request; a repeated reference is answered once.
 pub(crate) async fn list(
     State(api): State<Api>,
     Extension(caller): Extension<Caller>,

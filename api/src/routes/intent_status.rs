@@ -1,6 +1,6 @@
-//! `GET /v1/intents/{intentId}/status`: where an accepted intent is, without its history.
+//! `GET /v1/intents/{intentId}/status`: the status of an accepted intent, without its history.
 //!
-//! A key that may submit may ask this of its own intents, without being allowed to read executions.
+//! A key that may submit may query its own intents, without the scope for executions.
 
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Extension, Path, State};

@@ -1,6 +1,6 @@
 //! `POST /v1/quotes`: candidates for a pair (contract sections 2.2 and 2.3).
 //!
-//! `side` is kept with the request but does not change the price: `amount` is always of the source.
+//! `side` is stored with the request but does not change the price: `amount` is always of the source.
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -28,7 +28,7 @@ struct QuoteRequest<'a> {
     max_slippage_bps: Option<u128>,
     actor: ActorType,
     settlement_pref: SettlementType,
-    /// As it is kept: the known fields with their defaults.
+    /// As it is stored: the known fields with their defaults.
     context: Value,
 }
 
@@ -94,7 +94,7 @@ fn parse(body: &Value) -> Result<QuoteRequest<'_>, ApiError> {
     Ok(QuoteRequest { request_id, source, target, amount, max_slippage_bps, actor, settlement_pref, context })
 }
 
-/// By the asset's decimal places. Of an unknown asset only the form is checked: nobody quotes it.
+/// Validated by the asset's decimal places. For an unknown asset only the form is checked: it gets no quote.
 fn parse_amount(amount: &str, asset: Option<&Asset>) -> Result<Minor, ApiError> {
     let problem = |problem: &dyn std::fmt::Display| crate::http::fields::fault("amount", problem);
     let parsed = match (Minor::parse_decimal(amount, asset.map_or(18, |asset| asset.exponent)), asset) {

@@ -1,8 +1,8 @@
 //! `GET /v1/reconciliation` and its daily form: a tenant's executions over days, with totals, as JSON or CSV.
 //!
-//! The first page fixes the feed's position, and every later one reads at it: what happens in between changes neither
-//! rows nor totals, so the rows of all pages add up to the totals of each. Only what the chain confirms afterwards
-//! (settlement and anchor transactions) is filled in as it is seen.
+//! The first page fixes the feed's position, and every later one reads at it: later events change neither rows nor
+//! totals, so that the rows of all pages add up to the totals of each. Only later confirmations of the chain
+//! (settlement and anchor transactions) are added.
 
 mod csv;
 mod cursor;
@@ -24,10 +24,10 @@ use crate::http::fields::fault;
 use crate::http::query::Params;
 use crate::state::Api;
 
-/// How many days one report spans at most.
+/// The maximum number of days of one report.
 const DAYS_MAX: i64 = 92;
 const LIMIT: i64 = 100;
-/// A day's report is final once nothing recorded before its cutoff can still be on its way to the database.
+/// A day's report is final once no event recorded before its cutoff can still be uncommitted.
 const SETTLED_AFTER: TimeDelta = TimeDelta::seconds(60);
 const NEXT_CURSOR: HeaderName = HeaderName::from_static("x-next-cursor");
 
@@ -40,7 +40,7 @@ struct View {
     totals: Vec<TotalView>,
     has_more: bool,
     next_cursor: Option<String>,
-    /// When the breaks were looked for.
+    /// When the breaks were determined.
     reconciled_at: Option<String>,
 }
 
@@ -49,7 +49,7 @@ struct View {
 struct Day {
     date: String,
     cutoff: String,
-    /// Nothing of the report changes any more but what the chain confirms.
+    /// The report no longer changes, except for confirmations of the chain.
     r#final: bool,
 }
 
@@ -88,7 +88,7 @@ impl From<CurrencyTotal> for TotalView {
     }
 }
 
-/// What a page is asked of.
+/// The parameters of a page.
 struct PageRequest {
     from: NaiveDate,
     to: NaiveDate,

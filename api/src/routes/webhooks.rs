@@ -1,7 +1,7 @@
 //! Webhook management (contract sections 2.8 and 4, rules 4 to 6): one endpoint an API key.
 //!
-//! Each write parses its body, names a [`Command`] and renders its [`Outcome`]; the optional `Idempotency-Key` is
-//! handled in one place, [`managed`].
+//! Each write parses its body, builds a [`Command`] and renders its [`CommandOutcome`]; [`managed`] handles the
+//! optional `Idempotency-Key` in one place.
 
 pub(crate) mod log;
 mod managed;
@@ -29,7 +29,7 @@ use crate::state::Api;
 
 const NO_ENDPOINT: ApiError = ApiError::Missing("no webhook endpoint is registered for this API key");
 pub(crate) const NO_EVENT: ApiError = ApiError::Missing("no event of the last 15 days has this id");
-/// How long the look-up of a new URL's host may take. Unanswered, it is checked when something is sent.
+/// The time limit for resolving a new URL's host. Without an answer, the host is checked at delivery.
 const LOOK_UP: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
@@ -151,7 +151,7 @@ pub(crate) async fn resend(
     write(&api, &managed, Command::Resend { event_id }).await
 }
 
-/// Switches the caller's endpoint off. Its row stays: events keep being recorded, and `PATCH` switches it on again.
+/// Deactivates the caller's endpoint. Its row stays: events are still recorded, and `PATCH` activates it again.
 pub(crate) async fn remove(
     State(api): State<Api>,
     endpoint_id: Result<Path<String>, PathRejection>,
@@ -161,7 +161,7 @@ pub(crate) async fn remove(
     write_unkeyed(&api, &caller, Command::Remove { endpoint_id }).await
 }
 
-/// The contract's rules for URLs, and what the host's name leads to as far as it can be told now.
+/// The contract's rules for URLs, and the host's addresses as far as they are known now.
 async fn check_url(api: &Api, text: &str) -> Result<(), ApiError> {
     let rules = &api.webhooks;
     let url: Url = check(text, &rules.reach).map_err(ApiError::InvalidUrl)?;

@@ -1,4 +1,4 @@
-//! Gives new events to the readers who wait for events of their partner.
+//! Delivers new events to the long-polls of their partner.
 //!
 //! One follower a process, started by the first reader who waits. It reads which partners have new events, and the
 //! events of each partner that somebody waits for, once for all of its readers. A reader queries the database itself

@@ -1,6 +1,6 @@
-//! Who a caller is: API keys by their hash.
+//! Authentication: API keys by their hash.
 //!
-//! A busy partner does not cost a look-up a request, and neither does whoever guesses:
+//! Neither a busy partner nor a guessing client costs a look-up per request:
 //!
 //! | the key | costs |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | one that was ever issued (`directory`) | a look-up, shared by all who ask at the same time |
 //! | any other | the same, for [`UNAUTHENTICATED_MAX`] keys at once and for a bounded number a minute of one source |
 //!
-//! A source that has sent too many unknown keys is told so without a look-up. Its valid keys are let in all the same,
-//! because they are in the directory, which has every new key within a second or two.
+//! A source that has sent too many unknown keys is refused without a look-up. Its valid keys are still accepted,
+//! because they are in the directory, which contains every new key within a second or two.
 
 mod directory;
 
@@ -28,21 +28,21 @@ use self::directory::Directory;
 use crate::http::error::ApiError;
 use crate::http::source::{Source, Windows};
 
-/// How long a look-up is believed: a key that is disabled stops working, and one that is issued works, within this
-/// time or, for an unknown one, twice this time.
+/// How long a look-up is valid: a disabled key stops working, and a new one works, within this time or, for an unknown
+/// one, twice this time.
 const FRESH: Duration = Duration::from_secs(1);
-/// How many found keys are kept at most.
+/// The maximum number of cached keys.
 const KEYS_MAX: usize = 10_000;
-/// How many unknown keys are kept at most, twice.
+/// The maximum number of cached unknown keys, in each of two generations.
 const UNKNOWN_MAX: usize = 1 << 15;
-/// How many keys that nobody was issued are looked up at once.
+/// Concurrent look-ups of keys that are not in the directory.
 const UNAUTHENTICATED_MAX: usize = 2;
-/// How long such a key waits for its turn.
+/// How long such a key waits for its look-up.
 const UNAUTHENTICATED_WAIT: Duration = Duration::from_secs(3);
 
 pub(crate) type KeyHash = [u8; 32];
 
-/// A key that was found, and its signing secret once it was needed.
+/// A cached key, and its signing secret once it was needed.
 pub(crate) struct FoundKey {
     row: KeyRow,
     signing: OnceLock<MacKey>,
@@ -57,7 +57,7 @@ impl Deref for FoundKey {
 }
 
 impl FoundKey {
-    /// The signing secret as a MAC's key, unsealed at the first use.
+    /// The signing secret as a MAC key, decrypted at the first use.
     pub(crate) fn signing(&self, vault: &Vault) -> Result<&MacKey, SealBroken> {
         if let Some(key) = self.signing.get() {
             return Ok(key);
@@ -80,7 +80,7 @@ pub(crate) struct KeyCache {
     failures_max: u32,
 }
 
-/// Hashes of unknown keys, forgotten between one and two times [`FRESH`] later.
+/// Hashes of unknown keys, dropped between one and two times [`FRESH`] later.
 struct Unknown {
     since: Instant,
     recent: HashSet<KeyHash>,
@@ -101,12 +101,12 @@ impl KeyCache {
         }
     }
 
-    /// Starts to read which keys there are.
+    /// Starts to load the directory.
     pub(crate) fn follow(&self, engine: &Engine) {
         self.directory.follow(engine.lookups());
     }
 
-    /// The key a caller sent, as it was at most a second ago. `source`: where the request comes from, when it is known.
+    /// The caller's key, as it was at most a second ago. `source`: the request's source, if known.
     pub(crate) async fn find(
         &self,
         engine: &Engine,
@@ -138,9 +138,9 @@ impl KeyCache {
         found.ok_or(ApiError::InvalidApiKey)
     }
 
-    /// Asks the database, once for all who ask for the same key at the same time. A key that is not in the directory
-    /// waits for one of the few turns that such keys have. `hashes`: under each master key; one that was kept under an
-    /// earlier one is kept under the current one from then on.
+    /// Queries the database, once for all concurrent requests with the same key. A key that is not in the directory
+    /// waits for one of the few concurrent look-ups of such keys. `hashes`: under each master key; a key stored under
+    /// an earlier one is stored under the current one from then on.
     async fn look_up(
         &self,
         engine: &Engine,
@@ -175,7 +175,7 @@ impl KeyCache {
     }
 
     async fn turn(&self) -> Result<SemaphorePermit<'_>, ApiError> {
-        // Others guess: a key that was just issued is in the directory when it is tried again.
+        // Other keys are guesses: a new key is in the directory when its caller retries.
         let turn = tokio::time::timeout(UNAUTHENTICATED_WAIT, self.unauthenticated.acquire()).await;
         turn.ok().and_then(Result::ok).ok_or(ApiError::Busy)
     }

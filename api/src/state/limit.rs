@@ -1,7 +1,7 @@
-//! How many requests a partner may make in a minute: a window that opens with its first request.
+//! The rate limit of a partner: a window of a minute that opens with its first request.
 //!
-//! Counted per process and per environment, so that a test client cannot use up the live allowance. A window is
-//! simple to state exactly in the `RateLimit` header; the price is that a burst may straddle two windows.
+//! Counted per process and per environment, so that a test client cannot use up the live limit. A window can be stated
+//! exactly in the `RateLimit` header; the price is that a burst may span two windows.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use dvp_store::orders::intents::Tenant;
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// How many windows are kept before closed ones are thrown away.
+/// The number of windows above which closed ones are dropped.
 const WINDOWS_MAX: usize = 10_000;
 
 struct Window {
@@ -19,7 +19,7 @@ struct Window {
     used: u64,
 }
 
-/// Where a tenant stands within its window.
+/// The present state of a tenant's window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RateWindow {
     pub(crate) limit: u64,
@@ -35,7 +35,7 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// Counts one request, if there is room for it.
+    /// Counts one request, if the limit allows it.
     pub(crate) fn take(&self, tenant: &Tenant, limit: u64, now: Instant) -> RateWindow {
         self.spend(tenant, limit, now, 1)
     }

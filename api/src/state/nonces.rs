@@ -1,4 +1,4 @@
-//! Nonces of signed requests, remembered for as long as their timestamp would be accepted.
+//! Nonces of signed requests, remembered as long as their timestamp is accepted.
 //!
 //! The memory is bounded and this process's own: what it forgets early, and what another process has seen, is still
 //! stopped by the intentId, which is used once. A body without an id of its own has its nonce in the database too
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use dvp_domain::canonical::sha256;
 
-/// How many nonces are remembered at most; beyond it those that expire first are forgotten.
+/// The maximum number of nonces; beyond it those that expire first are dropped.
 const NONCES_MAX: usize = 1 << 19;
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(crate) struct Nonces {
 impl Nonces {
     /// Remembers a nonce of a key until `expires` (Unix seconds). `false`: it was seen before.
     pub(crate) fn first_use(&self, key_id: &str, nonce: &str, now: u64, expires: u64) -> bool {
-        // Neither part can hold a line break, so no two pairs share a text.
+        // Neither part can contain a line break, so that no two pairs have the same text.
         let digest = sha256(&format!("{key_id}\n{nonce}"));
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let Memory { seen, by_expiry } = &mut *memory;

@@ -1,5 +1,4 @@
-//! Totals of reports, counted once for all pages of a report: what was recorded up to a position of the feed does not
-//! change any more.
+//! Totals of reports, computed once for all pages of a report: the events up to a position of the feed do not change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,9 +7,9 @@ use std::time::{Duration, Instant};
 use dvp_core::engine::{Engine, EngineError};
 use dvp_store::orders::reports::{CurrencyTotal, Range};
 
-/// How long totals are kept for the pages that follow.
+/// How long totals are cached for the following pages.
 const KEPT: Duration = Duration::from_secs(600);
-/// Of how many reports.
+/// The maximum number of cached reports.
 const REPORTS_MAX: usize = 1_000;
 
 type Counted = Arc<Vec<CurrencyTotal>>;

@@ -155,8 +155,10 @@ async fn an_idempotency_key_gives_the_first_answer_again_and_refuses_another_bod
     let conflict = manage(&harness.acme, "POST", PATH, &other).with("Idempotency-Key", "any text: 1");
     harness.send(&conflict).await.refused(409, "IDEMPOTENCY_CONFLICT");
     // The kept answer holds a secret, so it is sealed.
-    let kept: (Vec<u8>,) =
-        sqlx::query_as("select sealed_body from webhook_once").fetch_one(harness.pool()).await.unwrap();
+    let kept: (Vec<u8>,) = sqlx::query_as("select sealed_body from webhook_idempotency")
+        .fetch_one(harness.pool())
+        .await
+        .unwrap();
     assert!(!kept.0.windows(6).any(|part| part == b"whsec_"));
 
     let rotate = |key: &str| {
@@ -166,7 +168,7 @@ async fn an_idempotency_key_gives_the_first_answer_again_and_refuses_another_bod
     assert_eq!(harness.send(&rotate("r")).await.ok(200), first);
     assert_ne!(harness.send(&rotate("s")).await.ok(200), first);
     // After a day the key is as good as new.
-    let day = "update webhook_once set accepted_at = now() - interval '24 hours'";
+    let day = "update webhook_idempotency set accepted_at = now() - interval '24 hours'";
     sqlx::query(day).execute(harness.pool()).await.unwrap();
     assert_ne!(harness.send(&rotate("r")).await.ok(200), first);
     for wrong in ["", "é", &"k".repeat(256)] {

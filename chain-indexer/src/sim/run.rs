@@ -151,7 +151,7 @@ struct Run<'a> {
     /// What there are commands for.
     ours: HashSet<B256>,
     /// What there are none for, yet.
-    strangers: VecDeque<Entity>,
+    foreign: VecDeque<Entity>,
     violates: bool,
     outcome: Outcome,
 }
@@ -181,14 +181,14 @@ impl<'a> Run<'a> {
             poll_interval: Duration::ZERO,
             ..ChainConfig::development("http://simulated", chain.deployment.clone())
         };
-        let (mut ours, mut strangers) = (HashSet::new(), VecDeque::new());
+        let (mut ours, mut foreign) = (HashSet::new(), VecDeque::new());
         let mut known = Rng::new(seed ^ 0xc0de);
         for entity in entities(&chain) {
             if known.chance(800) {
                 entity.insert_commands(&database.admin, chain_id).await.map_err(|error| error.to_string())?;
                 ours.insert(entity.id);
             } else {
-                strangers.push_back(entity);
+                foreign.push_back(entity);
             }
         }
         let sim = Arc::new(Mutex::new(Sim::new(chain, weaknesses, Rng::new(seed ^ 0x51))));
@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
             consumed,
             wait,
             ours,
-            strangers,
+            foreign,
             violates,
             outcome,
         })
@@ -257,7 +257,7 @@ impl<'a> Run<'a> {
             self.indexer = indexer(self.database, &self.config, &self.sim, self.endpoints)?;
         }
         if self.rng.chance(30) {
-            self.a_stranger_becomes_ours().await?;
+            self.a_foreign_entity_becomes_ours().await?;
         }
         let what = self.rng.between(0, 99);
         let polls = self.rng.between(1, 70);
@@ -284,8 +284,8 @@ impl<'a> Run<'a> {
     }
 
     /// Commands come back from a backup, and the service is started again.
-    async fn a_stranger_becomes_ours(&mut self) -> Result<(), String> {
-        let Some(entity) = self.strangers.pop_front() else { return Ok(()) };
+    async fn a_foreign_entity_becomes_ours(&mut self) -> Result<(), String> {
+        let Some(entity) = self.foreign.pop_front() else { return Ok(()) };
         let inserted = entity.insert_commands(&self.database.admin, self.config.chain_id).await;
         inserted.map_err(|error| error.to_string())?;
         self.ours.insert(entity.id);

@@ -29,21 +29,21 @@ async fn decide_cl_ord_ids(
     trust: Trust,
     decided: &mut [Option<Outcome>],
 ) -> Result<(), StoreError> {
-    let claim = |unit: &'_ Unit| -> Option<(String, String)> {
+    let used_key = |unit: &'_ Unit| -> Option<(String, String)> {
         let part = unit.fix.as_ref()?;
         Some((part.numbers.session_id.clone(), part.cl_ord_id.clone()?))
     };
-    let claims: Vec<Option<(String, String)>> = units.iter().map(|unit| claim(unit)).collect();
+    let keys: Vec<Option<(String, String)>> = units.iter().map(|unit| used_key(unit)).collect();
     let asked: Vec<(&str, &str)> =
-        claims.iter().flatten().map(|(session, id)| (session.as_str(), id.as_str())).collect();
+        keys.iter().flatten().map(|(session, id)| (session.as_str(), id.as_str())).collect();
     let mut used: HashSet<(String, String)> = HashSet::new();
     if trust == Trust::Nothing && !asked.is_empty() {
         used.extend(fix::list_used_cl_ord_ids(conn, &asked).await?);
     }
-    for ((unit, claim), decided) in units.iter().zip(claims).zip(decided) {
-        let Some(claim) = claim else { continue };
+    for ((unit, key), decided) in units.iter().zip(keys).zip(decided) {
+        let Some(key) = key else { continue };
         let is_order = matches!(unit.work, Work::Submit(_) | Work::Refuse(_) | Work::SessionOnly);
-        if !used.insert(claim) && is_order && decided.is_none() {
+        if !used.insert(key) && is_order && decided.is_none() {
             *decided = Some(Outcome::DuplicateIntent);
         }
     }

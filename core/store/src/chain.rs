@@ -1,4 +1,4 @@
-//! All SQL of the chain side: what the indexer read, and what the relayer sent.
+//! All SQL of the chain side: the indexer's and the relayer's tables.
 //!
 //! Block numbers, sequence numbers and nonces are unsigned here and `bigint` there; none comes near 2^63.
 

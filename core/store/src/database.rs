@@ -1,17 +1,16 @@
-//! How the database is reached.
+//! Connections to the database.
 //!
 //! ```text
 //! unix socket   sqlx ────────────────────────────────────────────────> PostgreSQL
 //! TCP           sqlx ──> relay, a task of this process ── TCP, TLS ──> PostgreSQL
 //! ```
 //!
-//! sqlx offers no socket options, no bound on the time of an answer, and adds a configured authority to the system's
-//! instead of trusting it alone. The module `relay` has all three in one place, for every connection of the process: those
-//! of the pools, the listeners' and the writer's. No query of a host that vanished waits longer than its pool allows,
-//! whoever wrote the query.
+//! sqlx offers no socket options, no time limit for an answer, and adds a configured authority to the system's instead
+//! of trusting it alone. The module `relay` provides all three in one place, for every connection of the process: those
+//! of the pools, the listeners and the writer. No query to a vanished host waits longer than its pool allows.
 //!
-//! Invariant: a connection to a host that is not this machine is encrypted, and host name and certificate are
-//! verified. There is no setting against it.
+//! Invariant: a connection to another machine is encrypted, and host name and certificate are verified. No setting
+//! disables this.
 
 mod address;
 mod availability;
@@ -31,8 +30,8 @@ pub use self::availability::Availability;
 pub(super) use self::availability::watch_over;
 use self::relay::Upstream;
 
-/// How long one use of a connection may take. The server ends what takes longer; when it does not answer any more,
-/// the connection is closed a little later.
+/// The time limits of a connection. The server ends what takes longer; when the server does not answer, the connection
+/// is closed a little later.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
     /// A statement.
@@ -43,14 +42,14 @@ pub struct Timeouts {
     pub idle_in_transaction: Duration,
 }
 
-/// What an answer may take beyond the server's own limit.
+/// The additional time for an answer beyond the server's own limit.
 const ANSWER_MARGIN: Duration = Duration::from_secs(2);
 
-/// A database, and the way to it.
+/// A database and how it is reached.
 #[derive(Debug, Clone)]
 pub struct Database {
     options: PgConnectOptions,
-    /// For every way but a unix socket.
+    /// For every transport except a Unix socket.
     upstream: Option<Arc<Upstream>>,
 }
 
@@ -58,7 +57,7 @@ impl Database {
     /// The database of a URL.
     ///
     /// # Errors
-    /// When the URL cannot be read, asks for less protection than its host needs, or a file cannot be used.
+    /// Fails when the URL is invalid or requests less protection than its host needs, or when a file cannot be used.
     pub fn at(url: &str, files: &TlsFiles) -> Result<Self, AddressError> {
         let (options, upstream) = address::read(url, files)?;
         Ok(Self { options, upstream: upstream.map(Arc::new) })
@@ -69,28 +68,28 @@ impl Database {
         Self { options, upstream: None }
     }
 
-    /// Host and port, for people.
+    /// Host and port, for display.
     pub fn place(&self) -> String {
         self.upstream.as_ref().map_or_else(|| "a unix socket".to_owned(), |upstream| upstream.place())
     }
 
-    /// One connection without bounds on the time of a statement, for a command.
+    /// One connection without time limits, for a command.
     ///
     /// # Errors
-    /// When the database does not take the connection.
+    /// Fails when the database does not accept the connection.
     pub async fn connect(&self) -> Result<PgConnection, sqlx::Error> {
         PgConnection::connect_with(&self.unbounded()?).await
     }
 
-    /// Options for connections without bounds on the time of a statement, for a command.
+    /// Options for connections without time limits, for a command.
     ///
     /// # Errors
-    /// When this machine has no socket left.
+    /// Fails when this machine has no socket left.
     pub fn unbounded(&self) -> Result<PgConnectOptions, sqlx::Error> {
         self.reached(self.options.clone(), None, &Availability::unwatched())
     }
 
-    /// Options for connections within these bounds, which are closed when the database is found to be away.
+    /// Options for connections with these limits, which are closed when the database is found unavailable.
     pub(super) fn bounded(
         &self,
         bounds: &Timeouts,
@@ -113,7 +112,7 @@ impl Database {
     ) -> Result<PgConnectOptions, sqlx::Error> {
         let Some(upstream) = &self.upstream else { return Ok(options) };
         let socket = relay::open(Arc::clone(upstream), options.get_port(), answer, availability.clone())?;
-        // So that the server's side of a connection that nobody has any more goes within seconds, with its locks.
+        // The server then closes its side of an abandoned connection within seconds and releases its locks.
         let options = options.options([
             ("tcp_keepalives_idle", "5"),
             ("tcp_keepalives_interval", "2"),

@@ -1,4 +1,4 @@
-//! The environment that a database belongs to: written once, compared at every start.
+//! The environment of a database: written once, compared at every start.
 
 use dvp_domain::environment::Environment;
 use sqlx::PgConnection;
@@ -13,7 +13,7 @@ pub struct EnvironmentMismatch {
     pub configured: Environment,
 }
 
-/// The database's environment. `None`: it has not been stamped.
+/// The database's environment. `None`: it has none yet.
 pub async fn find_environment(conn: &mut PgConnection) -> Result<Option<Environment>, StoreError> {
     let row: Option<(String,)> =
         sqlx::query_as("select environment from deployment").fetch_optional(conn).await?;
@@ -24,7 +24,7 @@ pub async fn find_environment(conn: &mut PgConnection) -> Result<Option<Environm
     .transpose()
 }
 
-/// Stamps a database that has no environment, and compares one that has.
+/// Writes the environment into a database that has none, and compares it in one that has.
 pub async fn stamp(
     conn: &mut PgConnection,
     configured: Environment,

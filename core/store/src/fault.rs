@@ -1,22 +1,22 @@
-//! What an error of the database means for the work that met it. Pure: by SQLSTATE and kind of error.
+//! Classifies database errors by their meaning for the failed work. Pure: by SQLSTATE and kind of error.
 
 use super::StoreError;
 
-/// What to do with work that failed.
+/// What to do with the failed work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The rows themselves cannot be written or read. The same again fails the same way.
+    /// The rows cannot be written or read. A retry fails in the same way.
     Data,
-    /// A concurrent transaction was in the way. The same again may succeed at once.
+    /// A concurrent transaction conflicted. An immediate retry may succeed.
     Conflict,
-    /// A lock or a statement took longer than its timeout. The database works.
+    /// A lock or a statement timed out. The database works.
     Slow,
-    /// The database cannot be reached, takes no work, or lost the connection.
+    /// The database cannot be reached, refuses work, or lost the connection.
     Unavailable,
 }
 
 impl Fault {
-    /// The label of figures and log lines.
+    /// The label in metrics and log lines.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Data => "data",
@@ -31,7 +31,7 @@ impl Fault {
         match code {
             // query_canceled (statement_timeout) and lock_not_available (lock_timeout).
             "57014" | "55P03" => Self::Slow,
-            // The outcome of the statement is not known.
+            // The outcome of the statement is unknown.
             "40003" => Self::Unavailable,
             // A standby, or a transaction that the server ended because its client was silent.
             "25006" | "25P03" | "25P04" => Self::Unavailable,
@@ -42,7 +42,7 @@ impl Fault {
                 Some("40") => Self::Conflict,
                 // Connection, authorization, unknown database, resources, operator intervention, system error.
                 Some("08" | "28" | "3D" | "53" | "57" | "58") => Self::Unavailable,
-                // Data exceptions, constraints, program limits, and whatever else a statement is refused for.
+                // Data exceptions, constraints, program limits, and all other refusals of a statement.
                 _ => Self::Data,
             },
         }
@@ -68,7 +68,7 @@ impl Fault {
 }
 
 impl StoreError {
-    /// What the error means for the work that met it.
+    /// The error's meaning for the failed work.
     pub fn fault(&self) -> Fault {
         match self {
             Self::Database(error) => Fault::of_sqlx(error),

@@ -18,7 +18,7 @@ use crate::fix::rows::{FixNumbers, FixOrder, FixOutbound, FixReset, FixRows, Ren
 use crate::fix::settings::FixSessionSettings;
 use crate::orders::events::StoredEvent;
 
-/// A session as it is configured, with its numbers.
+/// A session's configuration, with its numbers.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixSessionRow {
     /// `FIX.4.4:DVP->ACME`.
@@ -35,7 +35,7 @@ pub struct FixSessionRow {
     pub username: String,
     /// `Secrets::fix_password_hash` of session id and password.
     pub password_hash: Vec<u8>,
-    /// The session is, and so is its partner.
+    /// The session is enabled, and so is its partner.
     pub enabled: bool,
     pub reset_on_logon: bool,
     pub reset_allowed: bool,
@@ -45,7 +45,7 @@ pub struct FixSessionRow {
     pub feed_position: i64,
 }
 
-/// What makes a session.
+/// A new session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewFixSession {
     pub partner_id: String,
@@ -72,7 +72,7 @@ pub fn session_id(begin_string: &str, service_comp_id: &str, client_comp_id: &st
     format!("{begin_string}:{service_comp_id}->{client_comp_id}")
 }
 
-/// Adds a session, or gives an existing one new credentials; its numbers stay. Reports begin with the next event.
+/// Adds a session, or replaces the credentials of an existing one; its numbers stay. Reports begin with the next event.
 pub async fn upsert_session(conn: &mut PgConnection, session: &NewFixSession) -> Result<(), StoreError> {
     sqlx::query(
         "insert into fix_session (session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
@@ -102,29 +102,29 @@ const COLUMNS: &str = "session_id, partner_id, livemode, begin_string, client_co
     enabled and (select p.disabled_at is null from partner p where p.id = partner_id) as enabled, reset_on_logon, reset_allowed, max_slippage_bps, next_in, \
     next_out, feed_position";
 
-/// A session as a gateway finds it.
+/// A session as a gateway reads it.
 #[derive(Debug, Clone)]
 pub struct ConfiguredSession {
     pub session: FixSessionRow,
     pub settings: FixSessionSettings,
-    /// Who has the lease `fix:` and the session's id now.
+    /// The owner of the lease `fix:` and the session's id.
     pub holder: Option<uuid::Uuid>,
 }
 
-/// A row that cannot be read; the others can.
+/// An unreadable row; the other rows are readable.
 #[derive(Debug)]
 pub struct UnreadableSession {
     pub session_id: String,
     pub error: sqlx::Error,
 }
 
-/// Sessions after `after`, by id, disabled ones too. One that cannot be read keeps nobody else from being read.
+/// Sessions after `after`, by id, disabled ones included. An unreadable one does not prevent reading the others.
 pub async fn list_configured(
     conn: &mut PgConnection,
     after: &str,
     limit: i64,
 ) -> Result<Vec<Result<ConfiguredSession, UnreadableSession>>, StoreError> {
-    // The columns are constants of these modules; no two tables share a name of them.
+    // The columns are constants of these modules; their names are unique across the joined tables.
     let statement = sqlx::AssertSqlSafe(format!(
         "select {COLUMNS}, {}, l.owner as holder from fix_session \
          left join lease l on l.name = 'fix:' || session_id and l.expires_at > clock_timestamp() \
@@ -145,7 +145,7 @@ fn configured(row: &PgRow) -> Result<Result<ConfiguredSession, UnreadableSession
     Ok(read().map_err(|error| UnreadableSession { session_id, error }))
 }
 
-/// Keeps a session's password under the hash of the current master key from now on.
+/// Stores a session's password under the hash of the current master key.
 pub async fn rehash_password(
     conn: &mut PgConnection,
     session_id: &str,
@@ -168,7 +168,7 @@ pub async fn find_session(conn: &mut PgConnection, id: &str) -> Result<Option<Fi
     Ok(sqlx::query_as(statement).bind(id).fetch_optional(conn).await?)
 }
 
-/// The window of the schedule that a session's numbers belong to; `None` when it was never recorded.
+/// The schedule window of a session's numbers; `None` when it was never recorded.
 pub async fn find_epoch(conn: &mut PgConnection, id: &str) -> Result<Option<i64>, StoreError> {
     let row: Option<(Option<i64>,)> = sqlx::query_as("select epoch from fix_session where session_id = $1")
         .bind(id)
@@ -177,7 +177,7 @@ pub async fn find_epoch(conn: &mut PgConnection, id: &str) -> Result<Option<i64>
     Ok(row.and_then(|(epoch,)| epoch))
 }
 
-/// Records the window that a session's numbers belong to from now on. A later one stays.
+/// Records the window of a session's numbers. A later one stays.
 pub async fn update_epoch(conn: &mut PgConnection, id: &str, epoch: i64) -> Result<(), StoreError> {
     sqlx::query("update fix_session set epoch = greatest(coalesce(epoch, $2), $2) where session_id = $1")
         .bind(id)
@@ -187,10 +187,10 @@ pub async fn update_epoch(conn: &mut PgConnection, id: &str, epoch: i64) -> Resu
     Ok(())
 }
 
-/// How far a session's peer has been reached.
+/// The numbers of our messages that a session's peer has received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixReach {
-    /// The peer has seen our messages up to this number, as far as is known.
+    /// The peer has received our messages up to this number, as far as is known.
     pub seen_out: i64,
     /// Messages beyond this number have never been written to a socket.
     pub written_out: i64,
@@ -198,7 +198,7 @@ pub struct FixReach {
     pub stored_out: i64,
 }
 
-/// How far the session's peer has been reached; `None` when there is no such session.
+/// The received numbers of the session's peer; `None` without such a session.
 pub async fn find_reach(conn: &mut PgConnection, id: &str) -> Result<Option<FixReach>, StoreError> {
     let row = sqlx::query_as(
         "select s.seen_out, s.written_out, \
@@ -208,7 +208,7 @@ pub async fn find_reach(conn: &mut PgConnection, id: &str) -> Result<Option<FixR
     Ok(row.bind(id).fetch_optional(conn).await?)
 }
 
-/// How many stored messages a reset keeps: those after `seen_out` that are of none of the stale types.
+/// The number of stored messages that a reset keeps: those after `seen_out` of types that are not stale.
 pub async fn count_kept(
     conn: &mut PgConnection,
     session_id: &str,
@@ -226,7 +226,7 @@ pub async fn count_kept(
     Ok(u64::try_from(row.0).unwrap_or(0))
 }
 
-/// The next outbound number of each of the sessions that exist.
+/// The next outbound number of each existing session.
 pub async fn list_next_out(
     conn: &mut PgConnection,
     session_ids: &[&str],
@@ -252,14 +252,14 @@ struct Span {
     seen_out: i64,
     written_out: i64,
     feed_position: Option<i64>,
-    /// The inbound number is set, and does not only grow.
+    /// The inbound number is set, and may decrease.
     is_set: bool,
 }
 
 /// Writes the FIX parts of a batch, in the order given.
 ///
-/// A part whose number before is not the session's number (another owner wrote, or an earlier part failed) makes the
-/// whole call [`StoreError::Stale`]; [`list_next_out`] says which parts do not follow.
+/// A part whose number before differs from the session's number (another owner wrote, or an earlier part failed) makes
+/// the whole call [`StoreError::Stale`]; [`list_next_out`] shows which parts are invalid.
 pub async fn apply_parts(
     conn: &mut PgConnection,
     parts: &[(&FixNumbers, FixRows)],
@@ -271,7 +271,7 @@ pub async fn apply_parts(
     let mut from = 0;
     for (at, (part, _)) in parts.iter().enumerate() {
         if let Some(Renumber::Reset(reset)) = &part.renumber {
-            // A reset is about the messages that come before it in the batch, too.
+            // A reset also covers the messages before it in the batch.
             insert_outbound(conn, parts.get(from..at).unwrap_or_default()).await?;
             move_kept(conn, &part.session_id, reset).await?;
             from = at;
@@ -310,7 +310,7 @@ fn spans<'a>(parts: &[(&'a FixNumbers, FixRows)]) -> Result<BTreeMap<&'a str, Sp
     Ok(spans)
 }
 
-/// A reset, or an operator, sets the numbers; otherwise the inbound number only grows.
+/// A reset, or an operator, sets the numbers; otherwise the inbound number only increases.
 async fn update_numbers(conn: &mut PgConnection, spans: &BTreeMap<&str, Span>) -> Result<(), StoreError> {
     let done = sqlx::query(
         "update fix_session s \
@@ -339,17 +339,17 @@ async fn update_numbers(conn: &mut PgConnection, spans: &BTreeMap<&str, Span>) -
     }
 }
 
-/// Forgets the stored messages of a session, and gives new numbers to those that the peer may not have seen.
+/// Deletes the stored messages of a session, and renumbers those that the peer may not have received.
 ///
-/// A BusinessMessageReject loses its RefSeqNum(45): the number of a message before the reset would be taken for that of
-/// another one after it. BusinessRejectRefID(379) still says what was rejected.
+/// A BusinessMessageReject loses its RefSeqNum(45): after the reset the number could be mistaken for that of another
+/// message. BusinessRejectRefID(379) still identifies the rejected message.
 pub(super) async fn move_kept(
     conn: &mut PgConnection,
     session_id: &str,
     reset: &FixReset,
 ) -> Result<(), StoreError> {
     let seen_out = i64::try_from(reset.seen_out).unwrap_or(i64::MAX);
-    // The window reads every row that is deleted before the first one is inserted: numbers do not collide.
+    // The window function reads every deleted row before the first one is inserted, so that numbers do not collide.
     let done = sqlx::query(
         "with gone as (delete from fix_outbound where session_id = $1 returning seq, msg_type, body, sending_time), \
               kept as (select seq, row_number() over (order by seq) - 1 + $4 as new_seq, msg_type, sending_time, \
@@ -377,7 +377,7 @@ pub(super) async fn move_kept(
     if done.rows_affected() == reset.kept { Ok(()) } else { Err(StoreError::Stale { what: "fix session" }) }
 }
 
-/// PossResend(97)=Y in front of a body, from where it goes into the header.
+/// PossResend(97)=Y before a body, from where it is moved into the header.
 const POSS_RESEND: [u8; 5] = *b"97=Y\x01";
 /// RefSeqNum(45) after the end of the field before it. No field of a BusinessMessageReject contains an SOH.
 const REF_SEQ_NUM: [u8; 4] = *b"\x0145=";
@@ -430,7 +430,7 @@ async fn insert_orders(conn: &mut PgConnection, parts: &[(&FixNumbers, FixRows)]
     Ok(())
 }
 
-/// An accepted order never becomes another.
+/// An accepted order's identity never changes.
 async fn update_orders(conn: &mut PgConnection, parts: &[(&FixNumbers, FixRows)]) -> Result<(), StoreError> {
     let orders = orders_of(parts, |rows| &rows.updates);
     if orders.is_empty() {
@@ -462,7 +462,7 @@ fn orders_of<'a>(
     parts.iter().flat_map(of_part).collect()
 }
 
-/// Which of these ClOrdIDs, each with its session, were used before.
+/// The ClOrdIDs among these, each with its session, that were used before.
 pub async fn list_used_cl_ord_ids(
     conn: &mut PgConnection,
     asked: &[(&str, &str)],
@@ -521,7 +521,7 @@ pub async fn find_order(
     Ok(row.map(order))
 }
 
-/// The session's orders that these events are about, by intentId.
+/// The session's orders of these events, by intentId.
 async fn list_orders_of(
     conn: &mut PgConnection,
     session_id: &str,
@@ -538,22 +538,22 @@ async fn list_orders_of(
     Ok(rows.into_iter().map(|row| (row.2.clone(), order(row))).collect())
 }
 
-/// What a session has to report: events about its orders, and how far the feed was read.
+/// A session's new events of its orders, and the position of the feed up to which it has read.
 #[derive(Debug, Clone)]
 pub struct Reportable {
     pub events: Vec<(StoredEvent, FixOrder)>,
-    /// The position read up to, `after` when there was nothing.
+    /// The position read up to, `after` without new events.
     pub position: i64,
 }
 
-/// Reads one page of the partner's feed and keeps what is about the session's orders.
+/// Reads one page of the partner's feed and returns the events of the session's orders.
 pub async fn list_reportable(
     conn: &mut PgConnection,
     session: &FixSessionRow,
     after: i64,
     limit: i64,
 ) -> Result<Reportable, StoreError> {
-    // One snapshot: an order is never missing that an event of the page is about.
+    // One snapshot: the order of every event of the page is visible.
     let mut tx = conn.begin().await?;
     sqlx::query("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
     let events =

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::StoreError;
 
-/// A lease this process holds until [`expires`](Lease::renew) it no longer renews it.
+/// A lease that this process holds until it [`expires`](Lease::renew) without a renewal.
 #[derive(Debug, Clone)]
 pub struct Lease {
     pub name: String,
@@ -18,7 +18,7 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Takes the lease if nobody holds it. `owner` identifies this process.
+    /// Acquires the lease if it is free. `owner` identifies this process.
     pub async fn acquire(
         db: impl PgExecutor<'_>,
         name: &str,
@@ -40,7 +40,7 @@ impl Lease {
         Ok(row.map(|(fence,)| Self { name: name.to_owned(), owner, fence, ttl }))
     }
 
-    /// Prolongs the lease. `false`: it was lost, stop at once.
+    /// Renews the lease. `false`: it was lost, stop immediately.
     pub async fn renew(&self, pool: &PgPool) -> Result<bool, StoreError> {
         let done = sqlx::query(
             "update lease set expires_at = clock_timestamp() + make_interval(secs => $4) \
@@ -55,8 +55,8 @@ impl Lease {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Checks inside a writing transaction that the lease is still held, and keeps it from changing hands until the
-    /// transaction ends.
+    /// Checks within a writing transaction that the lease is still held, and locks its owner until the transaction
+    /// ends.
     pub async fn guard(&self, conn: &mut PgConnection) -> Result<(), StoreError> {
         let row: Option<(i64,)> = sqlx::query_as(
             "select fence from lease where name = $1 and owner = $2 and fence = $3 \
@@ -70,7 +70,7 @@ impl Lease {
         row.map(|_| ()).ok_or(StoreError::Stale { what: "lease" })
     }
 
-    /// Gives the lease up, so that another process need not wait.
+    /// Releases the lease, so that another process need not wait.
     pub async fn release(&self, db: impl PgExecutor<'_>) -> Result<(), StoreError> {
         sqlx::query(
             "update lease set expires_at = clock_timestamp() where name = $1 and owner = $2 and fence = $3",

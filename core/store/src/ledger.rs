@@ -17,7 +17,7 @@ use super::StoreError;
 pub struct NewPosting {
     /// An execution, or a deposit's id.
     pub reference: String,
-    /// The execution's version the step led to.
+    /// The execution's version after the step.
     pub step: i64,
     pub posting: Posting,
 }
@@ -219,12 +219,12 @@ pub struct Disagreement {
     pub owner_kind: String,
     pub owner: String,
     pub asset: String,
-    /// Available and reserved as kept, then as the entries sum up.
+    /// Available and reserved as stored, then as the sums of the entries.
     pub kept: String,
     pub posted: String,
 }
 
-/// Compares every kept balance with its entries: reads the whole ledger.
+/// Compares every stored balance with its entries: reads the whole ledger.
 pub async fn list_disagreements(conn: &mut PgConnection) -> Result<Vec<Disagreement>, StoreError> {
     Ok(sqlx::query_as(
         "select owner_kind, owner, asset, \

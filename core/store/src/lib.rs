@@ -1,10 +1,10 @@
 //! All SQL of dvp, one module per subject.
 //!
-//! **Architecture invariant:** of the workspace's crates this one uses the domain alone, so every other crate that
-//! reads or writes the database does it by a function from here.
+//! **Architecture invariant:** of the workspace's crates this one depends on the domain only; every other crate reads
+//! and writes the database through its functions.
 //!
-//! One statement takes a connection, several take a transaction, nothing here commits except where it says so. Rows
-//! become domain types here; a row that breaks a rule is [`StoreError::Corrupt`], not a panic.
+//! One statement takes a connection, several take a transaction; no function commits unless its documentation says so.
+//! Rows become domain types here; a row that violates a rule is [`StoreError::Corrupt`], not a panic.
 
 pub mod approvals;
 pub mod audit;
@@ -32,13 +32,13 @@ pub use self::fault::Fault;
 use sqlx::migrate::Migrator;
 pub use sqlx::{Acquire, Error as DatabaseError, PgConnection, PgPool};
 
-/// A connection of a pool, which has it back when this is dropped.
+/// A connection of a pool, returned when this is dropped.
 pub type PoolConnection = sqlx::pool::PoolConnection<sqlx::Postgres>;
 
 /// The schema, embedded in the binary.
 pub static MIGRATOR: Migrator = sqlx::migrate!("../../migrations");
 
-/// The database could not do it, or holds something that breaks a rule.
+/// Why a store function failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("database: {0}")]
@@ -47,7 +47,7 @@ pub enum StoreError {
     Migrate(#[from] sqlx::migrate::MigrateError),
     #[error("table {table} holds a row that breaks a rule: {reason}")]
     Corrupt { table: &'static str, reason: String },
-    /// Somebody else changed the row first: load it again.
+    /// The row was changed concurrently: load it again.
     #[error("{what} was changed by somebody else")]
     Stale { what: &'static str },
 }
@@ -57,12 +57,12 @@ impl StoreError {
         Self::Corrupt { table, reason: reason.to_string() }
     }
 
-    /// Whether a row with the same key is there already.
+    /// Whether a row with the same key exists already.
     pub fn is_unique_violation(&self) -> bool {
         matches!(self, Self::Database(sqlx::Error::Database(error)) if error.is_unique_violation())
     }
 
-    /// The name of the constraint the statement ran into.
+    /// The name of the violated constraint.
     pub fn constraint(&self) -> Option<&str> {
         match self {
             Self::Database(sqlx::Error::Database(error)) => error.constraint(),

@@ -1,19 +1,19 @@
 //! Notifications of the database that end a wait early.
 //!
-//! A notification carries no work: the waiter reads the tables when it is woken and at its own interval, so a lost
-//! notification costs time only.
+//! A notification contains no work: the waiting task reads the tables when it is woken and at its own interval, so a
+//! lost notification only costs time.
 
 use sqlx::PgPool;
 use sqlx::postgres::PgListener;
 pub use sqlx::postgres::PgNotification as Notification;
 use tracing::{info, warn};
 
-/// A connection that listens on channels, made again when it was lost.
+/// A connection that listens on channels, reconnected when it was lost.
 pub struct Notifications {
     pool: PgPool,
     channels: Vec<String>,
     listener: Option<PgListener>,
-    /// Whether a failure to listen was logged and not ended yet.
+    /// Whether a failure to listen was logged and continues.
     reported: bool,
 }
 
@@ -24,7 +24,7 @@ impl Notifications {
         Self { pool, channels, listener: None, reported: false }
     }
 
-    /// Connects and listens, unless it does already. A failure is logged once until it ends; try again later.
+    /// Connects and listens, unless it already does. A failure is logged once; the caller tries again later.
     pub async fn listen(&mut self) {
         if self.listener.is_some() {
             return;

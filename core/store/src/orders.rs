@@ -1,4 +1,4 @@
-//! Quotes, intents, executions with what follows from them, and the feed of their events.
+//! Quotes, intents, executions with their effects, and the feed of their events.
 
 pub mod bank;
 pub mod effects;

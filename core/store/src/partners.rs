@@ -8,7 +8,7 @@ use sqlx::{PgConnection, PgTransaction};
 use super::StoreError;
 use crate::orders::intents::Tenant;
 
-/// A key as it is found by the hash of what the caller sent.
+/// A key found by the hash of the caller's key.
 #[derive(Debug, Clone)]
 pub struct KeyRow {
     pub key_id: String,
@@ -18,7 +18,7 @@ pub struct KeyRow {
     pub disabled: bool,
     pub sealed_secret: Vec<u8>,
     pub limit_per_minute: i64,
-    /// Its hash is one of an earlier master key.
+    /// Its hash was made with an earlier master key.
     pub has_old_hash: bool,
 }
 
@@ -64,7 +64,7 @@ pub async fn find_key(
     }))
 }
 
-/// Keeps a key under the hash of the current master key from now on.
+/// Stores a key under the hash of the current master key.
 pub async fn rehash_key(
     conn: &mut PgConnection,
     key_id: &str,
@@ -80,7 +80,7 @@ pub async fn rehash_key(
     Ok(())
 }
 
-/// Hashes of the keys issued since a time, and when the newest of them was. `None`: of all keys.
+/// Hashes of the keys issued since a time, and the time of the latest one. `None`: of all keys.
 pub async fn list_key_hashes(
     conn: &mut PgConnection,
     since: Option<DateTime<Utc>>,
@@ -100,7 +100,7 @@ pub async fn list_key_hashes(
         .collect()
 }
 
-/// Creates a partner; one of that name stays as it is. Returns its id.
+/// Creates a partner; an existing one of that name stays unchanged. Returns its id.
 pub async fn ensure_partner(
     conn: &mut PgConnection,
     id: &str,
@@ -121,7 +121,7 @@ pub async fn ensure_partner(
     Ok(row.0)
 }
 
-/// Stores a key; one with the same hash stays as it is.
+/// Stores a key; an existing one with the same hash stays unchanged.
 pub async fn ensure_key(conn: &mut PgConnection, key: &NewKey) -> Result<(), StoreError> {
     sqlx::query(
         "insert into api_key (id, partner_id, env, key_hash, key_prefix, sealed_secret, scopes, hash_key) \
@@ -151,7 +151,7 @@ pub struct PartnerRow {
     pub disabled_at: Option<DateTime<Utc>>,
 }
 
-/// What an operator did about a partner, and why.
+/// An operator's action on a partner, with its reason.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct PartnerAction {
     /// `disable` or `enable`.
@@ -161,7 +161,7 @@ pub struct PartnerAction {
     pub at: DateTime<Utc>,
 }
 
-/// A key as it is listed: nothing that could be used.
+/// A key in a list: without any secret.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct ListedKey {
     pub key_id: String,
@@ -175,7 +175,7 @@ pub struct ListedKey {
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
-/// Creates a partner. `false`: one of that name is there and stays as it is.
+/// Creates a partner. `false`: one of that name exists and stays unchanged.
 pub async fn insert_partner(
     conn: &mut PgConnection,
     id: &str,
@@ -206,7 +206,8 @@ pub async fn find_partner(conn: &mut PgConnection, name: &str) -> Result<Option<
     Ok(row)
 }
 
-/// Disables or enables a partner, and records who did and why. `false`: it was so before, and nothing is recorded.
+/// Disables or enables a partner, and records the operator and the reason. `false`: it was so before, and nothing is
+/// recorded.
 pub async fn switch_partner(
     tx: &mut PgTransaction<'_>,
     partner_id: &str,
@@ -235,7 +236,7 @@ pub async fn switch_partner(
     Ok(true)
 }
 
-/// What operators did about a partner, the newest first.
+/// Operators' actions on a partner, the latest first.
 pub async fn list_actions(
     conn: &mut PgConnection,
     partner_id: &str,
@@ -298,7 +299,7 @@ pub async fn find_listed_key(conn: &mut PgConnection, key_id: &str) -> Result<Op
     Ok(row)
 }
 
-/// Disables a key. Returns whether it was there and enabled.
+/// Disables a key. Returns whether it existed and was enabled.
 pub async fn disable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
     let done = sqlx::query("update api_key set disabled_at = now() where id = $1 and disabled_at is null")
         .bind(key_id)
@@ -307,7 +308,7 @@ pub async fn disable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, 
     Ok(done.rows_affected() == 1)
 }
 
-/// Enables a disabled key again. Returns whether there was one.
+/// Enables a disabled key. Returns whether there was one.
 pub async fn enable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update api_key set disabled_at = null where id = $1 and disabled_at is not null and revoked_at is null",
@@ -318,7 +319,7 @@ pub async fn enable_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, S
     Ok(done.rows_affected() == 1)
 }
 
-/// Ends a key for good and erases its signing secret. Returns whether it was there and not revoked.
+/// Revokes a key and deletes its signing secret. Returns whether it existed and was not revoked.
 pub async fn revoke_key(conn: &mut PgConnection, key_id: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update api_key set revoked_at = now(), disabled_at = coalesce(disabled_at, now()), sealed_secret = '' \

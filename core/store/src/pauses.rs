@@ -1,4 +1,4 @@
-//! What operators have paused: read with every batch of orders and every claim of legs.
+//! Operators' pauses: read with every batch of orders and every claim of legs.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::pause::{Pauses, Scope};
@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// Who changes a pause, and why.
+/// The operator and the reason of a change.
 #[derive(Debug, Clone, Copy)]
 pub struct Decided<'a> {
     pub operator: &'a str,
@@ -23,7 +23,7 @@ pub struct PauseRow {
     pub paused_at: DateTime<Utc>,
 }
 
-/// The pauses that hold now, and which of some partners are disabled: one question for each batch of orders.
+/// The present pauses, and the disabled ones among some partners: one query for each batch of orders.
 pub async fn load_with_disabled(
     conn: &mut PgConnection,
     partner_ids: &[&str],
@@ -48,7 +48,7 @@ fn read(rows: impl Iterator<Item = (String, String)>) -> Result<Pauses, StoreErr
     .collect()
 }
 
-/// The pauses that hold now.
+/// The present pauses.
 pub async fn load(conn: &mut PgConnection) -> Result<Pauses, StoreError> {
     let rows: Vec<(String, String)> =
         sqlx::query_as("select scope, target from pause").fetch_all(conn).await?;
@@ -61,7 +61,7 @@ pub async fn list(conn: &mut PgConnection) -> Result<Vec<PauseRow>, StoreError> 
     Ok(rows.fetch_all(conn).await?)
 }
 
-/// Pauses in a transaction of the caller's. `false`: it was paused already, by whoever did it first.
+/// Pauses within the caller's transaction. `false`: it was paused already.
 pub async fn insert(
     conn: &mut PgConnection,
     scope: Scope,
@@ -80,7 +80,7 @@ pub async fn insert(
     note(conn, "pause", scope, target, by, inserted.rows_affected()).await
 }
 
-/// Resumes in a transaction of the caller's. `false`: it was not paused.
+/// Resumes within the caller's transaction. `false`: it was not paused.
 pub async fn delete(
     conn: &mut PgConnection,
     scope: Scope,

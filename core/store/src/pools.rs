@@ -1,4 +1,4 @@
-//! The connections of a process, divided so that no part can take another's.
+//! The connections of a process, divided so that no kind of work can use up another's.
 //!
 //! | pool | for | a flood of |
 //! |---|---|---|
@@ -16,7 +16,7 @@ use super::StoreError;
 use super::database::{Availability, Database, Timeouts, watch_over};
 use super::pool::pool_options;
 
-/// Beside the pools: the writer's connection, what keeps statuses fresh, the watch over the database.
+/// Beside the pools: the writer's connection, the status cache's, and the availability check's.
 const BESIDE: u32 = 3;
 
 /// The pools of a process. Cheap to clone.
@@ -29,7 +29,7 @@ pub struct Pools {
     availability: Availability,
 }
 
-/// How many connections each pool has at most.
+/// The maximum number of connections of each pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSizes {
     pub orders: u32,
@@ -39,7 +39,7 @@ pub struct PoolSizes {
 }
 
 impl PoolSizes {
-    /// The fewest connections that give every pool what its permanent connections need.
+    /// The minimum that gives every pool its permanent connections.
     pub const LEAST: u32 = 20;
 
     /// A fifth for orders, a fifth for reads, a tenth for look-ups, and half for background work.
@@ -49,7 +49,7 @@ impl PoolSizes {
         Self { orders, reads, lookups, background: connections - orders - reads - lookups }
     }
 
-    /// With those beside the pools.
+    /// Including those beside the pools.
     pub const fn connections(&self) -> u32 {
         self.orders + self.reads + self.lookups + self.background + BESIDE
     }
@@ -73,13 +73,13 @@ const fn secs(statement: u64, lock: u64, idle_in_transaction: u64, acquire: u64)
 const ORDERS: Use = secs(5, 3, 10, 3);
 const READS: Use = secs(9, 3, 10, 3);
 const LOOKUPS: Use = secs(2, 2, 5, 2);
-/// Reconciliation, backfills and trimming take minutes. Between two statements no transaction takes long: one that
-/// has to wait says so itself.
+/// Reconciliation, backfills and retention take minutes. The idle time between two statements of a transaction stays
+/// short; a transaction that must wait sets its own limit.
 const BACKGROUND: Use = secs(600, 30, 15, 30);
 const WATCH: Use = secs(3, 3, 5, 3);
 
 impl From<PgPool> for Pools {
-    /// One pool for everything, watched by nobody: for tests and measurements.
+    /// One pool for everything, without a watch: for tests and measurements.
     fn from(pool: PgPool) -> Self {
         Self {
             orders: pool.clone(),
@@ -92,10 +92,10 @@ impl From<PgPool> for Pools {
 }
 
 impl Pools {
-    /// Connects, and watches over the database from now on.
+    /// Connects, and starts the watch over the database.
     ///
     /// # Errors
-    /// When the database does not take a connection.
+    /// Fails when the database does not accept a connection.
     pub async fn open(database: &Database, sizes: PoolSizes) -> Result<Self, StoreError> {
         let (tell, availability) = Availability::told();
         let open = |size: u32, used: &Use| {
@@ -116,7 +116,7 @@ impl Pools {
         Ok(pools)
     }
 
-    /// For the service's own work: everything by the connections of background work.
+    /// For the service's own work: every pool is the one of background work.
     #[must_use]
     pub fn in_background(&self) -> Self {
         let Self { lookups, background, availability, .. } = self.clone();
@@ -132,7 +132,7 @@ impl Pools {
     }
 }
 
-/// How many connections the server gives to those who are no superusers.
+/// The number of connections that the server allows to non-superusers.
 pub async fn connections_allowed(conn: &mut PgConnection) -> Result<i32, StoreError> {
     let reserved = "select coalesce(sum(setting::int) filter (where name = 'max_connections'), 0)::int
         - coalesce(sum(setting::int) filter (where name <> 'max_connections'), 0)::int

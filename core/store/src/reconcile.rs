@@ -1,6 +1,6 @@
-//! What a comparison with the chain reads of our side, and the runs that are kept.
+//! The database's side of a comparison with the chain, and the stored runs.
 //!
-//! Invariant: everything a run reads comes from one snapshot, which its caller opens ([`snapshot`]): executions and
+//! Invariant: all reads of a run come from one snapshot, which its caller opens ([`snapshot`]), so that executions and
 //! events are of the same moment.
 
 mod runs;

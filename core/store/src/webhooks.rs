@@ -298,16 +298,16 @@ pub async fn list_notices(
 
 /// Which write an Idempotency-Key belongs to.
 #[derive(Debug, Clone)]
-pub struct OnceId {
+pub struct WebhookRecordId {
     pub key_id: String,
     /// Method and path.
     pub operation: String,
-    pub once_key: String,
+    pub idempotency_key: String,
 }
 
 /// An answer kept under an Idempotency-Key.
 #[derive(Debug, Clone)]
-pub struct OnceAnswer {
+pub struct WebhookRecord {
     pub fingerprint: [u8; 32],
     pub status: u16,
     pub sealed_body: Vec<u8>,
@@ -315,20 +315,20 @@ pub struct OnceAnswer {
 
 /// Claims a key for the transaction's work: `None`. Whoever comes second waits here for the first, and gets its
 /// answer.
-pub async fn claim_once(
+pub async fn claim_key(
     conn: &mut PgConnection,
-    id: &OnceId,
+    id: &WebhookRecordId,
     fingerprint: &[u8; 32],
-) -> Result<Option<OnceAnswer>, StoreError> {
+) -> Result<Option<WebhookRecord>, StoreError> {
     let claimed = sqlx::query(
-        "insert into webhook_once as o (key_id, operation, once_key, fingerprint, status, sealed_body) \
-         values ($1, $2, $3, $4, 0, '') on conflict on constraint webhook_once_pkey do update \
+        "insert into webhook_idempotency as o (key_id, operation, idempotency_key, fingerprint, status, sealed_body) \
+         values ($1, $2, $3, $4, 0, '') on conflict on constraint webhook_idempotency_pkey do update \
          set fingerprint = excluded.fingerprint, status = 0, sealed_body = '', accepted_at = now() \
          where o.accepted_at <= now() - make_interval(hours => $5)",
     )
     .bind(&id.key_id)
     .bind(&id.operation)
-    .bind(&id.once_key)
+    .bind(&id.idempotency_key)
     .bind(fingerprint.as_slice())
     .bind(ONCE_HOURS)
     .execute(&mut *conn)
@@ -337,16 +337,16 @@ pub async fn claim_once(
         return Ok(None);
     }
     let (fingerprint, status, sealed_body): (Vec<u8>, i32, Vec<u8>) = sqlx::query_as(
-        "select fingerprint, status, sealed_body from webhook_once \
-         where key_id = $1 and operation = $2 and once_key = $3",
+        "select fingerprint, status, sealed_body from webhook_idempotency \
+         where key_id = $1 and operation = $2 and idempotency_key = $3",
     )
     .bind(&id.key_id)
     .bind(&id.operation)
-    .bind(&id.once_key)
+    .bind(&id.idempotency_key)
     .fetch_one(conn)
     .await?;
-    let corrupt = |reason: &str| StoreError::corrupt("webhook_once", reason);
-    Ok(Some(OnceAnswer {
+    let corrupt = |reason: &str| StoreError::corrupt("webhook_idempotency", reason);
+    Ok(Some(WebhookRecord {
         fingerprint: fingerprint.try_into().map_err(|_| corrupt("fingerprint"))?,
         status: u16::try_from(status).map_err(|_| corrupt("status"))?,
         sealed_body,
@@ -354,19 +354,19 @@ pub async fn claim_once(
 }
 
 /// Keeps the answer of a claimed key.
-pub async fn answer_once(
+pub async fn store_answer(
     conn: &mut PgConnection,
-    id: &OnceId,
+    id: &WebhookRecordId,
     status: u16,
     sealed_body: &[u8],
 ) -> Result<(), StoreError> {
     sqlx::query(
-        "update webhook_once set status = $4, sealed_body = $5 \
-         where key_id = $1 and operation = $2 and once_key = $3",
+        "update webhook_idempotency set status = $4, sealed_body = $5 \
+         where key_id = $1 and operation = $2 and idempotency_key = $3",
     )
     .bind(&id.key_id)
     .bind(&id.operation)
-    .bind(&id.once_key)
+    .bind(&id.idempotency_key)
     .bind(i32::from(status))
     .bind(sealed_body)
     .execute(conn)
@@ -377,7 +377,7 @@ pub async fn answer_once(
 /// Forgets answers past their time, at most `limit`.
 pub async fn delete_old_answers(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let done = sqlx::query(
-        "delete from webhook_once where ctid = any(array(select ctid from webhook_once \
+        "delete from webhook_idempotency where ctid = any(array(select ctid from webhook_idempotency \
            where accepted_at <= now() - make_interval(hours => $1) order by accepted_at limit $2))",
     )
     .bind(ONCE_HOURS)

@@ -16,7 +16,7 @@ async fn insert(pool: &PgPool, name: &str, age: Duration) {
     let statements = [
         "insert into idempotency (partner_id, livemode, method, path, key, fingerprint, status, body, accepted_at) \
          values ('ptn_1', false, 'POST', $1, gen_random_uuid(), sha256('x'), 200, '', now() - make_interval(secs => $2))",
-        "insert into webhook_once (key_id, operation, once_key, fingerprint, status, sealed_body, accepted_at) \
+        "insert into webhook_idempotency (key_id, operation, idempotency_key, fingerprint, status, sealed_body, accepted_at) \
          values ('key_1', 'x', $1, sha256('x'), 200, '', now() - make_interval(secs => $2))",
         "insert into request_nonce (key_id, nonce, partner_id, expires_at) \
          values ('key_1', $1, 'ptn_1', now() - make_interval(secs => $2))",
@@ -52,7 +52,7 @@ async fn names(pool: &PgPool) -> Vec<(&'static str, Vec<String>)> {
     let mut found = Vec::new();
     for (table, statement) in [
         ("idempotency", "select path from idempotency where partner_id = 'ptn_1' order by 1"),
-        ("webhook_once", "select once_key from webhook_once order by 1"),
+        ("webhook_idempotency", "select idempotency_key from webhook_idempotency order by 1"),
         ("request_nonce", "select nonce from request_nonce order by 1"),
         ("permit_use", "select owner from permit_use where locked_at is not null order by 1"),
         ("quote_request", "select request_id from quote_request order by 1"),

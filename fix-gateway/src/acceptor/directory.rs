@@ -1,4 +1,4 @@
-//! The sessions whose drivers run in this process, by what a Logon names them with.
+//! The sessions whose drivers run in this process, by the CompIDs of a Logon.
 
 use std::{
     collections::HashMap,
@@ -20,10 +20,10 @@ use crate::{
     gate::{Anyone, Gatekeeper},
 };
 
-/// How long a Logon waits while a process that has just begun has not looked for its sessions yet.
+/// How long a Logon waits in a new process that has not searched for its sessions yet.
 const BEGIN_WAIT: Duration = Duration::from_secs(5);
 
-/// What a Logon names a session by.
+/// The CompIDs by which a Logon names a session.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionKey {
     pub begin_string: String,
@@ -43,15 +43,15 @@ impl SessionKey {
     }
 }
 
-/// Where connections for sessions go. Every session has an entry, a driver and a store of its own.
+/// Routes connections to sessions. Every session has an entry, a driver and a store of its own.
 #[derive(Debug, Clone, Default)]
 pub struct Directory {
     sessions: Arc<Mutex<HashMap<SessionKey, Entry>>>,
-    /// For a directory that somebody keeps up to date.
+    /// The state of a directory that a task refreshes.
     refreshes: Option<Arc<Refreshes>>,
 }
 
-/// A session here: who decides about its peers, and where they go then.
+/// A session of this process: its gatekeeper, and the channel of its driver.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) gatekeeper: Arc<dyn Gatekeeper>,
@@ -60,19 +60,19 @@ pub(crate) struct Entry {
 
 #[derive(Debug, Default)]
 struct Refreshes {
-    /// Everything that can be here is here.
+    /// All sessions of this process are registered.
     done: Notify,
-    /// It was so once since the process began.
+    /// They have been registered once since the process began.
     has_begun: AtomicBool,
 }
 
 impl Directory {
-    /// Announces a session that anybody may use; connections for it come through the receiver.
+    /// Registers a session without authentication; its connections come through the receiver.
     pub fn announce(&self, key: SessionKey) -> mpsc::Receiver<Attach> {
         self.announce_guarded(key, Arc::new(Anyone))
     }
 
-    /// Announces a session; connections that its gatekeeper admits come through the receiver.
+    /// Registers a session; connections that its gatekeeper accepts come through the receiver.
     pub fn announce_guarded(
         &self,
         key: SessionKey,
@@ -83,17 +83,17 @@ impl Directory {
         receiver
     }
 
-    /// No connection is handed to this session any more.
+    /// Removes a session: it gets no more connections.
     pub fn withdraw(&self, key: &SessionKey) {
         self.lock().remove(key);
     }
 
-    /// A directory whose supervisor calls [`Directory::refreshed`] again and again.
+    /// A directory whose supervisor calls [`Directory::refreshed`] repeatedly.
     pub fn kept_up_to_date() -> Self {
         Self { refreshes: Some(Arc::default()), ..Self::default() }
     }
 
-    /// Everything that can be here is here.
+    /// Marks that all sessions of this process are registered.
     pub fn refreshed(&self) {
         if let Some(refreshes) = &self.refreshes {
             refreshes.has_begun.store(true, Ordering::Release);
@@ -101,8 +101,8 @@ impl Directory {
         }
     }
 
-    /// The session, if it is here, or comes here by the next refresh and before `until`: it may have been added a moment
-    /// ago. A name that nobody has costs this wait and nothing else.
+    /// The session, if it is registered, or is registered by the next refresh before `until`: it may have been added a
+    /// moment ago. An unknown name costs this wait and nothing else.
     pub(crate) async fn find(&self, key: &SessionKey, until: Instant) -> Option<Entry> {
         let refreshes = self.refreshes.as_deref();
         let refreshed = refreshes.map(|refreshes| refreshes.done.notified());
@@ -110,13 +110,13 @@ impl Directory {
         let (None, Some(refreshes), Some(refreshed)) = (&known, refreshes, refreshed) else { return known };
         let has_begun = refreshes.has_begun.load(Ordering::Acquire);
         let until = if has_begun { until } else { until.max(Instant::now() + BEGIN_WAIT) };
-        // Not refreshed in time is as good as not there.
+        // A late refresh counts as a missing session.
         let _ = tokio::time::timeout_at(until, refreshed).await;
         self.lock().get(key).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionKey, Entry>> {
-        // No code panics while it holds the map.
+        // No code panics while it holds the map's lock.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,8 +1,8 @@
-//! The PROXY protocol, versions 1 and 2: who is really there when a load balancer stands in between.
+//! The PROXY protocol, versions 1 and 2: the client's address behind a load balancer.
 //!
-//! The header is believed from configured proxies only, and from these it is required: a connection past the proxy, or
-//! a proxy that was set up without the header, must not pass for a counterparty. Exactly the header is read, so that
-//! what follows it (a TLS handshake, say) is still to be read.
+//! The header is accepted from configured proxies only, and is required from them: a connection that bypasses the
+//! proxy, or a proxy without the header, must not be taken for a counterparty. Exactly the header is read, so that the
+//! following bytes (for example a TLS handshake) remain unread.
 
 use std::{
     io,
@@ -14,12 +14,12 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 /// The shortest header of version 1 has 15 bytes, and 12 are the signature of version 2.
 const SIGNATURE: usize = 12;
-/// A header of version 1 is this long at most (specification, section 2.1).
+/// The maximum length of a version 1 header (specification, section 2.1).
 const V1_MAX: usize = 107;
-/// Addresses and extensions of version 2 that are taken: more than any proxy sends.
+/// The maximum length of addresses and extensions of version 2: more than any proxy sends.
 const V2_MAX: usize = 1024;
 
-/// Reads one header. `None`: the proxy speaks for itself (`LOCAL`, `UNKNOWN`), as its health checks do.
+/// Reads one header. `None`: the connection is the proxy's own (`LOCAL`, `UNKNOWN`), as for health checks.
 pub(crate) async fn read_header(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<SocketAddr>> {
     let mut header = vec![0; SIGNATURE];
     stream.read_exact(&mut header).await?;
@@ -34,7 +34,7 @@ pub(crate) async fn read_header(stream: &mut (impl AsyncRead + Unpin)) -> io::Re
 }
 
 async fn read_rest_of_v1(stream: &mut (impl AsyncRead + Unpin), header: &mut Vec<u8>) -> io::Result<()> {
-    // Its length shows at its end only, and what follows is not ours to take.
+    // The length is known only at the header's end, and later bytes must remain unread.
     while !header.ends_with(b"\r\n") {
         if header.len() >= V1_MAX {
             return Err(invalid("PROXY header too long"));
@@ -93,7 +93,7 @@ mod tests {
         [v2::PROTOCOL_PREFIX, &[command, family], &length, rest].concat()
     }
 
-    /// Reads a header in front of `rest`; the rest must be left.
+    /// Reads a header in front of `rest`; the rest must remain unread.
     async fn read(header: &[u8]) -> io::Result<Option<SocketAddr>> {
         let bytes = [header, b"8=FIX"].concat();
         let mut stream = bytes.as_slice();
@@ -111,7 +111,7 @@ mod tests {
         let ports = [4711_u16.to_be_bytes(), 9880_u16.to_be_bytes()].concat();
         let v4 = [&[203, 0, 113, 7, 192, 0, 2, 1][..], &ports].concat();
         assert_eq!(read(&v2(0x21, 0x11, &v4)).await.unwrap(), Some("203.0.113.7:4711".parse().unwrap()));
-        // With an extension behind the addresses.
+        // With an extension after the addresses.
         let extended = [&v4[..], &[0x04, 0, 1, 42]].concat();
         assert_eq!(
             read(&v2(0x21, 0x11, &extended)).await.unwrap(),

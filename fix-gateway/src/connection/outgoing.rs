@@ -1,13 +1,13 @@
-//! Bytes on their way to the peer: written as fast as it takes them, and never waited for.
+//! Output to the peer: written as fast as the peer takes it, without blocking.
 
 use std::time::{Duration, Instant};
 
-/// What a peer may leave unread before it is cut off.
+/// The limits of unread output before a peer is disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlowConsumer {
-    /// Bytes waiting to be written. Reading and resending stop long before, so this is beyond what a burst leads to.
+    /// Unwritten bytes. Reading and resending stop long before, so a burst does not reach this limit.
     pub bytes_max: usize,
-    /// How long the peer may take not one byte.
+    /// How long the peer may take no byte.
     pub stall_max: Duration,
 }
 
@@ -17,24 +17,24 @@ impl Default for SlowConsumer {
     }
 }
 
-/// A buffer of encoded messages, part of which may be written already.
+/// A buffer of encoded messages, which may be partly written.
 #[derive(Debug, Default)]
 pub(crate) struct Outgoing {
     bytes: Vec<u8>,
     written: usize,
-    /// The stream has bytes that it has not passed on (TLS).
+    /// The stream has buffered bytes that it has not sent (TLS).
     pub(crate) needs_flush: bool,
-    /// Since when the peer has taken nothing.
+    /// Since when the peer has taken no byte.
     stalled_since: Option<Instant>,
 }
 
 impl Outgoing {
-    /// Where messages are encoded to.
+    /// The buffer that messages are encoded into.
     pub(crate) const fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    /// What is to be written next.
+    /// The bytes to write next.
     pub(crate) fn rest(&self) -> &[u8] {
         self.bytes.get(self.written..).unwrap_or_default()
     }
@@ -48,7 +48,7 @@ impl Outgoing {
         self.len() == 0 && !self.needs_flush
     }
 
-    /// The peer's side took so many bytes.
+    /// The stream took this many bytes.
     pub(crate) fn took(&mut self, bytes: usize) {
         self.written += bytes;
         self.needs_flush = true;
@@ -67,25 +67,25 @@ impl Outgoing {
         self.stalled_since = None;
     }
 
-    /// The peer's side takes nothing at the moment.
+    /// The stream takes no bytes at the moment.
     pub(crate) const fn stalled(&mut self, now: Instant) {
         if self.stalled_since.is_none() {
             self.stalled_since = Some(now);
         }
     }
 
-    /// When patience ends, if nothing is taken until then.
+    /// When the peer is disconnected, if it takes no byte until then.
     pub(crate) fn gives_up_at(&self, slow: SlowConsumer) -> Option<Instant> {
         self.stalled_since.map(|since| since + slow.stall_max)
     }
 
-    /// Forgets everything: the connection is gone.
+    /// Clears everything after a disconnect.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         (self.written, self.needs_flush, self.stalled_since) = (0, false, None);
     }
 
-    /// Gives back what memory it can.
+    /// Releases unused memory.
     pub(crate) fn shrink(&mut self) {
         if self.bytes.is_empty() {
             self.bytes.shrink_to(4 * 1024);

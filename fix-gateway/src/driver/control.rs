@@ -1,4 +1,4 @@
-//! What is asked of a running session from outside: to end, or to change its numbers.
+//! Operators' control of a running session: to end it, or to change its numbers.
 
 use std::time::Duration;
 
@@ -11,30 +11,30 @@ use crate::application::{Application, Numbers, Renumbering};
 
 /// How long a session that ends waits for the peer's Logout.
 const END_MAX: Duration = Duration::from_secs(3);
-/// What a peer hears that an operator logs out.
+/// The Logout text of an operator's command.
 const OPERATOR_TEXT: &str = "logged out by an operator";
 
-/// What is asked, and where the answer goes.
+/// A command, and the channel for its result.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) ask: Ask,
-    /// What came of it, in words.
+    /// The result, as text.
     pub(crate) answer: oneshot::Sender<Result<String, String>>,
 }
 
-/// What is asked.
+/// An operator's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// Log the peer out with this text, and run no more.
+    /// Log the peer out with this text, and end the session.
     End { text: &'static str },
-    /// Run no more as soon as nobody is connected: the session is taken again, with its new settings.
+    /// End the session as soon as its peer disconnects: it is started again with its new settings.
     EndWhenIdle,
-    /// Log the peer out; it may come again.
+    /// Log the peer out; it may log on again.
     LogOut,
-    /// Log the peer out, and begin both numbers at 1.
+    /// Log the peer out, and reset both numbers to 1.
     Reset,
-    /// Log the peer out, and set both numbers. `with_reset`: what the peer has not seen moves to the numbers from
-    /// `next_out` on; without it `next_out` does not go back.
+    /// Log the peer out, and set both numbers. `with_reset`: messages that the peer has not received are renumbered
+    /// from `next_out` on; without it `next_out` does not decrease.
     SetNumbers { next_in: SeqNum, next_out: SeqNum, with_reset: bool },
 }
 
@@ -42,7 +42,7 @@ impl<A: Application> Driver<A> {
     pub(super) async fn controlled(&mut self, control: Control) -> Result<(), Broken> {
         match control.ask {
             Ask::End { text } => {
-                // Whoever asks looks at the session's end, not at the answer.
+                // The caller waits for the session's end, not for the answer.
                 let _ = control.answer.send(Ok("ending".to_owned()));
                 self.begin_end(text).await
             }
@@ -63,7 +63,7 @@ impl<A: Application> Driver<A> {
                     return self.drain(None).await;
                 }
                 if self.connection.is_some() && !self.session.is_logged_on() {
-                    // It is logging on or out: nothing is owed to it.
+                    // The session is logging on or out: the peer gets no Logout.
                     return Err(Broken::Connection(CloseReason::Operator));
                 }
                 Ok(())
@@ -71,7 +71,7 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// Asks the peer to go, for good. Its answer is waited for, and so is what is in flight.
+    /// Logs the peer out, for good. Waits for its answer and for the commits in flight.
     pub(super) async fn begin_end(&mut self, text: &str) -> Result<(), Broken> {
         let now = self.now;
         self.draining = Some(now.mono + END_MAX);
@@ -82,7 +82,7 @@ impl<A: Application> Driver<A> {
         self.write_out().await
     }
 
-    /// Carries out what waited for the connection to end.
+    /// Executes the command that waited for the connection to end.
     pub(super) async fn run_errand(&mut self) -> Result<(), Broken> {
         let Some((Control { ask, answer }, _)) = self.errand.take() else { return Ok(()) };
         let done = match ask {
@@ -108,7 +108,7 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// Without a connection: begins anew at these numbers. Returns how many messages were kept.
+    /// Without a connection: sets the numbers. Returns the number of messages that were kept.
     async fn renumber(&mut self, next_in: SeqNum, next_out: SeqNum) -> Result<u64, Broken> {
         let kept = self.begin_anew(next_in, next_out, next_out).await?;
         self.session.set_numbers(next_in, self.enqueued_out);
@@ -139,7 +139,7 @@ impl<A: Application> Driver<A> {
         Ok(Ok(format!("next in {next_in}, next out {next_out}")))
     }
 
-    /// Both numbers begin anew, and what the peer has not seen goes on under the numbers from `first_kept` on.
+    /// Resets both numbers, and renumbers the messages that the peer has not received from `first_kept` on.
     pub(super) async fn begin_anew(
         &mut self,
         next_in: SeqNum,

@@ -1,4 +1,4 @@
-//! Commits in flight, what follows them, and the way out to the socket.
+//! Commits in flight, the messages that follow them, and the output to the socket.
 
 use std::{future::poll_fn, task::Poll, time::Instant};
 
@@ -11,7 +11,7 @@ use tracing::info;
 use super::{Broken, CloseReason, Driver};
 use crate::application::{Application, Commit, Unavailable, UnderWay};
 
-/// What has to leave, in order.
+/// The pending output, in order.
 pub(super) enum Pending {
     /// `next_in` is durable with it.
     Commit {
@@ -32,7 +32,7 @@ impl<A: Application> Driver<A> {
                 self.pending.extend(self.ready.drain(..).map(Pending::Message));
             }
             Commit::UnderWay(commit) => {
-                // Queueing it may have taken its time.
+                // Queueing may have taken time.
                 self.read_clocks();
                 let (generation, since) = (self.generation, self.now.mono);
                 self.pending.push_back(Pending::Commit { commit, generation, next_in, since });
@@ -40,16 +40,16 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// The commit at the front is done with. When it is durable, its messages take its place.
+    /// The commit at the front has ended. If it is durable, its messages take its place.
     pub(super) fn committed(&mut self, done: Result<Vec<Stored>, Unavailable>) -> Result<(), Broken> {
-        // Gone in either case: a future that has ended is not asked again.
+        // Removed in either case: a completed future must not be polled again.
         let front = self.pending.pop_front();
         let messages = done?;
         let Some(Pending::Commit { generation, next_in, since, .. }) = front else { return Ok(()) };
         self.metrics.committed(self.now.mono.saturating_duration_since(since));
         self.session.note_durable(next_in);
         if generation != self.generation || self.connection.is_none() {
-            // Nobody to tell, or somebody who will ask: numbers of a connection before this one.
+            // Messages of an earlier connection are not written: the peer requests them.
             return Ok(());
         }
         for message in messages.into_iter().rev() {
@@ -64,7 +64,8 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    /// The front commit's end, if that is in already. Commits end in groups: what a group lets out is written as one.
+    /// The result of the front commit, if it has ended. Commits end in groups; the output of a group is written at
+    /// once.
     pub(super) async fn next_committed(&mut self) -> Option<Result<Vec<Stored>, Unavailable>> {
         self.encode_ready();
         let Some(Pending::Commit { commit, .. }) = self.pending.front_mut() else { return None };
@@ -75,7 +76,7 @@ impl<A: Application> Driver<A> {
         .await
     }
 
-    /// Waits for everything in flight, and writes it out.
+    /// Waits for everything in flight, and writes it.
     pub(super) async fn settle(&mut self) -> Result<(), Broken> {
         self.flush_batch().await?;
         loop {
@@ -88,7 +89,7 @@ impl<A: Application> Driver<A> {
         self.write_out().await
     }
 
-    /// Waits for everything in flight, and writes none of it: it goes on under new numbers.
+    /// Waits for everything in flight, and writes none of it: the messages are renumbered.
     pub(super) async fn abandon(&mut self) -> Result<(), Broken> {
         self.batch.clear();
         self.dirty = false;
@@ -102,7 +103,7 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    /// Makes the mark of what the peer has seen durable, when its connection has ended.
+    /// Makes the received numbers durable when the connection has ended.
     pub(super) async fn keep_mark(&mut self) -> Result<(), Broken> {
         if self.connection.is_none() && self.reached.is_ahead() {
             let (app, mut turn) = self.turn();
@@ -131,7 +132,8 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// Writes what the peer takes at once, and closes when that is what comes next. The rest goes as it is taken.
+    /// Writes what the socket accepts, and closes the connection when the close is next. The rest is written as the
+    /// peer takes it.
     pub(super) async fn write_out(&mut self) -> Result<(), Broken> {
         self.encode_ready();
         if let Some(connection) = self.connection.as_mut().filter(|_| !self.out.is_done()) {

@@ -1,4 +1,4 @@
-//! Frames in, one by one, as long as there is room for what they lead to.
+//! Processes inbound frames one by one, as long as there is room for their results.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use tracing::{debug, warn};
 use super::{Broken, CloseReason, Driver, OUT_MAX};
 use crate::{application::Application, connection::Inbound};
 
-/// When a message took longer than this, what became durable meanwhile is written before the next one is looked at.
+/// When one message took longer than this, durable output is written before the next one is processed.
 const UNWRITTEN_MAX: Duration = Duration::from_millis(5);
 /// A session that has worked this long without waiting for anything lets other tasks of its thread run first.
 const TURN_MAX: Duration = Duration::from_millis(1);
 
 impl<A: Application> Driver<A> {
-    /// Takes frames that were read already, as long as there is room in flight.
+    /// Processes complete frames of the input, as long as there is room in flight.
     pub(super) async fn read_frames(&mut self) -> Result<(), Broken> {
         let Some(connection) = &mut self.connection else { return Ok(()) };
-        // Taken out while its frames are looked at, so that none has to be copied.
+        // Taken out while its frames are processed, so that no frame is copied.
         let mut inbound = std::mem::take(&mut connection.inbound);
         let done = self.take_frames(&mut inbound).await;
         if let Some(connection) = &mut self.connection {
@@ -56,8 +56,8 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    /// Between two frames: carries out what has become due, and writes what has become durable. A peer that never
-    /// pauses, or an application that is slow, delays a heartbeat by one message and not by all that were read at once.
+    /// Between two frames: processes due deadlines, and writes durable output. A peer that never pauses, or a slow
+    /// application, delays a heartbeat by one message at most.
     async fn keep_time(&mut self) -> Result<(), Broken> {
         let before = self.now.mono;
         self.read_clocks();
@@ -73,7 +73,7 @@ impl<A: Application> Driver<A> {
         self.write_out().await
     }
 
-    /// What the message says of ours before it.
+    /// The message's content about our earlier messages.
     fn note_evidence(&mut self, message: MessageRef<'_>) {
         match message.msg_type() {
             b"5" => {
@@ -89,7 +89,7 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// Does nothing that has left the session wait to be written?
+    /// Is there no output of the session waiting to be written?
     fn all_is_written(&self) -> bool {
         self.out.is_done() && self.fetch.is_none() && !self.session.is_resending()
     }

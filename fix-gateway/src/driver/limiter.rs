@@ -1,10 +1,10 @@
-//! Holds a connection to the messages a second that its session allows.
+//! Limits a connection to its session's message rate.
 
 use std::time::Instant;
 
 use crate::limits::{Bucket, MessageLimits};
 
-/// What was received on one connection.
+/// Message counts of one connection.
 #[derive(Debug)]
 pub(super) struct Limiter {
     limits: MessageLimits,
@@ -19,9 +19,9 @@ impl Limiter {
         Self { limits, soft: full, hard: full, admin: full }
     }
 
-    /// Counts a message as it comes. `false`: the session is to end.
+    /// Counts a received message. `false`: the session must end.
     ///
-    /// Session messages are counted apart, so that a peer at its limit can still answer and log out.
+    /// Session messages are counted separately, so that a peer at its limit can still answer and log out.
     pub(super) fn count(&mut self, msg_type: &[u8], now: Instant) -> bool {
         let (pace, bucket) = if is_session_message(msg_type) {
             (self.limits.admin, &mut self.admin)
@@ -31,7 +31,7 @@ impl Limiter {
         pace.is_none_or(|pace| bucket.take(pace, now))
     }
 
-    /// Counts an application message whose turn has come. `false`: it is refused.
+    /// Counts an application message before it is processed. `false`: it is rejected.
     pub(super) fn may_act(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.limits.soft.is_none_or(|pace| self.soft.take(pace, now()))
     }

@@ -1,4 +1,4 @@
-//! One session's figures. Handles are made once, so that counting costs no lookup.
+//! One session's metrics. Handles are created once, so that counting needs no lookup.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use super::CloseReason;
 use crate::application::Unavailable;
 
-/// What is counted of one session.
+/// The counters of one session.
 pub(super) struct SessionMetrics {
     session: String,
     next_in: Gauge,
@@ -20,7 +20,7 @@ pub(super) struct SessionMetrics {
     commit_seconds: Histogram,
 }
 
-/// A session as it is after a turn.
+/// The state of a session after a turn.
 pub(super) struct Picture {
     pub(super) next_in: SeqNum,
     pub(super) next_out: SeqNum,
@@ -45,7 +45,7 @@ impl SessionMetrics {
     }
 
     pub(super) fn show(&self, picture: &Picture) {
-        // Beyond four billion a figure for people is as good as its bound.
+        // Values above four billion are clamped.
         let number = |value: u64| f64::from(u32::try_from(value).unwrap_or(u32::MAX));
         self.next_in.set(number(picture.next_in.0));
         self.next_out.set(number(picture.next_out.0));
@@ -58,7 +58,7 @@ impl SessionMetrics {
         self.commit_seconds.record(after);
     }
 
-    /// A message goes out: resends and refusals are counted.
+    /// Counts a sent message: resends and rejects.
     pub(super) fn sent(&self, message: &Transmit) {
         if message.orig_sending_time.is_some() {
             self.resent.increment(1);
@@ -92,7 +92,7 @@ impl SessionMetrics {
     }
 }
 
-/// The value of a field that only we write: a number, or nothing.
+/// The value of a field that only we write: a number, or `None`.
 fn reason<'a>(body: &'a [u8], tag: &str) -> &'a str {
     let mut fields = body.split(|byte| *byte == 1);
     let value = fields.find_map(|field| field.strip_prefix(tag.as_bytes()));

@@ -1,4 +1,4 @@
-//! What the session asks for, carried out in order.
+//! Executes the session's outputs in order.
 
 use dvp_fix::{SeqNum, codec::MessageRef, session::Output};
 use tracing::{info, warn};
@@ -7,12 +7,12 @@ use super::{Broken, Driver, Pending, RATE_TEXT};
 use crate::application::{Application, Turn};
 
 impl<A: Application> Driver<A> {
-    /// Carries out the session's outputs, in order. `handed_in` is the message they are about.
+    /// Executes the session's outputs, in order. `handed_in` is the message they are about.
     pub(super) async fn drain(&mut self, handed_in: Option<MessageRef<'_>>) -> Result<(), Broken> {
         loop {
             if let Some((from, to)) = self.fetch {
                 if !self.may_fetch() {
-                    // What comes next waits until the peer has taken what came before, and until it is time.
+                    // The next slice waits until the peer has taken the previous one, and for the resend pace.
                     break;
                 }
                 self.fetch = None;
@@ -58,7 +58,7 @@ impl<A: Application> Driver<A> {
                 }
             }
             Output::Fetch { from, to } => {
-                // What is in flight belongs to the range too: a gap fill over it would lose it for the peer.
+                // Messages in flight belong to the range, too: a gap fill over them would lose them for the peer.
                 self.settle().await?;
                 self.fetch = Some((from, to));
             }
@@ -70,8 +70,8 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    /// The first Logon of a connection was looked at by the gatekeeper before it came here; one inside a session (it
-    /// asks for a reset) is looked at now.
+    /// The first Logon of a connection was authenticated before the connection came here; one within a session (for a
+    /// reset) is authenticated now.
     async fn may_log_on(&mut self, logon: Option<MessageRef<'_>>) -> bool {
         let (Some(logon), Some(pass)) = (logon, &mut self.pass) else { return false };
         if std::mem::replace(&mut self.is_admitted, false) {
@@ -100,7 +100,7 @@ impl<A: Application> Driver<A> {
         };
         self.dirty = false;
         self.push_commit(commit, self.session.next_in());
-        // Nothing was read while the application worked: that was not the peer's silence.
+        // No input was read while the application worked, so the time does not count as the peer's silence.
         self.read_clocks();
         self.session.resume_listening(self.now);
         Ok(())
@@ -111,7 +111,7 @@ impl<A: Application> Driver<A> {
         (app, Turn::new(session, enqueued_out, &mut reached.reach, ready, self.now))
     }
 
-    /// Queues the commit of this turn's numbers, and behind it the session messages that need it.
+    /// Queues the commit of this turn's numbers, followed by the session messages that need it.
     pub(super) async fn flush_batch(&mut self) -> Result<(), Broken> {
         // A resend repeats numbers and needs no commit of its own.
         let has_new = self.batch.iter().any(|message| message.orig_sending_time.is_none());

@@ -1,4 +1,4 @@
-//! Who has the session, and when it has to go: second connections, the end of the process, too many messages.
+//! The session's connection and its end: second connections, the end of the process, message rates.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use tracing::{info, warn};
 use super::{Broken, CloseReason, Driver, RATE_TEXT};
 use crate::{application::Application, connection::Attach};
 
-/// How long a connection that has been silent for too long has to answer, when another wants its place.
+/// How long a silent connection has to answer when a second connection arrives.
 const PROBE_WAIT: Duration = Duration::from_secs(2);
 
 impl<A: Application> Driver<A> {
-    /// The session that is up stays up, unless its peer has been silent for too long and does not answer now.
+    /// The present connection stays, unless its peer has been silent for too long and does not answer now.
     pub(super) async fn second_connection(&mut self, attach: Box<Attach>) -> Result<(), Broken> {
         let now = self.now;
         let peer = attach.connection.peer;
-        // Silence counts only while we listen.
+        // Silence counts only while the socket is read.
         if self.newcomer.is_none() && self.may_take_more() && self.session.probe(now) {
             info!(session = self.name, %peer, "second connection waits while the first is tested");
             self.newcomer = Some((attach, now.mono + PROBE_WAIT));
@@ -26,7 +26,7 @@ impl<A: Application> Driver<A> {
         Ok(())
     }
 
-    /// Has the present connection shown that it is alive since another came?
+    /// Has the present connection proved to be alive since a second one arrived?
     pub(super) fn judge_newcomer(&mut self) {
         let Some((attach, decided_at)) = &self.newcomer else { return };
         let now = self.now;
@@ -37,12 +37,12 @@ impl<A: Application> Driver<A> {
         }
     }
 
-    /// The peer sends more than it may: it is told so and has to go. Its Logout is still waited for.
+    /// The peer exceeds its message rate: it gets a Logout, and its answer is still awaited.
     pub(super) async fn cut_off(&mut self, now: Now) -> Result<(), Broken> {
         warn!(session = self.name, "message rate exceeded, logging out");
         self.is_cut_off = true;
         if self.session.log_out(now, RATE_TEXT).is_err() {
-            // Not logged on, or logging out already.
+            // Not logged on, or already logging out.
             return Err(Broken::Connection(CloseReason::RateExceeded));
         }
         self.drain(None).await

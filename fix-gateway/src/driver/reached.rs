@@ -1,11 +1,11 @@
-//! How far the peer has been reached: which of our messages a reset may forget.
+//! Tracks which messages the peer has received: a reset may drop those.
 //!
-//! FIX acknowledges nothing. A message counts as seen when it was written to the socket and the peer was heard
-//! [`GRACE`] later on the same connection, or logged out after it. What was written to a connection that broke before
-//! that is unsure: a reset keeps it, marked with PossResend(97). Where messages of an earlier connection are owed, a
-//! Logout alone proves nothing: a peer that sees the gap may log out instead of asking for it.
+//! FIX has no acknowledgements. A message counts as received when it was written to the socket and the peer sent
+//! something on the same connection at least [`GRACE`] later, or logged out after it. A message written to a connection
+//! that broke earlier is unsure: a reset keeps it, marked with PossResend(97). While messages of an earlier connection
+//! are outstanding, a Logout alone proves nothing: a peer that sees the gap may log out instead of requesting a resend.
 //!
-//! The mark becomes durable with the session's next commit, and with one of its own when the connection ends.
+//! The number becomes durable with the session's next commit, and with one of its own when the connection ends.
 
 use std::time::{Duration, Instant};
 
@@ -13,25 +13,26 @@ use dvp_fix::SeqNum;
 
 use crate::application::Reach;
 
-/// A peer that is heard so long after a message was written had it, unless it asks for it again.
+/// A peer that sends something this long after a message was written has received the message, unless it requests it
+/// again.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What is known of one session's peer.
+/// The received numbers of one session's peer.
 #[derive(Debug, Default)]
 pub(super) struct Reached {
     pub(super) reach: Reach,
-    /// The mark as of the last commit queued.
+    /// The number as of the last queued commit.
     queued: SeqNum,
     /// The highest number written on this connection.
     written: SeqNum,
-    /// Seen, once the peer is heard later than this.
+    /// Received, once the peer sends something after this time.
     candidate: Option<(Instant, SeqNum)>,
-    /// Application messages from before this connection have not been seen.
+    /// Application messages from before this connection have not been received.
     is_owing: bool,
 }
 
 impl Reached {
-    /// The numbers were loaded, or begin anew.
+    /// The numbers were loaded or reset.
     pub(super) fn begin(reach: Reach) -> Self {
         Self { reach, queued: reach.seen, ..Self::default() }
     }
@@ -47,7 +48,7 @@ impl Reached {
         self.written = self.written.max(seq);
     }
 
-    /// The peer, logged on, has said something. `all_is_written`: nothing waits to be written or sent again.
+    /// The logged-on peer has sent something. `all_is_written`: nothing waits to be written or resent.
     pub(super) fn heard(&mut self, now: Instant, all_is_written: bool) {
         if let Some((_, seq)) = self.candidate.take_if(|(at, _)| now >= *at + GRACE) {
             self.see(seq);
@@ -58,7 +59,7 @@ impl Reached {
         }
     }
 
-    /// The peer asks for everything from this number on.
+    /// The peer requests a resend from this number on.
     pub(super) fn asked_for(&mut self, begin: SeqNum) {
         self.reach.seen = self.reach.seen.min(begin.previous());
         (self.is_owing, self.candidate) = (true, None);
@@ -75,12 +76,12 @@ impl Reached {
         self.reach.seen = self.reach.seen.max(seq);
     }
 
-    /// A commit with the mark was queued.
+    /// A commit with the number was queued.
     pub(super) const fn queued(&mut self) {
         self.queued = self.reach.seen;
     }
 
-    /// Is the mark ahead of what is queued to be durable?
+    /// Is the number ahead of the last queued commit?
     pub(super) fn is_ahead(&self) -> bool {
         self.queued != self.reach.seen
     }

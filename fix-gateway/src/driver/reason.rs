@@ -1,27 +1,27 @@
-//! Why a connection ended, in words that can be counted and searched for.
+//! Why a connection ended, as a fixed set of names.
 
 /// Each has one name, in logs and in metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CloseReason {
     /// The peer closed the connection, or the network did.
     PeerClosed,
-    /// The session's rules end it: after a Logout, or for a violation that needs no words.
+    /// The session layer ends it: after a Logout, or for a violation without a Logout.
     SessionEnded,
     /// The peer took too few bytes for too long.
     SlowConsumer,
-    /// A frame went beyond the limit: the stream cannot be trusted any more.
+    /// A frame exceeded the limit: the stream can no longer be parsed.
     FrameTooLong,
-    /// More messages a second than allowed, while no Logout could be sent.
+    /// The message rate was exceeded while no Logout could be sent.
     RateExceeded,
-    /// What was received could not be made durable.
+    /// The received messages could not be made durable.
     StoreFailed,
-    /// What was received, or is to be sent, cannot be stored because of its data.
+    /// A received message, or one to be sent, cannot be stored because of its data.
     DataFailed,
-    /// Its peer did not answer, and another connection of the same counterparty did.
+    /// The peer did not answer, and a second connection of the same counterparty did.
     TakenOver,
     /// An operator ended it, and it was not logged on.
     Operator,
-    /// This process stops, or gives the session up.
+    /// This process stops, or releases the session.
     Draining,
 }
 

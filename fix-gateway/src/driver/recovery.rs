@@ -1,4 +1,4 @@
-//! The end of a connection, and the way back when the store did not do what it was asked.
+//! The end of a connection, and recovery after a store failure.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use tracing::{error, info, warn};
 use super::{Broken, CloseReason, Driver, Pending, reached::Reached};
 use crate::application::{Application, Reach, Unavailable};
 
-/// Between attempts to load a session's numbers.
+/// The delay between attempts to load a session's numbers.
 const RETRY: Duration = Duration::from_millis(500);
 
 impl<A: Application> Driver<A> {
-    /// Ends the connection. Commits in flight go on; their messages stay in the store.
+    /// Ends the connection. Commits in flight continue; their messages stay in the store.
     pub(super) async fn hang_up(&mut self, reason: CloseReason) {
         self.out.clear();
         self.batch.clear();
@@ -55,7 +55,7 @@ impl<A: Application> Driver<A> {
     pub(super) async fn load(&mut self, shutdown: &CancellationToken) -> bool {
         while let Some(pending) = self.pending.pop_front() {
             if let Pending::Commit { commit, .. } = pending {
-                // Whatever came of it is in the store.
+                // The store contains the result, whatever it is.
                 let _ = commit.await;
             }
         }
@@ -85,7 +85,7 @@ impl<A: Application> Driver<A> {
     async fn load_session(&mut self) -> Result<(SeqNum, SeqNum, Reach, Option<Epoch>), Unavailable> {
         let (next_in, next_out) = self.app.load().await?;
         let reach = self.app.reach().await?;
-        // No number beyond the last that was given can have been seen.
+        // The peer cannot have received a number beyond the last assigned one.
         let reach = Reach { seen: reach.seen.min(next_out.previous()), ..reach };
         let has_schedule = self.session.config().schedule != Schedule::CONTINUOUS;
         let epoch = if has_schedule { self.app.epoch().await? } else { None };

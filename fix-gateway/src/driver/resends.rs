@@ -1,5 +1,4 @@
-//! How fast a peer is sent again what it had already: a peer that keeps asking must not take the line and the store
-//! from everybody else.
+//! The pace of resends: a peer that keeps requesting resends must not use up the line and the store.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +6,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResendPace {
     pub bytes_per_second: u32,
-    /// So many may go out at once.
+    /// The burst.
     pub burst_bytes: u32,
 }
 
@@ -18,14 +17,14 @@ impl Default for ResendPace {
 }
 
 impl ResendPace {
-    /// What so many bytes take at this pace.
+    /// The time for this many bytes at the pace.
     fn time_of(self, bytes: u64) -> Duration {
         let nanos = bytes.saturating_mul(1_000_000_000) / u64::from(self.bytes_per_second.max(1));
         Duration::from_nanos(nanos)
     }
 }
 
-/// What was sent again so far on a connection, as the instant until which that takes at the pace.
+/// The resent bytes of a connection, as the instant until which they take at the pace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Resent {
     until: Instant,

@@ -1,8 +1,8 @@
-//! How often a session may reset its sequence numbers.
+//! Limits how often a session may reset its sequence numbers.
 //!
-//! A reset costs a look at who the peer is, a commit, and a row for each message that gets a new number. A peer that
-//! resets in a loop, within a session or by connecting again, is delayed and not refused: one that has reasons to begin
-//! anew often loses a second each time, and everybody else loses nothing.
+//! A reset costs an authentication, a commit, and a row for each renumbered message. A peer that resets in a loop,
+//! within a session or by reconnecting, is delayed and not refused: a peer with frequent valid resets loses a second
+//! each time, and no other session is affected.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use super::Driver;
 use crate::application::Application;
 use crate::limits::{Bucket, Pace};
 
-/// Resets at once.
+/// The burst of resets.
 const BURST: u32 = 10;
 /// Renumbering this many messages counts as one more reset against the limit.
 const KEPT_PER_RESET: u64 = 1_000;
@@ -30,12 +30,12 @@ impl Resets {
         Self { pace: Pace::new(1, Duration::from_secs(1), BURST), bucket: Bucket::new(now) }
     }
 
-    /// How long the next reset has to wait.
+    /// How long the next reset must wait.
     fn wait(&self, now: Instant) -> Duration {
         self.bucket.wait(self.pace, now).min(WAIT_MAX)
     }
 
-    /// Counts a reset that gave new numbers to `kept` messages.
+    /// Counts a reset that renumbered `kept` messages.
     pub(super) fn count(&mut self, kept: u64, now: Instant) {
         let cost = u32::try_from(kept / KEPT_PER_RESET).unwrap_or(u32::MAX).saturating_add(1);
         self.bucket.spend(self.pace, cost, now);
@@ -43,7 +43,7 @@ impl Resets {
 }
 
 impl<A: Application> Driver<A> {
-    /// Waits until the session may reset its numbers, or the driver is to stop.
+    /// Waits until the session may reset its numbers, or the driver must stop.
     pub(super) async fn wait_for_reset(&mut self) {
         let wait = self.resets.wait(self.now.mono);
         if wait.is_zero() {
@@ -60,7 +60,7 @@ impl<A: Application> Driver<A> {
             () = self.stop.cancelled() => {}
         }
         self.read_clocks();
-        // Nothing was read meanwhile: that was not the peer's silence.
+        // No input was read meanwhile, so the time does not count as the peer's silence.
         self.session.resume_listening(self.now);
     }
 }

@@ -1,7 +1,7 @@
-//! What wakes a driver: told to stop, a deadline, a command, a connection, a commit, the socket, reports.
+//! The events that wake a driver: stop, a deadline, a command, a connection, a commit, the socket, reports.
 //!
-//! Whatever is rare is looked at first, so that a peer that never pauses keeps no timer and no order to stop waiting;
-//! socket and reports take turns. What is waited for stays registered from one turn to the next.
+//! Rare events are checked first, so that a peer that never pauses cannot delay a timer or a stop; socket and reports
+//! take turns. Wakers stay registered from one turn to the next.
 
 use std::{
     future::{Future as _, poll_fn},
@@ -21,25 +21,25 @@ use crate::{
     connection::Attach,
 };
 
-/// What woke the driver.
+/// The event that woke the driver.
 pub(super) enum Event {
     Attached(Box<Attach>),
-    /// The socket took or gave bytes.
+    /// The socket is readable or writable.
     Progress(io::Result<()>),
     Committed(Result<Vec<Stored>, Unavailable>),
     Timer,
     Reports,
-    /// A resend may go on.
+    /// A resend may continue.
     Resend,
-    /// The peer takes nothing.
+    /// The peer takes no bytes.
     Stalled,
     /// The present connection did not answer.
     TakeOver,
-    /// The application has something to do.
+    /// The application has something to report.
     Chore,
-    /// Something is asked from outside.
+    /// A command from outside.
     Control(Control),
-    /// The connection did not end in time for what is asked.
+    /// The connection did not end in time for the command.
     ErrandDue,
     Shutdown,
 }
@@ -48,7 +48,7 @@ impl<A: Application> Driver<A> {
     pub(super) async fn next_event(&mut self, mut stop: Pin<&mut WaitForCancellationFutureOwned>) -> Event {
         let may_take_more = self.may_take_more();
         let is_draining = self.draining.is_some();
-        // What happens between two sessions is reported in the next: a number of this one would be forgotten with it.
+        // Events between two windows are reported in the next one: a number of this window would be dropped with it.
         let may_report = may_take_more && self.session.is_open() && !is_draining;
         let due = self.first_due();
         self.turns = self.turns.wrapping_add(1);
@@ -70,7 +70,7 @@ impl<A: Application> Driver<A> {
             {
                 match asked {
                     Some(asked) => return Poll::Ready(Event::Control(asked)),
-                    // Nobody asks any more.
+                    // The sender of commands is gone.
                     None => *control = None,
                 }
             }
@@ -115,7 +115,7 @@ impl<A: Application> Driver<A> {
     }
 }
 
-/// What a deadline is about.
+/// The purpose of a deadline.
 #[derive(Debug, Clone, Copy)]
 enum Ring {
     Shutdown,
@@ -141,15 +141,15 @@ impl Ring {
     }
 }
 
-/// A timer for a deadline that mostly moves away, as each message moves it: it stays set to where the deadline was, and
-/// is set anew when it rings too early, instead of for each message.
+/// A timer for a deadline that each message moves: it stays set to an earlier deadline, and is set again when it fires
+/// too early, instead of at each message.
 #[derive(Default)]
 pub(super) struct Alarm {
     set: Option<(Instant, Pin<Box<Sleep>>)>,
 }
 
 impl Alarm {
-    /// Is it `deadline`? Never when there is none.
+    /// Does the timer stand for `deadline`? Never without a deadline.
     fn poll(&mut self, cx: &mut Context<'_>, deadline: Option<Instant>) -> Poll<()> {
         let Some(deadline) = deadline else { return Poll::Pending };
         let (at, sleep) =

@@ -1,10 +1,10 @@
-//! How often a peer may be wrong about who it is.
+//! Limits failed authentication attempts.
 //!
-//! Attempts are counted by session and source together: nobody locks a session's owner out by guessing from elsewhere,
-//! and behind a load balancer that hides addresses one session's stale password locks out no other session. Guessing at
-//! many sessions is bounded by what a source may connect. An attempt is counted before it is looked at and forgiven when
-//! it succeeds, so guesses at the same time count, too. While a pair is locked, not even the right password is looked
-//! at.
+//! Attempts are counted by session and source together: guessing from one address does not lock out the session's owner
+//! at another, and behind a load balancer that hides addresses one session's stale password locks out no other session.
+//! Guessing at many sessions is limited by the connection rate of a source. An attempt is counted before it is checked
+//! and refunded when it succeeds, so that concurrent guesses count, too. While a pair is locked out, no password is
+//! checked.
 
 use std::{
     collections::HashMap,
@@ -18,15 +18,15 @@ use crate::{
     sources::source_of,
 };
 
-/// Pairs remembered at most. Beyond that only those that have failed lately are.
+/// The maximum number of remembered pairs. Beyond it, only pairs with recent failures are kept.
 const REMEMBERED_MAX: usize = 65_536;
 
-/// How often a source may be wrong about a session.
+/// The limits of failed attempts of a source at a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lockout {
     /// At once.
     pub attempts: u32,
-    /// A minute, after that.
+    /// Per minute, after the burst.
     pub per_minute: u32,
 }
 
@@ -49,7 +49,7 @@ impl Lockouts {
         Self { pairs: Mutex::default(), pace }
     }
 
-    /// Counts an attempt. `false`: it is not to be looked at.
+    /// Counts an attempt. `false`: it must not be checked.
     pub(crate) fn attempt(&self, session_id: &str, addr: IpAddr, now: Instant) -> bool {
         let key = (session_id.to_owned(), source_of(addr));
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +62,7 @@ impl Lockouts {
         pairs.entry(key).or_insert_with(|| Bucket::new(now)).take(self.pace, now)
     }
 
-    /// Forgives: this one was who it said.
+    /// Refunds a successful attempt.
     pub(crate) fn succeeded(&self, session_id: &str, addr: IpAddr) {
         let mut pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         pairs.remove(&(session_id.to_owned(), source_of(addr)));

@@ -1,4 +1,4 @@
-//! The gate of a configured session: by what its row says at this moment.
+//! The gatekeeper of a configured session: it decides by the session's present row.
 
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
@@ -83,7 +83,7 @@ impl SessionGate {
         settings: &FixSessionSettings,
         logon: &Message,
     ) -> Result<(), NotAdmitted> {
-        // FIX 4.2 has no Username(553) and no Password(554) of its own: there RawData(96) may be the password.
+        // FIX 4.2 has no Username(553) and no Password(554): there RawData(96) may be the password.
         let is_42 = session.begin_string == "FIX.4.2";
         let username = logon.get(tag::USERNAME);
         let is_named = username.map_or(is_42 || settings.logon_secret.is_some(), |username| {
@@ -110,7 +110,7 @@ impl SessionGate {
         Ok(())
     }
 
-    /// A password that was kept under an earlier master key is kept under the current one from now on.
+    /// A password stored under an earlier master key is stored under the current one from now on.
     async fn keep_current(&self, session: &FixSessionRow, password: &str) {
         let vault = &self.engine.context().vault;
         let hash = vault.fix_password_hash(&self.session_id, password);
@@ -143,7 +143,7 @@ impl SessionGate {
     }
 }
 
-/// A list that cannot be read allows nobody.
+/// An unreadable list allows no address.
 fn check_address(settings: &FixSessionSettings, source: IpAddr) -> Result<(), NotAdmitted> {
     let Some(allowed) = &settings.allowed_sources else { return Ok(()) };
     let source = source.to_canonical();

@@ -4,8 +4,8 @@
 //! SendingTime(52) SOH MsgType(35) SOH MsgSeqNum(34) SOH SenderCompID(49) SOH TargetCompID(56)
 //! ```
 //!
-//! each as it is in the Logon. The secret itself never travels, and a Logon that was overheard is worth nothing: its
-//! SendingTime must be recent, and later than that of every signed Logon before it.
+//! with the values of the Logon. The secret is never transmitted, and an intercepted Logon is useless: its SendingTime
+//! must be recent, and later than that of every signed Logon before it.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dvp_core::secrets::mac;
@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::NotAdmitted;
 
-/// What is signed. `None` when the Logon lacks one of the fields.
+/// The signed text. `None` when the Logon lacks one of the fields.
 pub fn prehash(logon: &Message) -> Option<Vec<u8>> {
     let fields =
         [tag::SENDING_TIME, tag::MSG_TYPE, tag::MSG_SEQ_NUM, tag::SENDER_COMP_ID, tag::TARGET_COMP_ID];
@@ -27,7 +27,7 @@ pub fn signature(secret: &[u8], prehash: &[u8]) -> String {
     STANDARD.encode(mac(secret, prehash))
 }
 
-/// Checks a signed Logon and returns its SendingTime. Whether it was used before is for the store to say.
+/// Checks a signed Logon and returns its SendingTime. The store decides whether it was used before.
 pub(super) fn check(
     logon: &Message,
     secret: &[u8],

@@ -1,8 +1,8 @@
-//! Cancel on disconnect: what a session's peer left resting is cancelled when it has been away for as long as was
-//! agreed. What is locking or further is past that.
+//! Cancel on disconnect: a session's resting orders are cancelled when its peer has been disconnected for the
+//! configured time. Orders that are locking or further are not affected.
 //!
-//! A process that takes the session over counts from then on. Orders whose commit was under way when the connection
-//! ended are found by the next look: it looks again for as long as the peer is away.
+//! A process that takes over the session starts the time anew. Orders whose commit was in flight at the disconnect are
+//! found by a later look: the looks continue as long as the peer is disconnected.
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use tracing::{info, warn};
 use super::OrderEntry;
 use crate::application::Unavailable;
 
-/// Between two looks for orders to cancel, while there are any; twice as long each time there are none.
+/// The interval between two looks while there are orders to cancel; doubled each time there are none.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const LOOK_AGAIN_MAX: Duration = Duration::from_secs(60);
-/// Orders cancelled at one look.
+/// The maximum number of orders cancelled at one look.
 const LOOK_MAX: i64 = 100;
 
-/// How long the peer has been away.
+/// The state of cancel on disconnect.
 pub(super) struct CancelOnDisconnect {
     /// `None`: orders stay.
     grace: Option<Duration>,
-    /// When to look next; `None` while the peer is here.
+    /// When to look next; `None` while the peer is connected.
     due: Option<Instant>,
-    /// Between the last look and the next.
+    /// The interval between the last look and the next.
     pause: Duration,
 }
 
@@ -36,7 +36,7 @@ impl CancelOnDisconnect {
         Self { grace: seconds.map(Duration::from_secs), due: None, pause: LOOK_AGAIN }
     }
 
-    /// The peer is away, from now on unless it was before.
+    /// The peer is disconnected, from now on unless it already was.
     pub(super) fn begin(&mut self) {
         if let Some(grace) = self.grace {
             self.due.get_or_insert_with(|| Instant::now() + grace);
@@ -53,12 +53,12 @@ impl CancelOnDisconnect {
 }
 
 impl OrderEntry {
-    /// Cancels what rests, when it is time. The events that this leads to are reported like any others.
+    /// Cancels the resting orders, when it is time. The resulting events are reported like any others.
     pub(super) async fn cancel_resting_orders(&mut self) -> Result<(), Unavailable> {
         if self.cancel_on_disconnect.due.is_none_or(|due| due > Instant::now()) {
             return Ok(());
         }
-        // Also when this fails.
+        // Set before the look, so that it also holds when the look fails.
         self.cancel_on_disconnect.due = Some(Instant::now() + LOOK_AGAIN);
         let mut conn = self.connection().await?;
         let resting = fix_reports::list_resting(&mut conn, &self.session, LOOK_MAX).await?;

@@ -1,4 +1,4 @@
-//! OrderCancelRequest(F), and OrderCancelReplaceRequest(G), which is never granted.
+//! OrderCancelRequest(F), and OrderCancelReplaceRequest(G), which is always rejected.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// What a request about an earlier order names.
+/// The identifiers in a request about an earlier order.
 #[derive(Clone, Copy)]
 pub(super) struct Named<'a> {
     pub(super) cl_ord_id: &'a str,
@@ -32,7 +32,7 @@ pub(super) struct Named<'a> {
 }
 
 impl<'a> Named<'a> {
-    /// A request whose names an OrderCancelReject could not repeat gets a BusinessMessageReject.
+    /// A request whose identifiers an OrderCancelReject could not repeat gets a BusinessMessageReject.
     fn of(message: MessageRef<'a>) -> Result<Self, fields::FieldFault> {
         let cl_ord_id = fields::id(message, tags::CL_ORD_ID)?;
         Ok(Self { cl_ord_id, orig_cl_ord_id: fields::id(message, tags::ORIG_CL_ORD_ID)? })
@@ -71,7 +71,7 @@ impl OrderEntry {
         }
         let is_parked = self.parked.has(named.orig_cl_ord_id);
         let known = known.filter(|(order, facts)| {
-            // Cancelled before it was begun, or begun.
+            // Cancelled before settlement began, or too late.
             is_parked || facts.cancelled_by.is_some() || order.reference.is_some()
         });
         let refusal = match &known {
@@ -140,12 +140,12 @@ impl OrderEntry {
                 let rows = self.refuse_cancel(named, slot, None, CancelRefusal::UnknownOrder).await?;
                 self.refused_cancel(named, numbers, rows).await
             }
-            // Whether it was written is for the store to say: the session's numbers are loaded anew.
+            // The store decides whether the commit was written: the session's numbers are loaded again.
             Err(error) => Err(error.into()),
         }
     }
 
-    /// An order is never replaced: it is cancelled, and another one is sent. The request's ClOrdID is used up.
+    /// An order cannot be replaced: the client cancels it and sends another one. The request's ClOrdID is used.
     pub(super) async fn replace(
         &self,
         message: MessageRef<'_>,
@@ -166,7 +166,7 @@ impl OrderEntry {
         }
     }
 
-    /// Writes a refusal that uses up the request's ClOrdID.
+    /// Writes a rejection that uses the request's ClOrdID.
     async fn refused_cancel(
         &self,
         named: Named<'_>,
@@ -205,7 +205,7 @@ impl OrderEntry {
         })
     }
 
-    /// An order or a request by its ClOrdID, or else the order that waits under it.
+    /// The order or request with a ClOrdID, or else the parked order with it.
     pub(super) async fn find_order(&self, cl_ord_id: &str) -> Result<Option<FixOrder>, Unavailable> {
         let mut conn = self.connection().await?;
         let stored = store::find_order(&mut conn, &self.session.session_id, cl_ord_id).await?;
@@ -213,8 +213,7 @@ impl OrderEntry {
     }
 }
 
-/// What in the request is not about this order. One that names another order by one of its fields was meant for that
-/// one.
+/// A field of the request that does not match this order: the request was meant for another order.
 fn misfit(message: MessageRef<'_>, order: &FixOrder, facts: &OrderFacts) -> Option<CancelRefusal> {
     if let Err(fault) = fields::check(message) {
         return Some(CancelRefusal::Field(fault.to_string()));

@@ -1,7 +1,7 @@
-//! Drop copies: reports of every order of the partner in its environment, whatever listener it came through.
+//! Drop copies: reports of every order of the partner in its environment, from any interface.
 //!
-//! A copy has the ExecID of the original. Orders that came by REST are told in the words of FIX: ClOrdID(11) is their
-//! clientReference, or else their intentId.
+//! A copy has the ExecID of the original. For orders that came by REST, ClOrdID(11) is their clientReference, or else
+//! their intentId.
 
 use dvp_domain::{asset::Registry, event::EventType, snapshot::IntentSnapshot};
 use dvp_fix::codec::MsgType;
@@ -28,13 +28,16 @@ use crate::{
 };
 
 impl OrderEntry {
-    /// Copies of what a page of the feed tells, and the position read up to.
-    pub(super) async fn copies(&self, turn: &mut Turn<'_>) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
+    /// Copies of the reports of a page of the feed, and the position read up to.
+    pub(super) async fn copied_reports(
+        &self,
+        turn: &mut Turn<'_>,
+    ) -> Result<(Vec<FixOutbound>, i64), Unavailable> {
         let mut conn = self.connection().await?;
         let page = fix_reports::list_copied(&mut conn, &self.session, self.feed_position, PAGE).await?;
         drop(conn);
-        let copies = page.events.iter().map(|(event, order)| self.copy(turn, event, order.as_ref()));
-        Ok((copies.collect(), page.position))
+        let reports = page.events.iter().map(|(event, order)| self.copy(turn, event, order.as_ref()));
+        Ok((reports.collect(), page.position))
     }
 
     fn copy(&self, turn: &mut Turn<'_>, stored: &StoredEvent, order: Option<&FixOrder>) -> FixOutbound {
@@ -47,7 +50,7 @@ impl OrderEntry {
             ReportContent::of_event(event.kind, &event.object, &facts, (&event.reference, event.sequence));
         let named = order.map(|order| order.cl_ord_id.as_str());
         let named = named.or(event.client_reference.as_deref()).unwrap_or(&event.intent_id);
-        // A cancellation that was asked for was told as the answer to its request.
+        // A requested cancellation was reported as the answer to its request.
         let request = facts.cancelled_by.as_deref().filter(|_| event.kind == EventType::IntentCancelled);
         let ids = Ids {
             cl_ord_id: request.unwrap_or(named),

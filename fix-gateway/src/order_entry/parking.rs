@@ -1,8 +1,9 @@
-//! Orders of wallets of which nothing is known: parked, looked up, and decided in a turn of their own.
+//! Orders of unknown wallets: parked, looked up, and decided in a turn of their own.
 //!
-//! The commit that takes the order's MsgSeqNum parks it: a row, and no outbound number. Its report is numbered when it
-//! is decided, in the commit that deletes the row. So the session goes on meanwhile, a crash loses nothing, and whoever
-//! owns the session next looks the wallet up again. What waits for what is in [`super::waiting`].
+//! The commit of the order's MsgSeqNum parks the order: it writes a row, and no outbound number. The report gets its
+//! number when the order is decided, in the commit that deletes the row. The session continues meanwhile, a crash loses
+//! nothing, and the next owner of the session looks the wallet up again. [`super::waiting`] decides the order of
+//! decisions.
 
 use std::{sync::Arc, time::Instant};
 
@@ -38,15 +39,15 @@ use crate::{
     },
 };
 
-/// An order of a wallet that the chain has a say in, as it waits.
+/// A parked order of a wallet with on-chain funds.
 pub(super) struct Parked {
     message: Message,
-    /// What was read from it when it came, or, by a later owner of the session, as of then.
+    /// The parsed order as of its arrival, or as of the take-over by a later owner of the session.
     read: Result<Order, Rejection>,
     facts: OrderFacts,
 }
 
-/// What came of a look-up, and when.
+/// The result of a look-up, and its time.
 pub(super) struct Answer {
     facts: Result<WalletFacts, ChainUnavailable>,
     at: Instant,
@@ -94,7 +95,7 @@ impl ParkedOrders {
 }
 
 impl OrderEntry {
-    /// Has an order decided at once, or parks it.
+    /// Submits an order, or parks it.
     pub(super) async fn place(
         &mut self,
         message: MessageRef<'_>,
@@ -128,7 +129,7 @@ impl OrderEntry {
         }
     }
 
-    /// Refuses an order whose ClOrdID is another's, and stays that one's.
+    /// Rejects an order whose ClOrdID belongs to another order.
     pub(super) async fn refuse_duplicate(
         &self,
         cl_ord_id: &str,
@@ -197,7 +198,7 @@ impl OrderEntry {
         gauge!("dvp_fix_parked_orders", "session" => self.session.session_id.clone()).set(waiting);
     }
 
-    /// Takes up the orders that this session, of whatever owner, has parked and not decided.
+    /// Resumes the orders that this session, under any owner, has parked and not decided.
     pub(super) async fn restore_parked(&mut self) -> Result<(), Unavailable> {
         let mut conn = self.connection().await?;
         let rows = fix_parked::list(&mut conn, &self.session.session_id).await?;
@@ -235,7 +236,7 @@ impl OrderEntry {
         Ok(())
     }
 
-    /// Lets an order be decided that the chain need not be asked about any more: its permit has expired, say.
+    /// Marks an order as ready that needs no look-up any more, for example because its permit has expired.
     fn decide_next(&mut self, cl_ord_id: String, parked: Parked) {
         let no_wallet = WalletKey { owner: String::new(), token: String::new() };
         let ticket = self.parked.waiting.push(cl_ord_id, no_wallet, parked);
@@ -255,7 +256,7 @@ impl OrderEntry {
             .map(|order| self.engine.check_permit(&self.tenant, &order.request, order.signer.as_ref()));
         let is_unknown = matches!(check, Some(PermitCheck::UnknownWallet(_)));
         if is_unknown && answer.facts.is_ok() && answer.at.elapsed() > AGE_MAX {
-            // The session's hours ended in between, say.
+            // For example, the session's schedule window has ended.
             let wallet = waiter.wallet.clone();
             let ticket = self.parked.waiting.put_back(waiter);
             self.look_up(ticket, &wallet);
@@ -293,7 +294,7 @@ impl OrderEntry {
         .map(Some)
     }
 
-    /// An order whose time passed while it waited is not begun.
+    /// An order that expired while it was parked is rejected.
     fn still_in_time(&self, order: Order) -> Result<Order, Rejection> {
         if order.request.deadline > context::now() {
             return Ok(order);
@@ -302,12 +303,12 @@ impl OrderEntry {
         Err(Rejection { ord_rej_reason, text: "expired before its wallet could be looked up".to_owned() })
     }
 
-    /// The order that waits under a ClOrdID, as it would be stored.
+    /// The parked order with a ClOrdID, as it would be stored.
     pub(super) fn parked_order(&self, cl_ord_id: &str) -> Option<FixOrder> {
         self.parked.waiting.find(cl_ord_id).map(|waiter| self.parked_as_order(waiter))
     }
 
-    /// All orders that wait, or those of a symbol.
+    /// All parked orders, or those of a symbol.
     pub(super) fn parked_orders(&self, symbol: Option<&str>) -> Vec<FixOrder> {
         let waiters = self.parked.waiting.iter();
         let of_symbol =
@@ -324,7 +325,7 @@ impl OrderEntry {
         }
     }
 
-    /// Cancels an order that waits, before anything was begun.
+    /// Cancels a parked order before it is submitted.
     pub(super) async fn cancel_parked(
         &mut self,
         named: Named<'_>,

@@ -1,4 +1,4 @@
-//! QuoteRequest(R): a firm quote is stored with the number and the message that tells it.
+//! QuoteRequest(R): a firm quote is stored in the commit with its number and message.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What a session's store keeps: messages under their numbers, orders under their ClOrdIDs.
+//! The rows of a session's store: messages under their numbers, orders under their ClOrdIDs.
 
 use dvp_core::writer::Outcome;
 use dvp_domain::{
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Where an answer goes: its number and its time.
+/// The number and the time of an answer.
 #[derive(Clone, Copy)]
 pub(super) struct Slot {
     pub(super) seq: SeqNum,
@@ -30,7 +30,7 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// One of several of a turn, whose numbers are taken when all have theirs.
+    /// One of several answers of a turn, whose numbers are committed when all have theirs.
     pub(super) fn next(turn: &mut Turn<'_>) -> Self {
         Self { seq: turn.reserve(), at: turn.sending_time() }
     }
@@ -40,7 +40,7 @@ impl Slot {
         (slot, turn.numbers())
     }
 
-    /// Part of an ExecID(17) that no other report has: numbers begin anew at a reset, times do not.
+    /// A unique part of an ExecID(17): numbers restart at a reset, times do not.
     pub(super) fn unique(self) -> String {
         format!("{}.{}", self.at.0, self.seq)
     }
@@ -55,7 +55,7 @@ impl Slot {
     }
 }
 
-/// Does the message say that it may have been sent before?
+/// Does the message have PossDupFlag or PossResend?
 pub(super) fn is_repetition(message: MessageRef<'_>) -> bool {
     message.is_yes(tag::POSS_DUP_FLAG) || message.is_yes(tag::POSS_RESEND)
 }
@@ -90,7 +90,7 @@ pub(super) fn submitted_rows(
     let exec_id = match &reference {
         Some(reference) => format!("{reference}.1"),
         None if is_repeated => format!("{intent_id}.{}", slot.unique()),
-        // The one report of a refused order, and the same when it is repeated.
+        // The only report of a rejected order, repeated identically.
         None => format!("{intent_id}.0"),
     };
     let ids = Ids {
@@ -116,7 +116,7 @@ pub(super) fn cancel_order(cl_ord_id: &str, orig: &str) -> FixOrder {
     FixOrder {
         cl_ord_id: cl_ord_id.to_owned(),
         reference: None,
-        // No event is about a request.
+        // A request has no event.
         intent_id: String::new(),
         details: to_json(&Details::Cancel { orig_cl_ord_id: orig.to_owned() }),
     }

@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Reports that answer one OrderMassStatusRequest at most: they are one commit.
+/// The maximum number of reports for one OrderMassStatusRequest: they are one commit.
 const MASS_MAX: usize = 2000;
 
 impl OrderEntry {
@@ -66,7 +66,7 @@ impl OrderEntry {
         self.write(numbers, reports(vec![slot.holds(MsgType::EXECUTION_REPORT, body)])).await
     }
 
-    /// What the receipt of a filled order says, once it is issued.
+    /// The receipt of a filled order, once it is issued.
     async fn receipt(
         &self,
         order: &FixOrder,
@@ -146,7 +146,7 @@ impl OrderEntry {
         open.iter().enumerate().map(one).collect()
     }
 
-    /// A report about no order: the fields that every report must have say so.
+    /// A report about no order, with the required fields of every report.
     fn no_open_orders(&self, request_id: &str, symbol: Option<&str>, slot: Slot) -> FixOutbound {
         let facts = OrderFacts {
             symbol: symbol.unwrap_or(NO_SYMBOL).to_owned(),
@@ -170,13 +170,13 @@ impl OrderEntry {
     }
 }
 
-/// OrderID(37), where it is given, is the order's.
+/// OrderID(37), if present, is the order's.
 fn is_of_order_id(message: MessageRef<'_>, order: &FixOrder) -> bool {
     let reference = order.reference.as_deref().unwrap_or("NONE");
     message.get(tags::ORDER_ID).is_none_or(|order_id| order_id == reference.as_bytes())
 }
 
-/// An open order, and what was told last about it.
+/// An open order, and the content of its last report.
 struct OpenOrderStatus {
     order: FixOrder,
     facts: OrderFacts,
@@ -198,7 +198,7 @@ impl OpenOrderStatus {
     }
 }
 
-/// A status is told under an ExecID of its own.
+/// A status report has an ExecID of its own.
 fn status_ids(order: &FixOrder, sequence: i64, slot: Slot) -> Ids<'_> {
     let about = order.reference.as_deref().unwrap_or(&order.intent_id);
     Ids {

@@ -1,11 +1,11 @@
-//! The orders of a session that wait for a look-up of their wallet, as values: what waits for what, and what is next.
+//! The parked orders of a session, as values: their dependencies, and the next one to decide.
 //!
 //! ```text
 //! D of an unknown wallet ──> looking up ──answer──> decidable ──> decided, in a turn of its own
 //! ```
 //!
-//! Orders of one wallet are decided in the order in which they came; so are orders of different wallets whose answers
-//! are in. Nothing else waits: an order of another wallet that is known overtakes.
+//! Orders of one wallet are decided in the order of arrival; so are orders of different wallets whose look-ups have
+//! ended. An order of another wallet with known data is decided before them.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,20 +15,20 @@ use dvp_core::chain::WalletKey;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ticket(u64);
 
-/// What an order of a wallet does when it comes.
+/// The treatment of an arriving order of a wallet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Arrival {
-    /// It is decided at once.
+    /// It is decided immediately.
     Proceeds,
     /// It waits.
     Waits,
-    /// Its ClOrdID is a waiting order's.
+    /// Its ClOrdID is a parked order's.
     IsDuplicate,
-    /// Too many wait.
+    /// Too many orders are parked.
     IsTooMany,
 }
 
-/// One order; `O` is what is kept of it, `A` what was answered about its wallet.
+/// One order; `O` is its content, `A` the result of its wallet's look-up.
 #[derive(Debug)]
 pub(super) struct Waiter<O, A> {
     ticket: Ticket,
@@ -38,7 +38,7 @@ pub(super) struct Waiter<O, A> {
     answer: Option<A>,
 }
 
-/// All of them, in the order in which they came.
+/// All parked orders, in the order of arrival.
 #[derive(Debug)]
 pub(super) struct Waiting<O, A> {
     waiters: VecDeque<Waiter<O, A>>,
@@ -69,8 +69,8 @@ impl<O, A> Waiting<O, A> {
         self.waiters.iter().find(|waiter| waiter.cl_ord_id == cl_ord_id)
     }
 
-    /// What an order does now. `wallet` is the one it pays with, if the chain has a say in it; `is_known` tells whether
-    /// nobody has to be asked about it.
+    /// The treatment of an arriving order. `wallet` is the one it pays with, if its funds are on the chain; `is_known`
+    /// tells whether no look-up is needed.
     pub(super) fn arrival(&self, cl_ord_id: &str, wallet: Option<&WalletKey>, is_known: bool) -> Arrival {
         if self.find(cl_ord_id).is_some() {
             return Arrival::IsDuplicate;
@@ -84,7 +84,7 @@ impl<O, A> Waiting<O, A> {
         }
     }
 
-    /// Puts an order at the end.
+    /// Appends an order.
     pub(super) fn push(&mut self, cl_ord_id: String, wallet: WalletKey, order: O) -> Ticket {
         let ticket = Ticket(self.next);
         self.next += 1;
@@ -92,7 +92,7 @@ impl<O, A> Waiting<O, A> {
         ticket
     }
 
-    /// Takes in what was answered about an order's wallet, if the order still waits.
+    /// Records the look-up's result, if the order is still parked.
     pub(super) fn answered(&mut self, ticket: Ticket, answer: A) {
         if let Some(waiter) = self.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
             waiter.answer = Some(answer);
@@ -112,14 +112,14 @@ impl<O, A> Waiting<O, A> {
         self.next_decidable().is_some()
     }
 
-    /// Takes out the order that is decided next, with what was answered.
+    /// Removes the next order to decide, with the result of its look-up.
     pub(super) fn take_decidable(&mut self) -> Option<(Waiter<O, A>, A)> {
         let mut waiter = self.waiters.remove(self.next_decidable()?)?;
         let answer = waiter.answer.take()?;
         Some((waiter, answer))
     }
 
-    /// Puts an order back in front, whose answer has become too old.
+    /// Returns an order to the front because its look-up is too old.
     pub(super) fn put_back(&mut self, waiter: Waiter<O, A>) -> Ticket {
         let ticket = waiter.ticket;
         let at =
@@ -128,7 +128,7 @@ impl<O, A> Waiting<O, A> {
         ticket
     }
 
-    /// Takes out an order that is to be cancelled.
+    /// Removes an order that is to be cancelled.
     pub(super) fn take(&mut self, cl_ord_id: &str) -> Option<Waiter<O, A>> {
         let at = self.waiters.iter().position(|waiter| waiter.cl_ord_id == cl_ord_id)?;
         self.waiters.remove(at)
@@ -217,8 +217,8 @@ mod tests {
         assert_eq!(decided(&mut waiting).len(), 2);
     }
 
-    /// Every interleaving of three arrivals, of two wallets, with their answers: per wallet the order is kept, nothing
-    /// is decided before its answer, nothing twice, nothing never.
+    /// Every interleaving of three arrivals, of two wallets, with their look-ups: the order within a wallet is kept, no
+    /// order is decided before its look-up, and each is decided exactly once.
     #[test]
     fn in_every_interleaving_each_order_is_decided_once_and_in_the_order_of_its_wallet() {
         #[derive(Clone, Copy, PartialEq)]

@@ -1,4 +1,4 @@
-//! How old an order may be.
+//! The maximum age of an order.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{facts::Rejection, tags};
 /// OrdRejReason(103) "too late to enter".
 const TOO_LATE: u8 = 4;
 
-/// What is agreed on; `None`: any age.
+/// The configured limits; `None`: any age.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AgeLimits {
     fresh: Option<Duration>,
-    /// Of an order that may have been sent before.
+    /// For an order that may have been sent before.
     repeated: Option<Duration>,
 }
 
@@ -26,7 +26,7 @@ impl AgeLimits {
         Self { fresh: seconds(settings.order_age_secs), repeated: seconds(settings.repeated_order_age_secs) }
     }
 
-    /// Refuses an order that is too old to be run as a new one.
+    /// Rejects an order that is too old to be executed as a new one.
     pub(crate) fn check(
         self,
         message: MessageRef<'_>,

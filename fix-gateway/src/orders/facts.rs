@@ -1,4 +1,4 @@
-//! What a session remembers of an order, to repeat it in every report.
+//! The stored fields of an order, which every report repeats.
 
 use dvp_domain::{canonical::sha256, fees::FeeItem};
 use dvp_fix::{codec::MessageRef, tag};
@@ -11,37 +11,37 @@ use super::{fields, tags};
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub(crate) enum Details {
     Order(Box<OrderFacts>),
-    /// An OrderCancelRequest: its ClOrdID is used up, too.
+    /// An OrderCancelRequest: its ClOrdID is used, too.
     Cancel {
         orig_cl_ord_id: String,
     },
 }
 
-/// Symbol(55) of a report about no symbol that could be repeated.
+/// Symbol(55) of a report without a symbol that could be repeated.
 pub(crate) const NO_SYMBOL: &str = "[N/A]";
 
-/// An order's own words.
+/// The order's fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OrderFacts {
     pub(crate) symbol: String,
     /// Side(54), `1` or `2`.
     pub(crate) side: String,
-    /// OrderQty(38), as it was written.
+    /// OrderQty(38), as received.
     pub(crate) order_qty: String,
     pub(crate) ord_type: String,
     pub(crate) price: Option<String>,
     /// Account(1).
     pub(crate) account: Option<String>,
-    /// SHA-256 of the body, hex: tells a repetition from another order under the same ClOrdID.
+    /// SHA-256 of the body, hex: distinguishes a repetition from another order under the same ClOrdID.
     pub(crate) fingerprint: String,
     /// SecondaryOrderID(198), once accepted.
     pub(crate) plan_id: Option<String>,
     /// The deducted fees, once accepted.
     #[serde(default)]
     pub(crate) fees: Vec<FeeItem>,
-    /// Why it was rejected.
+    /// The reason of its rejection.
     pub(crate) rejection: Option<Rejection>,
-    /// The OrderCancelRequest whose answer has told the cancellation already.
+    /// The OrderCancelRequest whose answer has reported the cancellation already.
     pub(crate) cancelled_by: Option<String>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Rejection {
 }
 
 impl OrderFacts {
-    /// Of a NewOrderSingle(D), or of whatever repeats an order's fields.
+    /// Of a NewOrderSingle(D), or of a message that repeats an order's fields.
     pub(crate) fn of(message: MessageRef<'_>) -> Self {
         let text = |tag| fields::repeatable(message, tag).map(str::to_owned);
         Self {
@@ -69,7 +69,7 @@ impl OrderFacts {
     }
 }
 
-/// The body without what a repetition says anew: header, trailer and TransactTime(60).
+/// The body without the fields that differ in a repetition: header, trailer and TransactTime(60).
 fn fingerprint(message: MessageRef<'_>) -> String {
     const STAMPED: [u32; 13] = [8, 9, 10, 34, 35, 43, 49, 52, 56, 57, 60, tag::POSS_RESEND, 122];
     let body: String = message
@@ -81,11 +81,11 @@ fn fingerprint(message: MessageRef<'_>) -> String {
     sha256(&body).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The intentId of an order: the same session and ClOrdID always give the same, and no others do.
+/// The intentId of an order: unique for a session and ClOrdID, and always the same for them.
 pub(crate) fn intent_id(session_id: &str, cl_ord_id: &str) -> String {
     let digest = sha256(&format!("fix-order\u{1}{session_id}\u{1}{cl_ord_id}"));
     let mut bytes = [0_u8; 16];
     bytes.copy_from_slice(&digest[..16]);
-    // RFC 9562 version 8: made by a method of our own.
+    // RFC 9562 version 8: a custom scheme.
     uuid::Builder::from_custom_bytes(bytes).into_uuid().to_string()
 }

@@ -1,14 +1,14 @@
-//! Which fields of a message are taken, and the rule for their text.
+//! The accepted fields of a message, and the rules for their text.
 //!
-//! A field that the version's dictionary allows and that is not in [`TAKEN`] is refused by its tag: whoever sends it
-//! means something by it that would not be done.
+//! A field that the version's dictionary allows and that is not in [`TAKEN`] is rejected by its tag: its sender expects
+//! an effect that it would not have.
 
 use dvp_domain::text::{ID_MAX, TextFault, check_line};
 use dvp_fix::{codec::MessageRef, dictionary::Dictionary, tag::Tag};
 
 use crate::dictionaries::{Messages, TAKEN, TakenField};
 
-/// What is wrong with a field of a well-formed message.
+/// The fault of a field in a well-formed message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FieldFault {
     #[error("tag {0} is not supported")]
@@ -33,7 +33,7 @@ pub(crate) fn check(message: MessageRef<'_>) -> Result<(), FieldFault> {
     Ok(())
 }
 
-/// An identifier that has to be there, and that an answer can repeat.
+/// A required identifier that an answer can repeat.
 pub(crate) fn id<'a>(message: MessageRef<'a>, tag: Tag) -> Result<&'a str, FieldFault> {
     let field = find(tag);
     let missing = FieldFault::Missing { name: field.map_or("", |field| field.name), tag };
@@ -52,7 +52,7 @@ fn find(tag: Tag) -> Option<&'static TakenField> {
     TAKEN.iter().find(|field| field.tag == tag)
 }
 
-/// Prose is not kept: only its length is looked at.
+/// Prose is not stored: only its length is checked.
 fn check_text(field: &'static TakenField, value: &[u8]) -> Result<(), FieldFault> {
     const PROSE: Tag = 58;
     let text = String::from_utf8_lossy(value);

@@ -23,16 +23,16 @@ use super::{
     price, tags,
 };
 
-/// A day order ends after this long: the service never closes.
+/// The lifetime of a day order: the service never closes.
 const DAY_MILLIS: i64 = 24 * 60 * 60 * 1000;
 /// An immediate order may take this long to start settling.
 const IMMEDIATE_MILLIS: i64 = 5 * 60 * 1000;
 
-/// An order that was read.
+/// A parsed order.
 pub(crate) struct Order {
     pub(crate) cl_ord_id: String,
     pub(crate) request: IntentRequest,
-    /// Whose signature its permit bears.
+    /// The signer of its permit.
     pub(crate) signer: Option<Signer>,
     pub(crate) received_at: Timestamp,
 }
@@ -95,7 +95,7 @@ pub(crate) fn order(message: MessageRef<'_>, context: &OrderContext<'_>) -> Resu
     Ok(Order { cl_ord_id: cl_ord_id.to_owned(), request, signer, received_at })
 }
 
-/// Words for refusals; the numbers differ by version.
+/// Rejection reasons; their values differ by version.
 struct Refuse {
     version: Version,
 }
@@ -113,7 +113,7 @@ impl Refuse {
         self.not_taken(format!("{what} not supported"))
     }
 
-    /// An unsupported characteristic of the order. FIX 4.2 has no reason for one, nor for a wrong quantity.
+    /// An unsupported characteristic of the order. FIX 4.2 has no value for it, nor for a wrong quantity.
     fn not_taken(&self, text: String) -> Rejection {
         match self.version {
             Version::Fix42 => self.other(&text),
@@ -150,13 +150,13 @@ pub(super) fn pair<'a>(message: MessageRef<'_>, registry: &'a Registry) -> Optio
     Some((registry.find(base)?, registry.find(quote)?))
 }
 
-/// Currency(15) may say what is true anyway: quantities are of the base asset.
+/// Currency(15) may repeat the base asset: quantities are of the base asset.
 pub(super) fn currency(message: MessageRef<'_>, base: &Asset) -> Result<(), String> {
     let is_base = message.get(tags::CURRENCY).is_none_or(|currency| currency == base.symbol.as_bytes());
     if is_base { Ok(()) } else { Err(format!("Currency(15) must be {}, the base asset", base.symbol)) }
 }
 
-/// Side(54), as far as it is taken.
+/// Side(54), if supported.
 pub(super) fn side(message: MessageRef<'_>) -> Option<Side> {
     match message.text(tags::SIDE) {
         Some("2") => Some(Side::Sell),
@@ -192,7 +192,7 @@ fn descriptor(asset: &Asset) -> AssetDescriptor {
     }
 }
 
-/// What bounds an order.
+/// The bounds of an order.
 struct OrderBounds<'a> {
     message: MessageRef<'a>,
     side: Side,
@@ -211,7 +211,7 @@ impl OrderBounds<'_> {
                 value.map(|value| self.bounded_by(value)).ok_or_else(|| refuse.other("Price out of range"))
             }
             (Some("2"), None) => Err(refuse.other("Price required")),
-            // The quote itself is the bound: it is never priced anew.
+            // The quote itself is the bound: it is never priced again.
             (Some("D"), None) if self.message.get(tags::QUOTE_ID).is_some() => {
                 context.quoted.map(|terms| self.bounded_by(self.quote_side(terms))).ok_or_else(|| {
                     let not_found = Reason::QuoteNotFound;
@@ -333,8 +333,8 @@ fn payout_method(text: &str) -> Option<PayoutMethod> {
     })
 }
 
-/// Token and spender follow from the symbol and the environment. Whoever sends one field of a permit means one: what
-/// is missing or cannot be read is not made up.
+/// Token and spender follow from the symbol and the environment. An order with one field of a permit must have all of
+/// them: missing or invalid fields are not guessed.
 fn permit(
     message: MessageRef<'_>,
     input: &Asset,

@@ -8,17 +8,17 @@ use dvp_domain::{
 use ruint::aliases::U512;
 use rust_decimal::Decimal;
 
-/// Decimal places of a price we compute.
+/// Decimal places of a computed price.
 const PLACES: u32 = 15;
 
-/// `floor(quantity × price)` in minor units of the quote asset. `None` when the price is no positive number or the
-/// result is beyond any amount.
+/// `floor(quantity × price)` in minor units of the quote asset. `None` when the price is not a positive number or the
+/// result overflows.
 pub(crate) fn value_at(price: &str, quantity: Minor, base: &Asset, quote: &Asset) -> Option<Minor> {
     let price = Decimal::from_str_exact(price).ok()?;
     Ratio::from_rate(price, base.exponent, quote.exponent)?.forward(quantity).map(|floored| floored.amount)
 }
 
-/// The amount with `bps` more or less, never less than nothing.
+/// The amount with `bps` more or less, never below zero.
 pub(crate) fn slipped(bounds: Bounds, bps: u32) -> Bounds {
     match bounds {
         Bounds::ExactInput { input, min_output } => Bounds::ExactInput {
@@ -29,7 +29,7 @@ pub(crate) fn slipped(bounds: Bounds, bps: u32) -> Bounds {
             let more = max_input.checked_add(max_input.bps_floor(bps));
             Bounds::ExactOutput { output, max_input: more.unwrap_or(max_input) }
         }
-        // No FIX order asks for one; it has its own way of giving way.
+        // A FIX order has no range; the ladder of its limit replaces it.
         Bounds::Range { .. } => bounds,
     }
 }

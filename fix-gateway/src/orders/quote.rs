@@ -1,4 +1,4 @@
-//! QuoteRequest(R) to a firm quote, and what is answered: Quote(S), QuoteRequestReject(AG), and on FIX 4.2 Quote
+//! Maps a QuoteRequest(R) to a firm quote, and its outcome to Quote(S), QuoteRequestReject(AG), or on FIX 4.2 Quote
 //! Acknowledgement(b).
 
 use dvp_domain::{
@@ -20,7 +20,7 @@ use super::{
     tags,
 };
 
-/// What a QuoteRequest asks for: one symbol, one side, a quantity of the base asset.
+/// A parsed QuoteRequest: one symbol, one side, a quantity of the base asset.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QuoteRequest<'a> {
     side: Side,
@@ -29,12 +29,12 @@ pub(crate) struct QuoteRequest<'a> {
     quote: &'a Asset,
 }
 
-/// Why there is no quote.
+/// Why no quote was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoQuote {
     UnknownSymbol,
     NoLiquidity,
-    /// The request itself; what is wrong with it.
+    /// The request is invalid; the text is its fault.
     Unusable(String),
 }
 
@@ -56,7 +56,7 @@ impl NoQuote {
         }
     }
 
-    /// QuoteRejectReason(300) of FIX 4.2, which has no reason for the others.
+    /// QuoteRejectReason(300) of FIX 4.2, which has no value for the others.
     const fn reason_42(&self) -> Option<&'static str> {
         match self {
             Self::UnknownSymbol => Some("1"),
@@ -85,7 +85,7 @@ impl<'a> QuoteRequest<'a> {
         Ok(Self { side, quantity, base, quote })
     }
 
-    /// A sale's quantity is what goes in, a purchase's what comes out.
+    /// A sale's quantity is the input, a purchase's the output.
     pub(crate) const fn request(&self) -> FirmRequest<'a> {
         let (input, output, amount_type) = match self.side {
             Side::Sell => (self.base, self.quote, AmountType::Source),
@@ -101,7 +101,7 @@ impl<'a> QuoteRequest<'a> {
         }
     }
 
-    /// Delivered ÷ paid after deducted fees: the LastPx of the order that takes the quote.
+    /// Delivered ÷ paid after deducted fees: the LastPx of the order that uses the quote.
     fn price(&self, terms: &FirmTerms) -> Option<String> {
         let (base, quote) = match self.side {
             Side::Sell => (terms.priced.input, terms.priced.output),
@@ -113,7 +113,7 @@ impl<'a> QuoteRequest<'a> {
         )
     }
 
-    /// A Quote's body, tags ascending. `None`: the price cannot be written down.
+    /// A Quote's body, tags ascending. `None`: the price has too many digits.
     pub(crate) fn quoted(
         &self,
         version: Version,
@@ -147,7 +147,7 @@ impl<'a> QuoteRequest<'a> {
     }
 }
 
-/// The refusal of a request and its type.
+/// The rejection of a request and its type.
 pub(crate) fn refused(version: Version, message: MessageRef<'_>, refusal: &NoQuote) -> (MsgType, Body) {
     let body = Body::new()
         .field(tags::TEXT, refusal.text())

@@ -1,4 +1,4 @@
-//! Outcomes and events to ExecutionReport(8) and OrderCancelReject(9).
+//! Maps outcomes and events to ExecutionReport(8) and OrderCancelReject(9).
 
 use dvp_core::writer::Outcome;
 use dvp_domain::{
@@ -21,14 +21,14 @@ use super::{
     tags,
 };
 
-/// What a report tells.
+/// The content of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReportContent {
-    /// Taken, and not decided yet.
+    /// Received, and not decided yet.
     Pending,
     New,
     Rejected(Rejection),
-    /// A phase has moved; the order is where it was.
+    /// A phase has changed; the order's status has not.
     Progress {
         phase: String,
         state: String,
@@ -54,7 +54,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
 }
 
-/// What a status request asked beside the order, and what only its answers say.
+/// The fields of a status request beside the order, and the fields that only its answers have.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StatusRequest<'a> {
     /// OrdStatusReqID(790).
@@ -63,7 +63,7 @@ pub(crate) struct StatusRequest<'a> {
     pub(crate) receipt: Option<ReceiptFacts>,
 }
 
-/// Which of the answers to an OrderMassStatusRequest it is.
+/// The position of the answer to an OrderMassStatusRequest.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MassAnswer<'a> {
     pub(crate) request_id: &'a str,
@@ -100,7 +100,7 @@ impl StatusRequest<'_> {
     }
 }
 
-/// Which report it is.
+/// The identifiers of a report.
 #[derive(Debug, Clone)]
 pub(crate) struct Ids<'a> {
     pub(crate) cl_ord_id: &'a str,
@@ -121,7 +121,7 @@ impl ReportContent {
             (Self::Pending, _) => ("A", "A"),
             (Self::New, _) => ("0", "0"),
             (Self::Rejected(_), _) => ("8", "8"),
-            // FIX 4.2 says by ExecTransType(20) that nothing has changed.
+            // FIX 4.2 marks a report without a change by ExecTransType(20).
             (Self::Progress { .. }, Version::Fix42) => ("0", "0"),
             (Self::Progress { .. }, Version::Fix44) => ("I", "0"),
             (Self::Filled { .. }, Version::Fix42) => ("2", "2"),
@@ -138,7 +138,7 @@ impl ReportContent {
         matches!(self, Self::Pending | Self::New | Self::Progress { .. })
     }
 
-    /// What an outcome of a submission tells, and the reason to remember when it is a rejection.
+    /// The report content of a submission's outcome, and the reason to store when it is a rejection.
     pub(crate) fn of_outcome(outcome: &Outcome, version: Version) -> Self {
         let other = |text: String| Self::Rejected(Rejection { ord_rej_reason: other_reason(version), text });
         match outcome {
@@ -196,7 +196,7 @@ impl ReportContent {
     }
 }
 
-/// A defect by the tag that the permit's field came in.
+/// A permit defect, with the tag of the permit's field.
 fn permit_text(defect: PermitDefect) -> String {
     let tags = [
         ("permit.nonce", "PermitNonce(20001)"),
@@ -341,7 +341,7 @@ fn base_of(symbol: &str) -> Option<&str> {
     symbol.split_once('/').map(|(base, _)| base).filter(|base| !base.is_empty() && symbol != NO_SYMBOL)
 }
 
-/// What was deducted, told with the fill.
+/// The deducted fees, reported with the fill.
 #[derive(Default)]
 struct Fees<'a> {
     /// Commission(12).
@@ -434,7 +434,7 @@ pub(crate) enum CancelRefusal {
     TooLate,
     UnknownOrder,
     DuplicateClOrdId,
-    /// What is wrong with a field of the request.
+    /// The fault of a field of the request.
     Field(String),
     /// The request was an OrderCancelReplaceRequest(G).
     NoReplacement,
@@ -463,7 +463,7 @@ impl CancelRefusal {
     }
 }
 
-/// What an OrderCancelReject says about the order.
+/// The order's fields in an OrderCancelReject.
 pub(crate) struct CancelRejected<'a> {
     pub(crate) cl_ord_id: &'a str,
     pub(crate) orig_cl_ord_id: &'a str,
@@ -487,17 +487,17 @@ pub(crate) fn cancel_reject(version: Version, rejected: &CancelRejected<'_>) -> 
         .field(tags::CXL_REJ_RESPONSE_TO, rejected.refusal.response_to())
 }
 
-/// OrdStatus(39) of what was told last.
+/// OrdStatus(39) of the last report.
 pub(crate) const fn ord_status(told: &ReportContent) -> &'static str {
     told.codes(Version::Fix44).1
 }
 
-/// What is told about an order that is not known.
+/// The report about an unknown order.
 pub(crate) fn unknown_order() -> ReportContent {
     ReportContent::Rejected(Rejection { ord_rej_reason: 5, text: "unknown order".to_owned() })
 }
 
-/// What is told when no order is open.
+/// The report when no order is open.
 pub(crate) fn no_open_orders() -> ReportContent {
     ReportContent::Rejected(Rejection { ord_rej_reason: 5, text: "no open orders".to_owned() })
 }

@@ -58,9 +58,9 @@ const fn of(tag: Tag, kind: Kind) -> FieldDef {
     FieldDef { tag, kind, values: &[] }
 }
 
-/// What a peer may send beyond the dictionary of its version: our tags on NewOrderSingle(D), the names of a Logon(A)
-/// that FIX 4.2 does not have, and on OrderCancelReplaceRequest(G) every field of an order, so that it is refused as
-/// such and not for its fields.
+/// Fields beyond the dictionary of its version that a peer may send: our tags on NewOrderSingle(D), the fields of a
+/// Logon(A) that FIX 4.2 does not have, and on OrderCancelReplaceRequest(G) every field of an order, so that it is
+/// rejected as such and not for its fields.
 pub(crate) static EXTRA: [(&str, FieldDef); 35] = {
     let mut extra = [("", of(0, Kind::Text)); 35];
     let mut at = 0;

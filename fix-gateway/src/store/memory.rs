@@ -1,8 +1,8 @@
-//! Numbers and messages of one session in memory, for as long as the process lives.
+//! Numbers and messages of one session in memory, for the lifetime of the process.
 //!
-//! What was sent lies end to end in large pieces, so keeping one more message costs no allocation of its own. All
-//! sessions share one allowance: when it is used up, a session that needs another piece forgets its own oldest, and a
-//! resend passes over what is forgotten with a gap fill.
+//! Sent messages are stored contiguously in large pieces, so that storing one more message makes no allocation. All
+//! sessions share one allowance: when it is used up, a session that needs another piece drops its own oldest one, and a
+//! resend skips the dropped messages with a gap fill.
 
 use std::{
     collections::VecDeque,
@@ -20,17 +20,17 @@ use dvp_fix::{
 
 use crate::application::Numbers;
 
-/// Bytes of messages in one piece, and in none of the pieces a message more than that.
+/// The size of a piece; a longer message is not stored.
 const PIECE: usize = 64 * 1024;
 
-/// How many pieces of 64 KiB all stores of a process may have together, in use or not.
+/// The maximum number of 64 KiB pieces of all stores of a process, in use or not.
 #[derive(Debug, Clone)]
 pub struct Allowance {
     left: Arc<AtomicUsize>,
 }
 
 impl Allowance {
-    /// Room for about so many bytes of messages.
+    /// Room for about this many bytes of messages.
     pub fn of_bytes(bytes: usize) -> Self {
         Self { left: Arc::new(AtomicUsize::new(bytes / PIECE)) }
     }
@@ -51,25 +51,25 @@ pub struct MemoryStore {
     next_out: SeqNum,
     /// By ascending number.
     pieces: VecDeque<Piece>,
-    /// Pieces that were taken from the allowance.
+    /// Pieces taken from the allowance.
     taken: usize,
     allowance: Allowance,
 }
 
-/// Messages end to end, and where each is.
+/// Contiguous messages, and their positions.
 #[derive(Debug, Default)]
 struct Piece {
     bytes: Vec<u8>,
     kept: Vec<StoredMessage>,
 }
 
-/// A message that was sent.
+/// A sent message.
 #[derive(Debug, Clone, Copy)]
 struct StoredMessage {
     seq: SeqNum,
     msg_type: MsgType,
     sending_time: UtcNanos,
-    /// Where its body ends in the piece; it begins where the one before ends.
+    /// The end of its body in the piece; it begins at the end of the previous one.
     end: u32,
 }
 
@@ -85,7 +85,7 @@ impl MemoryStore {
         (self.next_in, self.next_out)
     }
 
-    /// Takes over numbers; with a reset, everything kept is forgotten.
+    /// Sets the numbers; with a reset, all stored messages are dropped.
     pub fn count(&mut self, numbers: Numbers) {
         if numbers.reset {
             self.pieces.clear();
@@ -94,7 +94,7 @@ impl MemoryStore {
         (self.next_in, self.next_out) = (numbers.next_in, numbers.next_out);
     }
 
-    /// Keeps a message. Its number is above all that are kept already. One longer than a piece is not kept.
+    /// Stores a message. Its number is above all stored ones. A message longer than a piece is not stored.
     pub fn keep(&mut self, seq: SeqNum, msg_type: MsgType, sending_time: UtcNanos, body: &Body) {
         let bytes = body.as_bytes();
         if bytes.len() > PIECE {
@@ -112,7 +112,7 @@ impl MemoryStore {
         piece.kept.push(StoredMessage { seq, msg_type, sending_time, end });
     }
 
-    /// A new piece, or the oldest again. The first is given in any case.
+    /// A new piece, or the oldest one reused. The first piece is always granted.
     fn empty_piece(&mut self) -> Piece {
         if self.allowance.take() {
             self.taken += 1;
@@ -124,7 +124,7 @@ impl MemoryStore {
         oldest
     }
 
-    /// Kept messages of a range, ascending.
+    /// Stored messages of a range, ascending.
     pub fn stored(&self, from: SeqNum, to: SeqNum) -> Vec<Stored> {
         let is_before = |piece: &Piece| piece.kept.last().is_some_and(|kept| kept.seq < from);
         let first = self.pieces.partition_point(is_before);

@@ -1,4 +1,4 @@
-//! Commands of operators for the sessions that this process owns: each is taken, carried out by its driver, and answered.
+//! Operators' commands for the sessions of this process: each is claimed, executed by its driver, and answered.
 
 use std::time::Duration;
 
@@ -13,20 +13,20 @@ use tracing::{info, warn};
 use super::{SessionSupervisor, Sessions};
 use crate::driver::{Ask, Control};
 
-/// Commands taken at once.
+/// Commands claimed at once.
 const COMMANDS_MAX: i64 = 100;
-/// How long a driver has to carry one out.
+/// The time limit of a driver for one command.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 const _: () = assert!(
     ANSWER_MAX.as_secs() < fix_commands::GOOD_FOR.as_secs(),
     "a command is carried out before it would be dropped"
 );
-/// Between attempts to write the answer down, and how often.
+/// The delay between attempts to store the answer, and their number.
 const RETRY: Duration = Duration::from_millis(500);
 const ATTEMPTS: usize = 20;
 
 impl SessionSupervisor {
-    /// Takes the commands that wait for sessions of this process.
+    /// Claims the waiting commands for sessions of this process.
     pub(super) async fn carry_out_commands(&self, sessions: &Sessions) -> Result<(), StoreError> {
         if sessions.running.is_empty() {
             return Ok(());
@@ -38,7 +38,7 @@ impl SessionSupervisor {
             let (Some(ask), Some(running)) = (ask(action), sessions.running.get(&session_id)) else {
                 continue;
             };
-            // A place first: what is taken is carried out.
+            // A place in the queue first: a claimed command is executed.
             let Ok(place) = running.control.try_reserve() else { continue };
             if !fix_commands::take_command(&mut conn, id, self.owner).await? {
                 continue;
@@ -64,7 +64,7 @@ const fn ask(action: SessionAction) -> Option<Ask> {
     }
 }
 
-/// Waits for the driver, and records what it says.
+/// Waits for the driver, and stores its answer.
 async fn write_answer(pool: PgPool, id: i64, answered: oneshot::Receiver<Result<String, String>>) {
     let said = tokio::time::timeout(ANSWER_MAX, answered).await;
     let (outcome, failed) = match said {

@@ -1,4 +1,4 @@
-//! Sessions that failed, or cannot be run: when each may be started again.
+//! Sessions that failed or have an invalid configuration: when each may be started again.
 
 use std::{
     collections::HashMap,
@@ -7,17 +7,17 @@ use std::{
 
 use super::Terms;
 
-/// Before a driver that failed is started again for the first time; twice as long each time after that.
+/// The delay of the first restart of a failed driver; doubled each time after that.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// A driver that ran for so long before it failed is taken for healthy.
+/// A driver that ran this long before it failed is considered healthy.
 const HEALTHY_AFTER: Duration = Duration::from_secs(60);
 
-/// What is known of sessions that had a fault.
+/// The faults of sessions.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     failed: HashMap<String, Failed>,
-    /// Sessions that cannot be run, with what they were set to then; `None` where not even that could be read.
+    /// Sessions with an invalid configuration, with that configuration; `None` where it is unreadable.
     unusable: HashMap<String, Option<Terms>>,
 }
 
@@ -28,7 +28,7 @@ struct Failed {
 }
 
 impl Faults {
-    /// A driver has failed after it ran for so long. Returns how long it is not started.
+    /// A driver failed after it ran for this long. Returns the restart delay.
     pub(super) fn failed(&mut self, session_id: &str, ran: Duration, now: Instant) -> Duration {
         let before = self.failed.get(session_id).filter(|_| ran < HEALTHY_AFTER);
         let pause = before.map_or(RETRY_FIRST, |failed| RETRY_MAX.min(failed.pause * 2));
@@ -40,7 +40,7 @@ impl Faults {
         self.failed.get(session_id).is_none_or(|failed| failed.retry_at <= now)
     }
 
-    /// A session cannot be run with these terms. Is that new?
+    /// A session's configuration is invalid. Is that new?
     pub(super) fn is_news(&mut self, session_id: &str, terms: Option<&Terms>) -> bool {
         if self.unusable.get(session_id).is_some_and(|known| known.as_ref() == terms) {
             return false;

@@ -124,7 +124,7 @@ fn beneficiary() -> Value {
     )
 }
 
-/// Flat amounts or bounds; the parser says which combinations stand.
+/// Flat amounts or bounds; the parser defines the valid combinations.
 fn intent() -> Value {
     let texts = [
         "senderKycHash",

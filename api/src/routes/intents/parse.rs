@@ -1,7 +1,7 @@
-//! From the body of an intent to a structurally valid request.
+//! Parses the body of an intent into a structurally valid request.
 //!
-//! Fields are read in the order of the contract's table, so the first fault in that order is the one reported. What
-//! the contract gives a rejection reason (a missing beneficiary, permit or rail detail) is no fault here.
+//! Fields are read in the order of the contract's table, so that the first fault in that order is reported. A violation
+//! with a rejection reason in the contract (a missing beneficiary, permit or rail detail) is no fault here.
 
 use dvp_domain::asset::{AssetDescriptor, AssetType};
 use dvp_domain::beneficiary::{Beneficiary, BeneficiaryAddress};
@@ -13,7 +13,7 @@ use crate::http::error::ApiError;
 use crate::http::fields::Object;
 use crate::wire::{ACTOR_TYPES, ASSET_TYPES, PAYOUT_METHODS, SETTLEMENT_TYPES, SIDES};
 
-/// A request to be decided. `now` is what its deadline is compared with.
+/// A valid request. Its deadline is compared with `now`.
 pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiError> {
     let body = Object::root(body)?;
     let intent_id = body.id("intentId")?.to_owned();
@@ -53,7 +53,7 @@ pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiE
     })
 }
 
-/// An asset as the caller describes it; whether it exists is not asked here.
+/// An asset as the caller describes it; the registry is not consulted here.
 pub(crate) fn asset(body: &Object<'_>, name: &str) -> Result<AssetDescriptor, ApiError> {
     let asset = body.object(name)?;
     let address = asset.opt_text("address")?;
@@ -122,7 +122,7 @@ fn ranged(input: &Object<'_>, output: &Object<'_>, now: Timestamp) -> Result<Bou
 fn beneficiary(given: &Object<'_>) -> Result<Beneficiary, ApiError> {
     let text = |name: &str| given.opt_text(name).map(|text| text.map(str::to_owned));
     let country = text("country")?;
-    // An empty one counts as missing, which is a rejection and no fault.
+    // An empty value counts as missing, which is a rejection and no fault.
     let is_code = |code: &str| code.len() == 2 && code.bytes().all(|b| b.is_ascii_alphabetic());
     if country.as_ref().is_some_and(|code| !code.is_empty() && !is_code(code)) {
         return Err(given.fault("country", "must be an ISO 3166-1 alpha-2 code"));
@@ -153,7 +153,7 @@ fn address(given: &Object<'_>) -> Result<BeneficiaryAddress, ApiError> {
     })
 }
 
-/// The form of the fields; what they authorize is checked later and is `INVALID_PERMIT`.
+/// Checks the form of the fields; the authorization is checked later and fails with `INVALID_PERMIT`.
 fn permit(given: &Object<'_>) -> Result<Permit, ApiError> {
     Ok(Permit {
         token: given.id("token")?.to_owned(),

@@ -1,7 +1,7 @@
-//! Where a reader of a report is, as an opaque text.
+//! The cursor of a reader of a report, as an opaque text.
 //!
 //! `version (1) | position (8) | accepted at, microseconds (8) | reference | MAC (16)`, lowercase hex. The MAC covers
-//! tenant, epoch, range and kind of report too: a cursor goes on with the report it came from and with no other.
+//! tenant, epoch, range and kind of report too: a cursor is valid only for the report it came from.
 
 use chrono::{DateTime, NaiveDate, Utc};
 use dvp_core::secrets::Vault;
@@ -14,7 +14,7 @@ const MAC: usize = 16;
 /// A reference is `exe_` and 32 hex digits.
 const REFERENCE_MAX: usize = 64;
 
-/// What a cursor belongs to.
+/// The context that a cursor is bound to.
 pub(super) struct Report<'a> {
     pub(super) vault: &'a Vault,
     pub(super) tenant: &'a Tenant,

@@ -28,9 +28,9 @@ pub(super) struct Row {
     pub(super) anchor_tx_hash: Option<String>,
     pub(super) accepted_at: String,
     pub(super) terminal_at: Option<String>,
-    /// `Created`, `Filled`, `Settled`, `Cancelled` or `Refunded`; null while the chain knows nothing of it.
+    /// `Created`, `Filled`, `Settled`, `Cancelled` or `Refunded`; null without an event on the chain.
     pub(super) chain_state: Option<String>,
-    /// What the last comparison of our books with the chain's found.
+    /// The result of the last comparison of the database with the chain.
     pub(super) breaks: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ impl From<AssetAmount> for Money {
     }
 }
 
-/// What the settler and the escrow say, in the order of a settlement's life.
+/// The events of the settler and the escrow, in the order of a settlement's lifetime.
 const CHAIN_STATES: [&str; 5] = ["Created", "Filled", "Settled", "Cancelled", "Refunded"];
 
 impl From<ReportedExecution> for Row {

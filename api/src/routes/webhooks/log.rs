@@ -1,4 +1,4 @@
-//! `GET /v1/webhook_endpoints/deliveries`: what was sent, when, and what came back.
+//! `GET /v1/webhook_endpoints/deliveries`: deliveries, their times and their results.
 
 use axum::extract::{Extension, State};
 use axum::http::{StatusCode, Uri};

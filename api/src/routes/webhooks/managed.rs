@@ -5,7 +5,7 @@ use axum::Extension;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
-use dvp_core::webhooks::{Command, OncePart, Owner, WebhookError, WebhookRejection, carry_out};
+use dvp_core::webhooks::{Command, Owner, WebhookError, WebhookIdempotency, WebhookRejection, carry_out};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -23,7 +23,7 @@ pub(crate) struct Managed {
     pub(crate) caller: Caller,
     /// `None`: there was no body.
     pub(crate) body: Option<Value>,
-    write: Option<OncePart>,
+    write: Option<WebhookIdempotency>,
 }
 
 impl Managed {
@@ -42,7 +42,7 @@ impl FromRequest<Api> for Managed {
             .map_err(|error| ApiError::Internal(error.to_string()))?;
         let bytes = RawBody::take(&mut parts, body).await?;
         let operation = format!("{} {}", parts.method, parts.uri.path());
-        let write = parse_key(&parts.headers)?.map(|key| OncePart {
+        let write = parse_key(&parts.headers)?.map(|key| WebhookIdempotency {
             operation,
             key,
             fingerprint: Sha256::digest(&bytes).into(),
@@ -77,7 +77,7 @@ fn require_json(headers: &HeaderMap) -> Result<(), ApiError> {
     if media.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(ApiError::UnsupportedMediaType) }
 }
 
-/// Carries a command out and answers.
+/// Executes a command and answers.
 pub(crate) async fn write(api: &Api, managed: &Managed, command: Command) -> Result<Response, ApiError> {
     carry_out_for(api, &managed.caller, command, managed.write.as_ref()).await
 }
@@ -95,7 +95,7 @@ async fn carry_out_for(
     api: &Api,
     caller: &Caller,
     command: Command,
-    write: Option<&OncePart>,
+    write: Option<&WebhookIdempotency>,
 ) -> Result<Response, ApiError> {
     let owner = Owner { key_id: caller.key_id.clone(), tenant: caller.tenant.clone() };
     let mut conn = api.engine.reads().acquire().await?;

@@ -43,7 +43,7 @@ pub(super) fn update(body: &Value) -> Result<Update, ApiError> {
     Ok(Update { url: url(body)?, subscribed_types: types(body, "subscribedTypes")?, is_active })
 }
 
-/// Its rules are looked at later; here it is a text.
+/// Its rules are checked later; here it is a text.
 fn url(body: &Value) -> Result<Option<String>, ApiError> {
     match body.get("url").filter(|value| !value.is_null()) {
         None => Ok(None),
@@ -72,7 +72,7 @@ fn types(body: &Value, name: &'static str) -> Result<Option<Vec<String>>, ApiErr
     Ok(Some(types))
 }
 
-/// Without a body a ping; with a type a made-up event of it, which is never mixed with live ones.
+/// Without a body a ping; with a type a made-up event of it, which is never mixed with live events.
 pub(super) fn test(body: Option<&Value>, livemode: bool) -> Result<Option<EventType>, ApiError> {
     let Some(body) = body else { return Ok(None) };
     let root = Object::root(body)?;

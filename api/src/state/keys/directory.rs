@@ -1,5 +1,4 @@
-//! The hashes of all keys that were ever issued, kept up to date in the background: tells callers from guesses without
-//! a look-up.
+//! The hashes of all issued keys, refreshed in the background: distinguishes callers from guesses without a look-up.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -32,7 +31,7 @@ impl Directory {
         lock(&self.known).hashes.contains(hash)
     }
 
-    /// Starts to read the keys, if nobody has.
+    /// Starts to load the keys, once.
     pub(super) fn follow(&self, pool: &PgPool) {
         let mut known = lock(&self.known);
         if !known.is_followed {

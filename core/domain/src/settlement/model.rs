@@ -451,7 +451,7 @@ impl World {
             22 if pick < 60 => self.take_back(),
             22 if pick < 100 => self.lose_lock(),
             22 if pick < 140 => self.find_lock(),
-            _ => self.stranger(),
+            _ => self.anyone(),
         }
     }
 
@@ -496,7 +496,7 @@ impl World {
             if over || self.is_quiet() || round > 1_000 {
                 return;
             }
-            self.stranger();
+            self.anyone();
         }
     }
 
@@ -517,7 +517,7 @@ impl World {
             }
             self.work_well(round, 700);
             if self.chain.filled {
-                self.stranger();
+                self.anyone();
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Many events at once: COPY in PostgreSQL's binary format.
 //!
-//! Several times as fast as a statement with arrays, and it knows no conflicts: a row that is there already fails the
-//! whole. The rows are the same, and the table's constraints hold for them as for any other. sqlx carries the bytes
-//! and does not make them; the format is a length and the value's own bytes, column by column.
+//! COPY is several times as fast as a statement with arrays. It resolves no conflicts: an existing row fails the whole
+//! COPY. The rows and the table's constraints are the same as for INSERT. sqlx transfers the bytes but does not encode
+//! them; the format is a length and the value's own bytes, column by column.
 //!
-//! A copy that is dropped on its way leaves a connection that is closed when it comes back to its pool (see
-//! [`pool_options`](crate::pool::pool_options)), and with it the transaction.
+//! A COPY that is dropped before its end leaves a connection that is closed when it returns to its pool (see
+//! [`pool_options`](crate::pool::pool_options)), and the transaction with it.
 
 use super::LogRow;
 use crate::StoreError;
@@ -27,10 +27,10 @@ const JSONB_VERSION: u8 = 1;
 /// PostgreSQL counts from 2000, in microseconds.
 const EPOCH: i64 = 946_684_800;
 const MICROS: i64 = 1_000_000;
-/// Bytes of a row, about: what is asked for at first.
+/// The approximate size of a row, for the initial capacity.
 const ROW: usize = 320;
 
-/// Writes events none of which is there.
+/// Writes new events; none of them may exist.
 pub(super) async fn copy_logs(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,

@@ -15,7 +15,7 @@ pub struct NewChainCommand {
     pub chain_id: i64,
     pub reference: String,
     pub intent_id: String,
-    /// What the chain knows the subject by: the settlement's id, or a receipt's content hash.
+    /// The subject's id on the chain: the settlement's id, or a receipt's content hash.
     pub entity: String,
     pub command: ChainCommand,
 }
@@ -32,8 +32,8 @@ pub async fn insert(conn: &mut PgConnection, commands: &[NewChainCommand]) -> Re
     Ok(())
 }
 
-/// Inserts a command, or puts it in the place of the order's earlier one that failed or was refused. `false`: the earlier
-/// one is waiting, on its way or carried out, and stays.
+/// Inserts a command, or replaces the order's earlier one that failed or was refused. `false`: the earlier one is
+/// waiting, in a transaction or done, and stays.
 pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Result<bool, StoreError> {
     let (kind, payload) = kind_and_payload(new)?;
     let done = sqlx::query(
@@ -107,15 +107,15 @@ pub async fn list_asked(conn: &mut PgConnection, entity: &[u8]) -> Result<Vec<Ch
 /// What waits for the relayer beside anchors, and what it has completed lately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenCommands {
-    /// What goes before a lock.
+    /// Commands of higher priority than a lock.
     pub urgent: u64,
     pub locks: u64,
     pub swaps: u64,
-    /// Completed within the time that was asked for.
+    /// Completed within the requested time.
     pub done: u64,
 }
 
-/// Counts open commands by how urgent they are, and those completed in the last `window`.
+/// Counts open commands by priority, and those completed in the last `window`.
 pub async fn count_open(
     conn: &mut PgConnection,
     chain_id: i64,
@@ -142,7 +142,7 @@ pub async fn count_open(
     })
 }
 
-/// The chain that an execution's lock is on.
+/// The chain of an execution's lock.
 pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64, StoreError> {
     let row: Option<(i64,)> = sqlx::query_as(
         "select chain_id from chain_command where reference = $1 and kind = 'create' order by id limit 1",
@@ -153,8 +153,8 @@ pub async fn find_chain(conn: &mut PgConnection, reference: &str) -> Result<i64,
     row.map(|row| row.0).ok_or_else(|| StoreError::corrupt("chain_command", "a lock that nobody asked for"))
 }
 
-/// Inserts a `refund` for each failed order whose funds are still locked `over_secs` after their timelock, once an order.
-/// Returns how many.
+/// Inserts a `refund` for each failed order whose funds are still locked `over_secs` after their timelock, once per
+/// order. Returns their number.
 pub async fn insert_refunds(conn: &mut PgConnection, over_secs: i64) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload) \

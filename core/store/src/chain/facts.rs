@@ -1,11 +1,10 @@
-//! The facts that the indexer gives the engine, and those it takes back.
+//! The facts that the indexer inserts for the engine, and those it retracts.
 //!
-//! Invariant: a fact is given for every canonical event at the confirmation depth that tells something of an entity
-//! for which there is a command, and for no other; a `created` fact that was handed over and is taken back is followed
-//! by a `lock_lost`, and a `filled` one by a `fill_lost`, whichever of the two commits first. A command is committed
-//! before anything it asks for reaches the chain, so what has none is somebody else's use of the contracts: its events are kept and reconciliation names
-//! them. Where a command is older than its events and came into the database after them all the same, as from a
-//! backup, [`emit_late_facts`] gives what it lacks.
+//! Invariant: a fact exists for every canonical event at the confirmation depth of an entity with a command, and for no
+//! other event; a consumed `created` fact that is reverted is followed by a `lock_lost`, and a `filled` one by a
+//! `fill_lost`, whichever of the two commits first. A command is committed before its transaction reaches the chain, so
+//! an event without a command is a foreign use of the contracts: it is stored, and reconciliation lists it. Where a
+//! command was inserted after its events all the same, as from a backup, [`emit_late_facts`] inserts its missing facts.
 
 use super::{bigint, block, hash, unsigned};
 use crate::StoreError;
@@ -14,7 +13,7 @@ use dvp_domain::chain::{BlockNumber, ChainFact};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
-/// A fact just given, with the order it belongs to when we know it.
+/// A new fact, with its order if that is known.
 #[derive(Debug, Clone)]
 pub struct Emitted {
     pub entity: B256,
@@ -25,16 +24,16 @@ pub struct Emitted {
     pub reference: Option<String>,
 }
 
-/// What a stretch of blocks told.
+/// The facts of a range of blocks.
 #[derive(Debug, Clone, Default)]
 pub struct DerivedFacts {
-    /// The facts given, in the order of their events.
+    /// The inserted facts, in the order of their events.
     pub facts: Vec<Emitted>,
-    /// Events that would tell something of an entity for which there is no command.
+    /// Events of entities without a command.
     pub foreign: u64,
 }
 
-/// What an insert of facts gave, in order, with the order each belongs to.
+/// The inserted facts, in order, each with its order.
 macro_rules! giving {
     ($insert:literal) => {
         concat!(
@@ -53,10 +52,10 @@ macro_rules! giving {
     };
 }
 
-/// Gives the engine the facts of canonical blocks above `after` up to `up_to`, and wakes it. Facts given before
-/// (by block hash and log index) are not given again. Those that were taken back with their block count again; a lock or
-/// a fill is then given again, for its loss was told, and others only where another branch told the same of their entity
-/// meanwhile. A fill that a command asked for begins at the payout gate.
+/// Inserts the facts of canonical blocks above `after` up to `up_to`, and notifies the engine. Existing facts (by block
+/// hash and log index) are not inserted again. A fact that was retracted with its block becomes valid again; a lock or
+/// a fill is then inserted again, because its loss was reported, and any other only when another branch had reported
+/// the same of its entity. The fill of a command begins at the payout gate.
 pub async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -107,8 +106,7 @@ pub async fn emit_facts(
     Ok(DerivedFacts { facts: given(tx, &rows).await?, foreign })
 }
 
-/// Gives the facts that open commands wait for and that nobody gave: when their events were read, the commands were
-/// not there.
+/// Inserts the facts of open commands that are missing because the commands did not exist when their events were read.
 pub async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Vec<Emitted>, StoreError> {
     let rows = sqlx::query(giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
@@ -133,7 +131,7 @@ pub async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Resul
     given(tx, &rows).await
 }
 
-/// Wakes the engine if there is something.
+/// Notifies the engine if there is a new fact.
 async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted>, StoreError> {
     if !rows.is_empty() {
         notify_facts(tx).await?;
@@ -153,8 +151,8 @@ async fn given(tx: &mut PgTransaction<'_>, rows: &[PgRow]) -> Result<Vec<Emitted
         .collect()
 }
 
-/// Takes back the facts of blocks above a number. Of a lock or a fill that was handed over the loss is told, and the
-/// engine woken.
+/// Retracts the facts of blocks above a number. For a consumed lock or fill the loss is inserted, and the engine
+/// notified.
 pub(super) async fn retract_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -183,8 +181,8 @@ pub(super) async fn retract_above(
     Ok(())
 }
 
-/// A refund that a cancel brought about is the cancel's to tell. Where the cancel was left out at first and added later,
-/// what the refund told is taken back.
+/// A refund that follows from a cancel is reported by the cancel. When the cancel was missing at first and was added
+/// later, the refund's fact is retracted.
 pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<(), StoreError> {
     sqlx::query(
         "with told as (
@@ -206,7 +204,7 @@ pub async fn retract_refunds_of_cancels(tx: &mut PgTransaction<'_>, chain_id: u6
     Ok(())
 }
 
-/// A fact that no event stands for.
+/// A fact without an event.
 pub async fn insert_fact(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,

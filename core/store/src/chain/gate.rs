@@ -1,7 +1,7 @@
-//! Fills that wait at the payout gate.
+//! Fills at the payout gate.
 //!
-//! A fill is a fact at the confirmation depth like any other, with a gate: until the gate is lifted nobody is handed
-//! it. A new one is `new`; once its order is known the gate says what its block must have reached.
+//! A fill at the confirmation depth is a fact like any other, with a gate: it is not open until the gate is lifted. A
+//! new fill's gate is `new`; once its order is known the gate names the required finality of its block.
 
 use super::{bigint, block, facts, hash, unsigned};
 use crate::StoreError;
@@ -9,7 +9,7 @@ use alloy::primitives::B256;
 use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
 
-/// A fill whose gate is not set yet, with the token and amount that its order locks.
+/// A fill without a gate condition, with the token and amount that its order locks.
 #[derive(Debug, Clone)]
 pub struct NewFill {
     pub id: i64,
@@ -18,7 +18,7 @@ pub struct NewFill {
     pub amount: Option<String>,
 }
 
-/// What a fill's block must have reached.
+/// The required finality of a fill's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gate {
     /// A block of this number is the head.
@@ -39,7 +39,7 @@ impl Gate {
     }
 }
 
-/// How far a chain is.
+/// The heads of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heights {
     pub head: BlockNumber,
@@ -47,7 +47,7 @@ pub struct Heights {
     pub finalized: BlockNumber,
 }
 
-/// A fill whose block is where it must be.
+/// A fill whose block has the required finality.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassableFill {
     pub id: i64,
@@ -56,7 +56,7 @@ pub struct PassableFill {
     pub blocks: Vec<(BlockNumber, B256)>,
 }
 
-/// An event as it was kept.
+/// An event as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeptEvent {
     pub log_index: u64,
@@ -68,7 +68,7 @@ pub struct KeptEvent {
     pub fact: Option<serde_json::Value>,
 }
 
-/// Has the gates of all fills that wait set anew: the chain's steps may be others than when they were set.
+/// Resets the gates of all waiting fills, because the configured steps may have changed.
 pub async fn reset_gates(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "update chain_fact set gate = 'new', gate_number = null
@@ -80,7 +80,7 @@ pub async fn reset_gates(conn: &mut PgConnection, chain_id: u64) -> Result<u64, 
     Ok(done.rows_affected())
 }
 
-/// Fills whose gate is not set, oldest first.
+/// Fills without a gate condition, oldest first.
 pub async fn list_new_fills(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -113,7 +113,7 @@ pub async fn list_new_fills(
         .collect()
 }
 
-/// Sets gates that were new.
+/// Sets the conditions of new gates.
 pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result<(), StoreError> {
     let columns = || gates.iter().map(|(_, gate)| gate.columns());
     sqlx::query(
@@ -129,11 +129,11 @@ pub async fn set_gates(conn: &mut PgConnection, gates: &[(i64, Gate)]) -> Result
     Ok(())
 }
 
-/// How many fills wait.
+/// The number of waiting fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WaitingFills {
     pub all: u64,
-    /// Those whose gate is not set.
+    /// Those without a gate condition.
     pub new: u64,
     /// Those that wait for the `safe` block.
     pub safe: u64,
@@ -152,7 +152,7 @@ pub async fn count_waiting_fills(conn: &mut PgConnection, chain_id: u64) -> Resu
     Ok(WaitingFills { all: count(all)?, new: count(new)?, safe: count(safe)? })
 }
 
-/// Fills whose block is where it must be, after `after` by id.
+/// Fills whose block has the required finality, after `after` by id.
 pub async fn list_passable_fills(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -202,7 +202,7 @@ pub async fn list_passable_fills(
         .collect()
 }
 
-/// Lifts the gates of fills whose block is still there, and wakes the engine.
+/// Lifts the gates of fills whose block is still canonical, and notifies the engine.
 pub async fn lift_gates(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "update chain_fact set gate = null, gate_number = null

@@ -1,7 +1,7 @@
-//! What the indexer read: cursor, blocks and events.
+//! The indexer's cursor, blocks and events.
 //!
-//! Invariant: the cursor moves only in the transaction that writes the blocks it moves over, and only from the
-//! version that its reader saw.
+//! Invariant: the cursor moves only in the transaction that writes the blocks it moves over, and only from the version
+//! that the writer read.
 
 use super::{address, bigint, block, bulk, facts, hash, relay, unsigned};
 use crate::StoreError;
@@ -10,7 +10,7 @@ use dvp_domain::chain::BlockNumber;
 use sqlx::{PgConnection, PgTransaction, Row};
 use std::collections::HashMap;
 
-/// How far a chain was read.
+/// The position of the indexer on a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cursor {
     pub chain_id: u64,
@@ -21,11 +21,11 @@ pub struct Cursor {
     /// Facts were given up to here.
     pub facts_number: BlockNumber,
     pub version: u64,
-    /// Set once the chain broke its own finality; from then on the cursor does not move.
+    /// Set when the chain violated its own finality; from then on the cursor does not move.
     pub halted: Option<Halted>,
 }
 
-/// Why a chain is not followed any further until an operator says so.
+/// Why a chain is not followed until an operator resumes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Halted {
     pub reason: HaltReason,
@@ -35,12 +35,12 @@ pub struct Halted {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HaltReason {
-    /// A block at or below the final one is not there any more.
+    /// A block at or below the final one is no longer canonical.
     FinalBlockChanged,
 }
 
 impl HaltReason {
-    /// As it is stored and shown.
+    /// The stored and displayed text.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl HaltReason {
     }
 }
 
-/// A block that was read, and by what we know that none of its events is missing.
+/// A block that was read, and the proof that none of its events is missing.
 #[derive(Debug, Clone)]
 pub struct BlockRow {
     pub number: BlockNumber,
@@ -80,7 +80,7 @@ pub struct LogRow {
     pub event: &'static str,
     pub entity: B256,
     pub seq: u64,
-    /// What the engine is told of it.
+    /// The fact that the event leads to.
     pub fact: Option<serde_json::Value>,
 }
 
@@ -116,7 +116,7 @@ pub async fn find_cursor(conn: &mut PgConnection, chain_id: u64) -> Result<Optio
     }))
 }
 
-/// The first cursor of a chain, at `block`; one that is there already is left alone.
+/// Inserts the first cursor of a chain, at `block`; an existing one stays.
 pub async fn insert_cursor(
     tx: &mut PgTransaction<'_>,
     cursor: &Cursor,
@@ -137,7 +137,7 @@ pub async fn insert_cursor(
     insert_blocks(tx, cursor.chain_id, std::slice::from_ref(block)).await
 }
 
-/// Stops the chain where it is; [`StoreError::Stale`] when somebody else moved the cursor.
+/// Halts the chain at its cursor; [`StoreError::Stale`] when the cursor moved concurrently.
 pub async fn halt(conn: &mut PgConnection, cursor: &Cursor, halted: &Halted) -> Result<(), StoreError> {
     let done = sqlx::query(
         "update chain_cursor
@@ -178,7 +178,7 @@ pub async fn resume(
     Ok(true)
 }
 
-/// Moves the cursor from the version `from` to `to`; [`StoreError::Stale`] when somebody else moved it.
+/// Moves the cursor from the version `from` to `to`; [`StoreError::Stale`] when it moved concurrently.
 async fn move_cursor(conn: &mut PgConnection, from: &Cursor, to: &Cursor) -> Result<(), StoreError> {
     let moved = sqlx::query(
         "update chain_cursor
@@ -197,8 +197,8 @@ async fn move_cursor(conn: &mut PgConnection, from: &Cursor, to: &Cursor) -> Res
     if moved.rows_affected() == 1 { Ok(()) } else { Err(StoreError::Stale { what: "chain_cursor" }) }
 }
 
-/// Writes blocks with their events and moves the cursor over them to `to`. A block that was orphaned and came back
-/// is canonical again.
+/// Writes blocks with their events and moves the cursor over them to `to`. An orphaned block that is included again
+/// becomes canonical.
 pub async fn record_blocks(
     tx: &mut PgTransaction<'_>,
     from: &Cursor,
@@ -218,16 +218,15 @@ pub async fn record_blocks(
     insert_logs(tx, from.chain_id, logs).await
 }
 
-/// The commit of these blocks need not reach the disk before it counts. For what tells nobody anything: a crash takes the
-/// last such transactions with the cursor that moved over them, and they are read again. Whatever is committed after
-/// them, and is waited for, has them on the disk too.
+/// Commits without waiting for the disk (`synchronous_commit`), for rows that lead to no report: a crash loses the last
+/// such transactions with their cursor, and their blocks are read again. A later commit that waits for the disk makes
+/// them durable, too.
 pub async fn commit_without_waiting(tx: &mut PgTransaction<'_>) -> Result<(), StoreError> {
     sqlx::query("set local synchronous_commit = off").execute(&mut **tx).await?;
     Ok(())
 }
 
-/// Whether events of a branch that was left are kept from above the cursor, where nothing else can be. They may come
-/// again.
+/// Whether orphaned events exist above the cursor, where no other rows can be. They may become canonical again.
 async fn has_orphans_above(conn: &mut PgConnection, cursor: &Cursor) -> Result<bool, StoreError> {
     let (there,) =
         sqlx::query_as("select exists (select from chain_log where chain_id = $1 and block_number > $2)")
@@ -288,7 +287,7 @@ async fn insert_logs(conn: &mut PgConnection, chain_id: u64, logs: &[LogRow]) ->
     Ok(())
 }
 
-/// The last number that each contract's canonical events reached; contracts without events are not in it.
+/// The last number of each contract's canonical events; contracts without events are missing.
 pub async fn last_seqs(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -335,7 +334,7 @@ pub async fn find_last_block(
     row.map(|row| block("chain_log", row.try_get("block_number")?)).transpose()
 }
 
-/// The hash of the canonical block we know under a number.
+/// The hash of the canonical block with a number.
 pub async fn find_known_hash(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -349,7 +348,7 @@ pub async fn find_known_hash(
     row.map(|row| hash("chain_block", row.try_get("hash")?)).transpose()
 }
 
-/// The canonical blocks we know below a number, newest first, `limit` at most.
+/// The canonical blocks below a number, newest first, at most `limit`.
 pub async fn known_hashes_below(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -377,9 +376,8 @@ pub async fn known_hashes_below(
 }
 
 /// Goes back to a block that is still canonical: later blocks and events become orphans, their facts are retracted
-/// (consumed ones too: the row then says that something was told that is not so any more), locks that were handed over
-/// are told to be lost, and commands that an orphaned event had completed are open again. Gives the number of orphaned
-/// blocks and events.
+/// (consumed ones are marked as retracted), consumed locks are reported as lost, and commands completed by an orphaned
+/// event are open again. Returns the number of orphaned blocks and events.
 pub async fn unwind_to(
     tx: &mut PgTransaction<'_>,
     from: &Cursor,

@@ -1,7 +1,7 @@
-//! What the relayer is to send: commands, until their events were seen.
+//! The relayer's commands, until their events were indexed.
 //!
 //! Invariants: a command is `sent` while it is in a live transaction, and in one at most; it is `done` when the indexer
-//! has seen its event, and open again when that event is taken back or did not come.
+//! has stored its event, and open again when that event is reverted or did not come.
 
 mod accounts;
 mod attempts;
@@ -32,16 +32,16 @@ pub struct CommandRow {
     pub entity: B256,
     pub kind: String,
     pub payload: serde_json::Value,
-    /// The payload of the `create` of the same settlement, which has the terms that later calls bring along.
+    /// The payload of the `create` of the same settlement, with the terms that later calls repeat.
     pub lock: Option<serde_json::Value>,
-    /// Since it was left here, by the database's clock.
+    /// Seconds since its insertion, by the database's clock.
     pub age_ms: i64,
-    /// Transactions and looks that did not do.
+    /// Transactions and simulations that failed.
     pub tries: u32,
 }
 
-/// Completes commands whose event is in a canonical block above `after` up to `up_to`, and wakes the relayer: the next
-/// command of the same entity may go.
+/// Completes commands whose event is in a canonical block above `after` up to `up_to`, and notifies the relayer: the
+/// entity's next command is due.
 pub async fn complete_commands(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -65,13 +65,13 @@ pub async fn complete_commands(
     wake(conn, done.rows_affected()).await
 }
 
-/// Completes open commands whose event was seen before they came into the database: all of them, or those of `ids`.
+/// Completes open commands whose event was stored before they were inserted: all of them, or those of `ids`.
 pub async fn complete_late_commands(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
     ids: Option<&[i64]>,
 ) -> Result<u64, StoreError> {
-    // Keeps the indexer from taking events back between our look at them and our commit.
+    // Keeps the indexer from retracting events between this read and the commit.
     sqlx::query("select from chain_cursor where chain_id = $1 for share")
         .bind(bigint(chain_id))
         .execute(&mut **tx)
@@ -100,9 +100,9 @@ async fn wake(conn: &mut PgConnection, changed: u64) -> Result<u64, StoreError> 
     Ok(changed)
 }
 
-/// Opens again what was done by events above a block, which are about to be taken back. What is in a live transaction
-/// that has no block below is sent again as it is, the rest is looked at anew. Transactions of blocks above wait for a
-/// block again.
+/// Reopens commands completed by events above a block, which are about to be reverted. Commands in a live transaction
+/// without an earlier block are broadcast again unchanged, the others are simulated again. Transactions of blocks above
+/// wait for a block again.
 pub(super) async fn reopen_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -137,10 +137,10 @@ pub(super) async fn reopen_above(
     slots::unmine_above(tx, chain_id, number).await
 }
 
-/// Due commands of one kind without a live transaction, oldest first, of one account's share. Of an entity only the
-/// oldest open one counts, and nothing of a wallet whose earlier nonces wait for a block: it could not succeed.
-/// The order of an entity is asked for without its chain, so that no index but the entity's can serve it, whatever the
-/// database knows of the table.
+/// Due commands of one kind without a live transaction, oldest first, of one account's share. Only the oldest open
+/// command of an entity is due, and no command of a wallet whose earlier nonces wait for a block, because it could not
+/// succeed. The subquery on the entity omits the chain, so that the planner can only use the entity's index, whatever
+/// its statistics.
 pub async fn list_ready_commands(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -223,7 +223,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
     })
 }
 
-/// Looks at commands again only after some time: their hour has not come.
+/// Postpones commands that are not due yet.
 pub async fn defer_commands(conn: &mut PgConnection, ids: &[i64], delay_ms: i64) -> Result<(), StoreError> {
     sqlx::query(
         "update chain_command
@@ -237,8 +237,8 @@ pub async fn defer_commands(conn: &mut PgConnection, ids: &[i64], delay_ms: i64)
     Ok(())
 }
 
-/// A command was refused for a reason that is not final: it is looked at again after a second, and each time after
-/// twice as long, a minute at most.
+/// A command was rejected for a reason that is not final: it is simulated again after a second, doubled each time, up
+/// to a minute.
 pub async fn trouble_command(conn: &mut PgConnection, id: i64, reason: &str) -> Result<(), StoreError> {
     sqlx::query(
         "update chain_command
@@ -253,7 +253,7 @@ pub async fn trouble_command(conn: &mut PgConnection, id: i64, reason: &str) -> 
     Ok(())
 }
 
-/// Gives a command up for good and tells the engine. `false`: it was not open any more.
+/// Marks a command as failed for good and inserts the fact. `false`: it was not open any more.
 pub async fn fail_command(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -275,8 +275,8 @@ pub async fn fail_command(
     Ok(true)
 }
 
-/// Locks commands for a transaction of one's own until the database transaction ends. `false`: one of them is not
-/// waiting any more, or another account is at it.
+/// Locks commands for a new transaction until the database transaction ends. `false`: one of them is not waiting any
+/// more, or another account is processing it.
 pub async fn lock_commands(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<bool, StoreError> {
     let rows = sqlx::query(
         "select id from chain_command
@@ -290,17 +290,17 @@ pub async fn lock_commands(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<bo
     Ok(rows.len() == ids.len())
 }
 
-/// How many commands of a kind wait.
+/// The number of waiting commands of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingRow {
     pub kind: String,
     pub waiting: i64,
-    /// Of them, those that were refused for a reason that is not final.
+    /// Of them, those that were rejected for a reason that is not final.
     pub troubled: i64,
     pub oldest_seconds: i64,
 }
 
-/// What waits for a transaction on a chain, by kind.
+/// The commands that wait for a transaction on a chain, by kind.
 pub async fn count_waiting(conn: &mut PgConnection, chain_id: u64) -> Result<Vec<WaitingRow>, StoreError> {
     let rows = sqlx::query(
         "select kind, count(*) as waiting, count(trouble) as troubled,

@@ -1,6 +1,6 @@
-//! How the indexers are doing, for people: written by the holder of a chain's lease, read by anybody.
+//! The state of the indexers, for operators: written by the holder of a chain's lease.
 //!
-//! Invariant: nothing is decided by these rows. Whether a chain is halted is the cursor's to say.
+//! Invariant: no decision depends on these rows. Whether a chain is halted is stored in the cursor.
 
 use super::{bigint, unsigned};
 use crate::StoreError;
@@ -8,20 +8,20 @@ use dvp_domain::chain::BlockNumber;
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, Row};
 
-/// What an indexer is doing.
+/// The state of an indexer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexerState {
     /// Reading old blocks in ranges.
     Backfilling(Backfill),
-    /// At the head, or on the way there block by block.
+    /// At the head, or approaching it block by block.
     Following,
-    /// It does not go on because something cannot be proven or reached; it tries again by itself.
+    /// Stalled because a block cannot be proven or an endpoint cannot be reached; it retries by itself.
     Holding { reason: String },
-    /// It does not go on until an operator has looked.
+    /// Halted until an operator resumes it.
     Halted { reason: String },
 }
 
-/// A backfill under way.
+/// A backfill in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Backfill {
     /// The block it began after.
@@ -43,7 +43,7 @@ impl IndexerState {
     }
 }
 
-/// A chain as it stands, with the cursor's numbers.
+/// A chain's state, with the cursor's numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StatusRow {
     pub chain_id: u64,
@@ -51,9 +51,9 @@ pub struct StatusRow {
     /// `backfilling`, `following`, `holding` or `halted`.
     pub state: String,
     pub reason: Option<String>,
-    /// So long in this state.
+    /// Seconds in this state.
     pub state_seconds: u64,
-    /// So long without a word from the indexer.
+    /// Seconds since the indexer's last report.
     pub silent_seconds: u64,
     /// As last reported, and never below what was read since.
     pub node_head: BlockNumber,
@@ -61,9 +61,9 @@ pub struct StatusRow {
     pub indexed_head: BlockNumber,
     pub indexed_final: BlockNumber,
     pub backfill: Option<Backfill>,
-    /// So long since the backfill began.
+    /// Seconds since the backfill began.
     pub backfill_seconds: Option<u64>,
-    /// Facts that were consumed and whose block is gone.
+    /// Facts that were consumed and whose block was reverted.
     pub retracted_facts: u64,
     /// Fills at the payout gate.
     pub fills_waiting: u64,
@@ -77,7 +77,7 @@ impl StatusRow {
         Some(self.backfill.as_ref()?.events / seconds)
     }
 
-    /// What is left of the backfill at the pace so far; `None` before there is a pace.
+    /// The remaining time of the backfill at its present rate; `None` before there is a rate.
     #[must_use]
     pub fn seconds_left(&self) -> Option<u64> {
         let backfill = self.backfill.as_ref()?;
@@ -87,7 +87,7 @@ impl StatusRow {
     }
 }
 
-/// Says how a chain is doing. A backfill that goes on keeps the time at which it began.
+/// Records a chain's state. A continuing backfill keeps its start time.
 pub async fn report_status(
     conn: &mut PgConnection,
     chain_id: u64,

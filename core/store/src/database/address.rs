@@ -1,4 +1,4 @@
-//! What a URL and the certificate files say, and whether it is enough for the host.
+//! Parses the URL and the certificate files, and checks that they protect the connection to the host.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::tls;
 /// PEM files for TLS to the database.
 #[derive(Debug, Clone, Default)]
 pub struct TlsFiles {
-    /// The only authorities that are trusted; without it the system's.
+    /// The only trusted authorities; without it the system's.
     pub ca: Option<PathBuf>,
     pub client_certificate: Option<PathBuf>,
     pub client_key: Option<PathBuf>,
@@ -24,7 +24,7 @@ impl TlsFiles {
     }
 }
 
-/// The settings do not say how to reach the database safely. Each message begins with the setting to change.
+/// The settings do not describe a safe connection. Each message begins with the setting to change.
 #[derive(Debug, thiserror::Error)]
 pub enum AddressError {
     #[error("database.url: {0}")]
@@ -43,7 +43,7 @@ pub enum AddressError {
     HostName(String),
 }
 
-/// The options without protection, and how the relay reaches the host when it is not a unix socket.
+/// The options without protection, and how the relay reaches the host unless it is a Unix socket.
 pub(super) fn read(
     url: &str,
     files: &TlsFiles,
@@ -64,7 +64,7 @@ pub(super) fn read(
     Ok((options, Some(upstream)))
 }
 
-/// The sslmode of the URL; an environment variable for other programs decides nothing here.
+/// The sslmode of the URL; environment variables for other programs are ignored.
 fn asked(url: &Url) -> Result<Option<PgSslMode>, AddressError> {
     let mut asked = None;
     for (name, value) in url.query_pairs() {
@@ -85,14 +85,14 @@ fn asked(url: &Url) -> Result<Option<PgSslMode>, AddressError> {
     Ok(asked)
 }
 
-/// Whether the connection is by TLS, with everything verified: there is no half of it.
+/// Whether the connection uses TLS, always with full verification.
 fn is_protected(asked: Option<PgSslMode>, host: &str, files: &TlsFiles) -> Result<bool, AddressError> {
     let reason = if !is_local(host) {
         format!("{host}, a host that is not local,")
     } else if !files.is_empty() {
         "a configured certificate".to_owned()
     } else {
-        // On this machine what is asked for beyond nothing means the same.
+        // On this machine every mode beyond `disable` means the same.
         return Ok(matches!(asked, Some(PgSslMode::Require | PgSslMode::VerifyCa | PgSslMode::VerifyFull)));
     };
     match asked {

@@ -1,4 +1,4 @@
-//! Whether the database answers and takes writes: asked once a second, told to whoever must not wait for it.
+//! The availability of the database: checked once a second, and published to all tasks that must not wait for it.
 
 use std::time::Duration;
 
@@ -10,22 +10,23 @@ use tracing::{info, warn};
 
 /// How often the database is asked.
 const EVERY: Duration = Duration::from_secs(1);
-/// How long one answer may take. Away is a database that fails twice in a row, the second time on a new connection.
+/// The time limit of one check. The database is unavailable after two consecutive failures, the second on a new
+/// connection.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// More connections than the server allows: it answers, though not us.
+/// The server's connection limit is reached: it is available, though not to us.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
-/// Whether the database answers, as far as is known. Cheap to clone.
+/// Whether the database is available, as far as is known. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Availability(watch::Receiver<bool>);
 
 impl Availability {
-    /// Of a database that nobody watches: taken to be there.
+    /// Without a watch the database counts as available.
     pub fn unwatched() -> Self {
         Self(watch::channel(true).1)
     }
 
-    /// One that says what it is told.
+    /// For tests: the caller sets the value.
     pub fn told() -> (watch::Sender<bool>, Self) {
         let (tell, told) = watch::channel(true);
         (tell, Self(told))
@@ -35,17 +36,17 @@ impl Availability {
         *self.0.borrow()
     }
 
-    /// Returns when the database is found to be away, at once when it is.
+    /// Returns when the database is unavailable, immediately when it already is.
     pub async fn lost(&mut self) {
         self.until(false).await;
     }
 
-    /// Returns when the database answers, at once when it does.
+    /// Returns when the database is available, immediately when it already is.
     pub async fn available(&mut self) {
         self.until(true).await;
     }
 
-    /// Returns when the database is found to be away after this call.
+    /// Returns when the database becomes unavailable after this call.
     pub(super) async fn lost_anew(&mut self) {
         if !self.is_available() {
             self.available().await;
@@ -55,13 +56,13 @@ impl Availability {
 
     async fn until(&mut self, wanted: bool) {
         if self.0.wait_for(|available| *available == wanted).await.is_err() {
-            // Nobody watches, so nothing changes any more.
+            // Without a watch the value never changes.
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Asks until nobody wants to know.
+/// Checks until the value is no longer used.
 pub(crate) async fn watch_over(options: PgConnectOptions, place: String, tell: watch::Sender<bool>) {
     let mut kept = None;
     let mut beat = interval(EVERY);
@@ -86,7 +87,7 @@ pub(crate) async fn watch_over(options: PgConnectOptions, place: String, tell: w
     }
 }
 
-/// Why it cannot be used, if it cannot: neither by the connection kept nor by a new one.
+/// Why it is unavailable, or `None`: tries the kept connection, then a new one.
 async fn ask(options: &PgConnectOptions, kept: &mut Option<PgConnection>) -> Option<String> {
     if let Some(mut conn) = kept.take()
         && let Ok(Ok(true)) = timeout(PATIENCE, takes_writes(&mut conn)).await

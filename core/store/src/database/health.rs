@@ -1,4 +1,4 @@
-//! What an operator's check asks of the database.
+//! Queries for an operator's health check.
 
 use sqlx::PgConnection;
 
@@ -9,7 +9,7 @@ pub async fn server_version(conn: &mut PgConnection) -> Result<String, StoreErro
     Ok(row.0)
 }
 
-/// How a connection is protected, for people.
+/// The connection's protection, for display.
 pub async fn protection(conn: &mut PgConnection) -> Result<String, StoreError> {
     let of_this = "select inet_server_addr() is null, s.ssl, s.version, s.cipher, s.client_dn
         from pg_stat_ssl s
@@ -32,18 +32,18 @@ pub async fn protection(conn: &mut PgConnection) -> Result<String, StoreError> {
     Ok(format!("by {version} ({cipher}), host name and certificate verified{client}"))
 }
 
-/// How far the schema is from what this program needs.
+/// The difference between the schema and what this program needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
-    /// The newest migration that was applied whole. `None`: there is no schema.
+    /// The latest migration that was applied completely. `None`: there is no schema.
     pub newest: Option<i64>,
-    /// What this program needs and the schema lacks. Migrations are not always written in the order of their numbers,
-    /// so an old one may be missing under a new one.
+    /// Migrations that this program needs and the schema lacks. Migrations are not always applied in the order of their
+    /// numbers, so an older one can be missing below a newer one.
     pub missing: Vec<i64>,
 }
 
 impl Schema {
-    /// For people: which migrations are missing, `None` when none is.
+    /// The missing migrations as text, `None` without any.
     pub fn complaint(&self) -> Option<String> {
         let (first, last) = (self.missing.first()?, self.missing.last()?);
         let newest = self.newest.map_or_else(|| "empty".to_owned(), |newest| format!("at version {newest}"));
@@ -69,7 +69,7 @@ pub async fn schema(conn: &mut PgConnection) -> Result<Schema, StoreError> {
     Ok(Schema { newest: applied.last().copied(), missing })
 }
 
-/// Some key's id with its sealed secret, to try the master key on.
+/// An encrypted secret with its key's id, to test the master key.
 pub async fn any_sealed_secret(conn: &mut PgConnection) -> Result<Option<(String, Vec<u8>)>, StoreError> {
     let row =
         sqlx::query_as("select id, sealed_secret from api_key where revoked_at is null order by id limit 1")

@@ -1,8 +1,8 @@
-//! Carries connections to a host: sqlx speaks to a unix socket of this process, the relay to the server.
+//! Forwards connections to a host: sqlx connects to a Unix socket of this process, the relay to the server.
 //!
-//! A connection ends when either side ends it, when TCP finds the other end gone, when an answer is overdue, or when
-//! the database is found to be away. However it ends, whoever waits for an answer gets an error at once. Only this
-//! process may use the relay: a certificate of ours lets nobody else in.
+//! A connection ends when either side closes it, when TCP finds the other end gone, when an answer is overdue, or when
+//! the database is found unavailable. In every case a waiting caller gets an error immediately. Only this process can
+//! use the relay: a private certificate authenticates it.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,26 +20,26 @@ use uuid::Uuid;
 use super::availability::Availability;
 use super::tls::{self, Client};
 
-/// TCP and TLS together.
+/// The time limit of TCP and TLS together.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
-/// A server that says nothing for so long, before its first ReadyForQuery, is not there.
+/// The time limit of the server's silence before its first ReadyForQuery.
 const STARTUP_LIMIT: Duration = Duration::from_secs(4);
-/// An idle connection is asked for a sign of life after this time, and closed when there is none for three intervals.
+/// Keepalive: an idle connection is probed after this time, and closed when three probes are unanswered.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(2);
 const KEEPALIVE_RETRIES: u32 = 3;
 /// How long sent data may stay unacknowledged.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
-/// After an error of the listener itself, such as too many open files.
+/// The pause after an error of the listener itself, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 const BUFFER_BYTES: usize = 16 * 1024;
-/// How often a connection looks whether its answer is overdue.
+/// The interval of checking for overdue answers.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The last words of a connection.
+/// The time limit for a connection's last bytes.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The server, and how it is spoken to.
+/// The server, and the protocol settings for it.
 #[derive(Debug)]
 pub(super) struct Upstream {
     pub(super) host: String,
@@ -55,7 +55,7 @@ impl Upstream {
         format!("{}:{}", self.host, self.port)
     }
 
-    /// The name is looked up for every connection, so that a fail-over by DNS is followed.
+    /// The name is resolved for every connection, so that a fail-over by DNS takes effect.
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
         let socket = TcpStream::connect((self.host.as_str(), self.port)).await?;
         socket.set_nodelay(true)?;
@@ -75,7 +75,7 @@ impl Upstream {
     }
 }
 
-/// Opens a relay for the life of the process and returns the directory of its socket, as sqlx wants it.
+/// Opens a relay for the lifetime of the process and returns the directory of its socket for sqlx.
 pub(super) fn open(
     upstream: Arc<Upstream>,
     port: u16,
@@ -101,7 +101,7 @@ pub(super) fn open(
     Ok(dir)
 }
 
-/// Linux has names for sockets that are no files: nothing is left behind, and no directory must be writable.
+/// Linux has abstract socket names, which are no files: nothing is left behind, and no directory must be writable.
 #[cfg(target_os = "linux")]
 fn socket_dir() -> io::Result<PathBuf> {
     Ok(PathBuf::from(format!("\0dvp-database-{}", Uuid::new_v4().simple())))
@@ -160,7 +160,7 @@ async fn carry(
         End::Failed(error) => tls::told(&error),
         End::Overdue if !progress.is_ready() => format!("no answer within {} s", STARTUP_LIMIT.as_secs()),
         End::Overdue => "an answer is overdue".to_owned(),
-        // Told once, by the watch.
+        // Reported once, by the watch.
         End::Lost => return,
     };
     if !progress.is_ready() {
@@ -169,7 +169,7 @@ async fn carry(
     warn!(database = upstream.place(), reason, "database relay closed a connection");
 }
 
-/// What sqlx asks goes to the server.
+/// Forwards sqlx's messages to the server.
 async fn ask(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
@@ -192,7 +192,7 @@ async fn ask(
     }
 }
 
-/// What the server answers goes to sqlx.
+/// Forwards the server's messages to sqlx.
 async fn reply(
     from: &mut (impl AsyncRead + Unpin),
     to: &mut (impl AsyncWrite + Unpin),
@@ -213,9 +213,9 @@ async fn reply(
     }
 }
 
-/// Tells sqlx in the server's stead why there is no connection, so that the reason reaches the logs.
+/// Sends sqlx, in the server's place, why there is no connection, so that the reason is logged.
 async fn refuse(local: &mut UnixStream, upstream: &Upstream, reason: &str) {
-    // What sqlx begins with is read first: closing over it would lose the message.
+    // sqlx's first message is read first: closing with unread input would lose the error message.
     let mut startup = [0; 1024];
     let _ = timeout(GOODBYE, local.read(&mut startup)).await;
     let reason = format!("{}: {reason}", upstream.place());
@@ -234,9 +234,9 @@ fn fatal(reason: &str) -> Vec<u8> {
 /// Since when an answer is due.
 struct Progress {
     began: Instant,
-    /// In milliseconds after `began`, plus one; zero when nothing is due.
+    /// In milliseconds after `began`, plus one; zero when no answer is due.
     due_since: AtomicU64,
-    /// Whether the server has taken the connection.
+    /// Whether the server has accepted the connection.
     ready: AtomicBool,
 }
 
@@ -253,7 +253,7 @@ impl Progress {
         self.due_since.store(self.now(), Ordering::Relaxed);
     }
 
-    /// A part of an answer, or with `ready` its end. What the server says unasked makes nothing due.
+    /// A part of an answer, or with `ready` its end. An unsolicited message makes no answer due.
     fn answered(&self, ready: bool) {
         self.ready.fetch_or(ready, Ordering::Relaxed);
         if self.due_since.load(Ordering::Relaxed) != 0 {
@@ -265,7 +265,7 @@ impl Progress {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// Returns when nothing has come for so long although an answer is due.
+    /// Returns when an answer is due and nothing has arrived for this long.
     async fn overdue(&self, answer: Option<Duration>) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -279,7 +279,7 @@ impl Progress {
     }
 }
 
-/// The end of what the server has said.
+/// The last bytes of the server's output.
 #[derive(Default)]
 struct Tail(Vec<u8>);
 
@@ -287,7 +287,7 @@ impl Tail {
     /// ReadyForQuery: its type, its length, and one byte of state.
     const READY: [u8; 5] = [b'Z', 0, 0, 0, 5];
 
-    /// Whether the server waits for the next question now.
+    /// Whether the server is ready for the next query.
     fn is_ready_after(&mut self, bytes: &[u8]) -> bool {
         let keep = Self::READY.len() + 1;
         let new = bytes.get(bytes.len().saturating_sub(keep)..).unwrap_or_default();

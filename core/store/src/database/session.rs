@@ -1,10 +1,10 @@
-//! Statements about a connection itself: its limits, its notifications, whether it may write.
+//! Statements about a connection itself: its limits, its notifications, its access mode.
 
 use std::time::Duration;
 
 use sqlx::PgConnection;
 
-/// Limits how long the rest of the transaction waits for a lock and for a statement.
+/// Sets the lock and statement timeouts of the rest of the transaction.
 pub async fn limit_transaction(
     conn: &mut PgConnection,
     lock: Duration,
@@ -23,7 +23,7 @@ pub async fn is_read_only(conn: &mut PgConnection) -> Result<bool, sqlx::Error> 
     sqlx::query_scalar("select current_setting('transaction_read_only')::bool").fetch_one(conn).await
 }
 
-/// Notifies everybody who listens on a channel, at the commit.
+/// Notifies all listeners of a channel, at the commit.
 pub async fn notify(conn: &mut PgConnection, channel: &str, payload: &str) -> Result<(), sqlx::Error> {
     sqlx::query("select pg_notify($1, $2)").bind(channel).bind(payload).execute(conn).await?;
     Ok(())

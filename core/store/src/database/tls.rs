@@ -1,4 +1,4 @@
-//! TLS to PostgreSQL: who is trusted, who we are, and what went wrong in words.
+//! TLS to PostgreSQL: trusted authorities, our certificate, and explanations of errors.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ use super::address::{AddressError, TlsFiles};
 /// SSLRequest of the protocol: its length, and a version number that no protocol has.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-/// How a client shows who it is and checks who answers.
+/// A client's certificate, and its verification of the server.
 #[derive(Clone)]
 pub(super) struct Client {
     connector: TlsConnector,
@@ -68,7 +68,7 @@ fn certificates(setting: &'static str, path: &Path) -> Result<Vec<CertificateDer
     Ok(found)
 }
 
-/// Those of the file and nobody else, or the system's.
+/// The authorities of the file only, or the system's.
 fn authorities(ca: Option<&Path>) -> Result<RootCertStore, AddressError> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = ca {
@@ -82,12 +82,12 @@ fn authorities(ca: Option<&Path>) -> Result<RootCertStore, AddressError> {
 }
 
 impl Client {
-    /// Asks for TLS and takes nothing else.
+    /// Requests TLS and accepts nothing else.
     pub(super) async fn secure(&self, mut socket: TcpStream) -> io::Result<TlsStream<TcpStream>> {
         socket.write_all(&SSL_REQUEST).await?;
         let mut answer = [0];
         socket.read_exact(&mut answer).await?;
-        // Nothing may follow the answer: what is not encrypted could be somebody else's.
+        // No byte may follow the answer: unencrypted bytes could be injected.
         match answer {
             [b'S'] => self.connector.connect(self.name.clone(), socket).await,
             _ => Err(io::Error::other("the server does not offer TLS")),
@@ -95,7 +95,7 @@ impl Client {
     }
 }
 
-/// What an operator can do about a failed connection.
+/// An operator's remedy for a failed connection.
 pub(super) fn told(error: &io::Error) -> String {
     let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>());
     match tls {

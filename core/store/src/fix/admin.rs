@@ -1,4 +1,4 @@
-//! FIX sessions as an operator sees and changes them.
+//! Operators' view of FIX sessions, and their changes.
 
 use sqlx::PgConnection;
 
@@ -39,7 +39,7 @@ pub async fn list(
     Ok(rows)
 }
 
-/// Enables or disables a session. Returns whether it is there.
+/// Enables or disables a session. Returns whether it exists.
 pub async fn set_enabled(
     conn: &mut PgConnection,
     session_id: &str,
@@ -53,7 +53,7 @@ pub async fn set_enabled(
     Ok(done.rows_affected() == 1)
 }
 
-/// How far an order without a price may slip, in basis points.
+/// The maximum slippage of an order without a price, in basis points.
 pub async fn update_max_slippage(
     conn: &mut PgConnection,
     session_id: &str,
@@ -67,7 +67,7 @@ pub async fn update_max_slippage(
     Ok(())
 }
 
-/// Whether a process holds the session right now.
+/// Whether a process owns the session now.
 pub async fn is_held(conn: &mut PgConnection, lease: &str) -> Result<bool, StoreError> {
     let row: (bool,) = sqlx::query_as(
         "select exists (select from lease where name = $1 and expires_at > clock_timestamp())",
@@ -78,30 +78,30 @@ pub async fn is_held(conn: &mut PgConnection, lease: &str) -> Result<bool, Store
     Ok(row.0)
 }
 
-/// What an operator sets a session's numbers to.
+/// The numbers that an operator sets.
 #[derive(Debug, Clone, Copy)]
 pub struct NewNumbers {
     pub next_in: u64,
     pub next_out: u64,
-    /// Stored messages are forgotten, but for those that the peer may not have seen: they get the numbers from
+    /// Stored messages are deleted, except those that the peer may not have received: they are renumbered from
     /// `next_out` on.
     pub with_reset: bool,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renumbered {
     Done {
         next_out: i64,
         kept: u64,
     },
-    /// A number would stand for two messages: `next_out` is this.
+    /// A number would identify two messages: the session's `next_out` is this.
     TooLow {
         next_out: i64,
     },
 }
 
-/// Sets the numbers of a session that no process owns. The caller holds its lease.
+/// Sets the numbers of a session without an owner. The caller holds its lease.
 pub async fn renumber(
     tx: &mut PgConnection,
     session_id: &str,

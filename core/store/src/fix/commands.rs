@@ -1,4 +1,4 @@
-//! What operators ask of FIX sessions: rows that the session's owner carries out once and answers, kept as the record.
+//! Operators' commands for FIX sessions: rows that the session's owner executes once and answers, kept as the record.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use uuid::Uuid;
 
 use crate::StoreError;
 
-/// A command that nobody has taken for so long is not carried out any more.
+/// A command that was not claimed within this time expires.
 pub const GOOD_FOR: Duration = Duration::from_secs(30);
 
-/// What is asked.
+/// The action of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionAction {
     Logout,
@@ -33,7 +33,7 @@ impl SessionAction {
     }
 }
 
-/// What an operator asks, and why.
+/// A new command, with its operator and reason.
 #[derive(Debug, Clone)]
 pub struct NewSessionCommand {
     pub session_id: String,
@@ -50,7 +50,7 @@ pub struct OpenCommand {
     pub action: SessionAction,
 }
 
-/// What came of a command.
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct Answer {
     pub outcome: Option<String>,
@@ -74,7 +74,7 @@ pub struct ListedCommand {
     pub done_at: Option<DateTime<Utc>>,
 }
 
-/// Records a command. With an outcome it is done already.
+/// Records a command. With an outcome it is already done.
 pub async fn insert_command(
     conn: &mut PgConnection,
     command: &NewSessionCommand,
@@ -136,7 +136,7 @@ impl OpenRow {
     }
 }
 
-/// Commands for these sessions that nobody has taken, the oldest first.
+/// Unclaimed commands for these sessions, the oldest first.
 pub async fn list_open(
     conn: &mut PgConnection,
     session_ids: &[&str],
@@ -156,7 +156,7 @@ pub async fn list_open(
     rows.into_iter().map(OpenRow::into_open).collect()
 }
 
-/// Takes a command. `false`: it was taken or withdrawn before, or is too old.
+/// Claims a command. `false`: it was claimed or withdrawn before, or has expired.
 pub async fn take_command(conn: &mut PgConnection, id: i64, owner: Uuid) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update fix_session_command set taken_by = $2, taken_at = now() \
@@ -170,7 +170,7 @@ pub async fn take_command(conn: &mut PgConnection, id: i64, owner: Uuid) -> Resu
     Ok(done.rows_affected() == 1)
 }
 
-/// Records what came of a command.
+/// Records the result of a command.
 pub async fn finish_command(
     conn: &mut PgConnection,
     id: i64,
@@ -188,7 +188,7 @@ pub async fn finish_command(
     Ok(())
 }
 
-/// Withdraws a command that nobody has taken. `false`: somebody has.
+/// Withdraws an unclaimed command. `false`: it was claimed.
 pub async fn withdraw_command(conn: &mut PgConnection, id: i64) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update fix_session_command set outcome = 'withdrawn: no process took it', failed = true, done_at = now() \
@@ -200,7 +200,7 @@ pub async fn withdraw_command(conn: &mut PgConnection, id: i64) -> Result<bool, 
     Ok(done.rows_affected() == 1)
 }
 
-/// What came of a command so far.
+/// The present result of a command.
 pub async fn load_answer(conn: &mut PgConnection, id: i64) -> Result<Answer, StoreError> {
     let row = sqlx::query_as(
         "select outcome, failed, taken_by is not null as is_taken from fix_session_command where id = $1",

@@ -1,4 +1,4 @@
-//! Orders of FIX sessions that wait for a look-up of their wallet.
+//! Parked orders of FIX sessions, which wait for a look-up of their wallet.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use crate::StoreError;
 use crate::fix::rows::{FixNumbers, FixRows, ParkedOrder, Parking};
 
-/// Writes what the parts of a batch park and take back, in the order given: the last word about a ClOrdID stands.
+/// Writes the parked and resumed orders of a batch's parts, in the order given: the last change of a ClOrdID counts.
 pub(super) async fn apply(
     conn: &mut PgConnection,
     parts: &[(&FixNumbers, FixRows)],
@@ -52,7 +52,7 @@ async fn delete(conn: &mut PgConnection, decided: &[(&str, &str)]) -> Result<(),
     Ok(())
 }
 
-/// A commit that was not acknowledged is written again: the row is there then, and the same.
+/// A commit that was not acknowledged is written again: the row exists then, and is equal.
 async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Result<(), StoreError> {
     sqlx::query(
         "insert into fix_parked (session_id, cl_ord_id, message, received_at) \
@@ -69,10 +69,10 @@ async fn insert(conn: &mut PgConnection, parked: &[(&str, &ParkedOrder)]) -> Res
     Ok(())
 }
 
-/// A session's parked orders, in the order in which they were taken.
+/// A session's parked orders, in the order of arrival.
 ///
-/// A process that had lost the session without knowing may have parked an order that its new owner was sent again and
-/// decided: such a row is left out. Its ClOrdID is used up, so that nothing comes of it.
+/// A process that had lost the session without knowing may have parked an order that the new owner received again and
+/// decided: such a row is left out. Its ClOrdID is used, so the row has no effect.
 pub async fn list(conn: &mut PgConnection, session_id: &str) -> Result<Vec<ParkedOrder>, StoreError> {
     let rows: Vec<(String, Vec<u8>, DateTime<Utc>)> = sqlx::query_as(
         "select cl_ord_id, message, received_at from fix_parked p \

@@ -1,4 +1,4 @@
-//! What FIX sessions report beyond their own events: orders that are still open, and copies of other sessions' orders.
+//! Reports of FIX sessions beyond their own events: open orders, and copies of other sessions' orders.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::fix::rows::FixOrder;
 use crate::fix::{FixSessionRow, OrderRow, order};
 use crate::orders::events::StoredEvent;
 
-/// An order that may still change, and the latest event about it.
+/// An order that may still change, and its latest event.
 #[derive(Debug, Clone)]
 pub struct OpenOrder {
     pub order: FixOrder,
@@ -77,7 +77,7 @@ pub struct Latest {
     pub object: serde_json::Value,
 }
 
-/// What was told last about an execution, however long ago: events that have left the feed are kept.
+/// The last event of an execution, however old: events that have left the feed are kept in the history.
 pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Option<Latest>, StoreError> {
     let row: Option<(String, i64, serde_json::Value)> = sqlx::query_as(
         "select type, sequence, object from event_record where reference = $1 order by sequence desc limit 1",
@@ -112,11 +112,11 @@ pub async fn list_resting(
     Ok(rows.into_iter().map(|(reference,)| reference).collect())
 }
 
-/// Events of a page of the feed, each with the order it is about where that came by FIX, and how far was read.
+/// Events of a page of the feed, each with its FIX order if there is one, and the position read up to.
 #[derive(Debug, Clone)]
 pub struct Copied {
     pub events: Vec<(StoredEvent, Option<FixOrder>)>,
-    /// The position read up to, `after` when there was nothing.
+    /// The position read up to, `after` without new events.
     pub position: i64,
 }
 
@@ -127,7 +127,7 @@ pub async fn list_copied(
     after: i64,
     limit: i64,
 ) -> Result<Copied, StoreError> {
-    // One snapshot: an order is never missing that an event of the page is about.
+    // One snapshot: the order of every event of the page is visible.
     let mut tx = conn.begin().await?;
     sqlx::query("set transaction isolation level repeatable read, read only").execute(&mut *tx).await?;
     let events =

@@ -1,4 +1,4 @@
-//! What a FIX session writes in a commit.
+//! The rows that a FIX session writes in a commit.
 
 use chrono::{DateTime, Utc};
 
@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 pub struct FixOutbound {
     pub seq: u64,
     pub msg_type: String,
-    /// The body's fields as they will be sent and resent.
+    /// The body's fields, unchanged by resends.
     pub body: Vec<u8>,
     /// Unix nanoseconds of SendingTime(52).
     pub sending_time: i64,
@@ -19,32 +19,32 @@ pub struct FixOrder {
     pub cl_ord_id: String,
     pub reference: Option<String>,
     pub intent_id: String,
-    /// What later reports about the order repeat, as JSON.
+    /// The fields that later reports about the order repeat, as JSON.
     pub details: serde_json::Value,
 }
 
-/// What a session writes with a unit of work.
+/// The rows that a session writes with a unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FixRows {
     pub outbound: Vec<FixOutbound>,
     /// Orders and requests under ClOrdIDs that the session has not used before.
     pub orders: Vec<FixOrder>,
-    /// New details of orders that are known.
+    /// New details of existing orders.
     pub updates: Vec<FixOrder>,
-    /// Orders that begin to wait, and orders that waited and are decided.
+    /// Orders to park, and parked orders that are decided.
     pub parking: Vec<Parking>,
 }
 
-/// What becomes of an order that waits for a look-up of its wallet.
+/// A change of a parked order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parking {
-    /// It was taken and is not decided yet.
+    /// The order is parked.
     Park(ParkedOrder),
-    /// It waits no longer: what came of it is in the same rows.
+    /// The order is decided; its outcome is in the same rows.
     Decide { cl_ord_id: String },
 }
 
-/// An order as it was taken.
+/// An order as it was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParkedOrder {
     pub cl_ord_id: String,
@@ -53,38 +53,38 @@ pub struct ParkedOrder {
     pub received_at: DateTime<Utc>,
 }
 
-/// How numbers change other than by counting.
+/// How numbers change except by counting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Renumber {
-    /// The inbound number is set; stored messages stay under their numbers.
+    /// The inbound number is set; stored messages keep their numbers.
     Inbound,
-    /// Both begin anew, and stored messages are forgotten, but for those that the peer may not have seen and still wants.
+    /// Both restart, and stored messages are deleted, except those that the peer may not have received and still needs.
     Reset(FixReset),
 }
 
-/// What a reset keeps of the messages stored before it. They get the numbers from `first_kept` on, in their order.
+/// The stored messages that a reset keeps. They are renumbered from `first_kept` on, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FixReset {
-    /// The peer has seen them up to this number.
+    /// The peer has received messages up to this number.
     pub seen_out: u64,
-    /// Up to this number it may have seen them: they go on with PossResend(97).
+    /// The peer may have received messages up to this number: they are resent with PossResend(97).
     pub written_out: u64,
     pub first_kept: u64,
-    /// How many there are. Where there are others the reset is stale and nothing is written.
+    /// Their number. If it differs, the reset is stale and nothing is written.
     pub kept: u64,
-    /// Types that nobody wants to hear later.
+    /// Types that are of no use later.
     pub stale_types: Vec<String>,
 }
 
 impl FixReset {
-    /// Forgets everything.
+    /// Deletes all stored messages.
     pub const fn of_everything() -> Self {
         Self { seen_out: u64::MAX, written_out: 0, first_kept: 1, kept: 0, stale_types: Vec::new() }
     }
 }
 
-/// A session's numbers before and after the unit. The update is guarded by the numbers before: a second owner of
-/// the session cannot write.
+/// A session's numbers before and after the unit. The update is guarded by the numbers before: a second owner of the
+/// session cannot write.
 #[derive(Debug, Clone)]
 pub struct FixNumbers {
     pub session_id: String,
@@ -93,12 +93,12 @@ pub struct FixNumbers {
     /// Next outbound MsgSeqNum, before and after.
     pub next_out_before: u64,
     pub next_out: u64,
-    /// The peer has seen our messages up to this number, after.
+    /// The peer has received our messages up to this number, after.
     pub seen_out: u64,
     /// Messages beyond this number have not been written to a socket, after.
     pub written_out: u64,
     /// The feed position up to which events have been reported, after. `None`: unchanged.
     pub feed_position: Option<i64>,
-    /// Numbers do not only grow: they begin anew, or an operator has set them.
+    /// Numbers may decrease: after a reset, or set by an operator.
     pub renumber: Option<Renumber>,
 }

@@ -1,43 +1,44 @@
-//! What a FIX session demands of whoever logs on, and what it allows.
+//! The requirements and limits of a FIX session.
 
 use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// Settings of one session. `None` demands nothing, or sets no limit.
+/// Settings of one session. `None` requires nothing, or sets no limit.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FixSessionSettings {
-    /// Networks (CIDR) the peer may come from.
+    /// Networks (CIDR) of the peer.
     pub allowed_sources: Option<Vec<String>>,
-    /// SHA-256 of certificates (DER), one of which the peer must show.
+    /// SHA-256 of certificates (DER), one of which the peer must present.
     pub client_cert_sha256: Option<Vec<Vec<u8>>>,
     /// DNS names, one of which the peer's certificate must have.
     pub client_cert_names: Option<Vec<String>>,
-    /// The secret that Logons are signed with, sealed for the session's id. With it no password is taken.
+    /// The secret that signs Logons, encrypted for the session's id. With it no password is accepted.
     pub logon_secret: Option<Vec<u8>>,
-    /// How far SendingTime(52) of a signed Logon may be from our clock, in seconds.
+    /// The tolerated difference of a signed Logon's SendingTime(52) from our clock, in seconds.
     pub logon_window_secs: i32,
-    /// Application messages a second that are acted upon; more are refused one by one.
+    /// Application messages a second that are processed; more are rejected one by one.
     pub soft_messages_per_sec: Option<i32>,
     /// Application messages a second beyond which the session ends.
     pub hard_messages_per_sec: Option<i32>,
     /// Session messages a second beyond which the session ends.
     pub admin_messages_per_sec: Option<i32>,
-    /// Messages asked for at once in a ResendRequest.
+    /// Messages requested at once in a ResendRequest.
     pub resend_request_chunk: Option<i64>,
     pub last_msg_seq_num_processed: bool,
     pub next_expected_msg_seq_num: bool,
-    /// How far SendingTime(52) may be from our clock, in seconds.
+    /// The tolerated difference of SendingTime(52) from our clock, in seconds.
     pub max_latency_secs: i32,
-    /// How old TransactTime(60) of an order may be, in seconds.
+    /// The maximum age of an order's TransactTime(60), in seconds.
     pub order_age_secs: Option<i32>,
-    /// How old TransactTime(60) and OrigSendingTime(122) of an order may be that was possibly sent before, in seconds.
+    /// The maximum age of TransactTime(60) and OrigSendingTime(122) of an order with PossDupFlag or PossResend, in
+    /// seconds.
     pub repeated_order_age_secs: Option<i32>,
-    /// When there is a session, in the words of the FIX engine's schedules.
+    /// The session's schedule, in the syntax of the FIX engine.
     pub schedule: Option<String>,
-    /// The session gets copies of the reports of all the partner's orders, and takes none.
+    /// The session gets copies of the reports of all the partner's orders, and sends none.
     pub drop_copy: bool,
-    /// Orders that are not locking yet are cancelled so many seconds after the connection ended; `None`: never.
+    /// Orders that are not locking yet are cancelled this many seconds after the disconnect; `None`: never.
     pub cancel_on_disconnect_secs: Option<i32>,
 }
 
@@ -81,8 +82,8 @@ pub async fn find_settings(
     Ok(sqlx::query_as(statement).bind(session_id).fetch_optional(conn).await?)
 }
 
-/// Replaces the settings of a session. Who may log on holds from its next connection on, the terms of the session as
-/// soon as nobody is connected.
+/// Replaces the settings of a session. Credentials apply from its next connection on, the other settings as soon as its
+/// peer is disconnected.
 pub async fn update_settings(
     conn: &mut PgConnection,
     session_id: &str,
@@ -125,8 +126,8 @@ pub async fn update_settings(
     }
 }
 
-/// Uses up a signed Logon's SendingTime(52), in Unix nanoseconds. `false`: it, or a later one, was used before, by
-/// whatever process.
+/// Marks a signed Logon's SendingTime(52) as used, in Unix nanoseconds. `false`: it, or a later one, was used before,
+/// by any process.
 pub async fn use_signed_logon(
     conn: &mut PgConnection,
     session_id: &str,

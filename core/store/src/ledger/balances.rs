@@ -1,6 +1,6 @@
-//! Limited balances: what providers and partners have free, and what of it is promised.
+//! Limited balances: the available and reserved amounts of providers and partners.
 //!
-//! Nothing here changes a balance: the database does, by what is posted to the ledger.
+//! This module changes no balance: the database does, by postings to the ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::ledger::{Deposited, NewPosting};
 /// Owner and asset.
 pub type BalanceKey = (Owner, String);
 
-/// Free and reserved minor units.
+/// Available and reserved minor units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Balance {
     pub available: Minor,
@@ -25,7 +25,7 @@ fn minor(text: &str) -> Result<Minor, StoreError> {
     Minor::parse(text).map_err(|error| StoreError::corrupt("account_balance", error))
 }
 
-/// The balance of an owner in an asset, as last committed; zero where it has none.
+/// The balance of an owner in an asset, as last committed; zero without one.
 pub async fn find(conn: &mut PgConnection, owner: &Owner, asset: &str) -> Result<Balance, StoreError> {
     let row: Option<(String, String)> = sqlx::query_as(
         "select available::text, reserved::text from account_balance \
@@ -64,8 +64,8 @@ pub async fn find_available(
     Ok(find(conn, &Owner::Provider(provider.to_owned()), asset).await?.available)
 }
 
-/// Locks the rows of `keys` in key order, so that two writers never wait for each other. A key without a row has
-/// nothing; its row comes into being with its first entry.
+/// Locks the rows of `keys` in key order, so that two writers never deadlock. A key without a row has a zero balance;
+/// its row is created by its first entry.
 pub async fn lock(
     conn: &mut PgConnection,
     keys: &BTreeSet<BalanceKey>,
@@ -95,7 +95,7 @@ pub async fn lock(
     Ok(held)
 }
 
-/// Posts money that came in from outside. The same id again changes nothing and says whether it stood for the same.
+/// Posts a deposit. A repeated id changes nothing and reports whether the deposit was the same.
 pub async fn deposit(
     conn: &mut PgConnection,
     deposit_id: &str,
@@ -108,7 +108,7 @@ pub async fn deposit(
     super::insert_once(conn, &new).await
 }
 
-/// Gives a provider an opening balance; one it already has stays as it is.
+/// Gives a provider an opening balance; an existing one stays.
 pub async fn insert_opening(
     conn: &mut PgConnection,
     provider: &str,

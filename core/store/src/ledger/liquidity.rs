@@ -1,11 +1,11 @@
-//! What the sources of liquidity are kept by: balances as quotes read them.
+//! Balances for the liquidity sources, as quotes read them.
 
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// Every provider's free balances, by provider and asset. There are as many rows as providers times assets.
+/// Every provider's available balances, by provider and asset. There are as many rows as providers times assets.
 pub async fn list_available(conn: &mut PgConnection) -> Result<Vec<((String, String), Minor)>, StoreError> {
     let rows: Vec<(String, String, String)> = sqlx::query_as(
         "select owner, asset, available::text from account_balance where owner_kind = 'provider'",

@@ -1,4 +1,4 @@
-//! Payments ordered by bank files, and the files that answered.
+//! Payments ordered by bank files, and the bank's answers.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
@@ -7,7 +7,7 @@ use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// A payment as it is ordered.
+/// A payment order.
 #[derive(Debug, Clone)]
 pub struct NewBankPayment {
     pub end_to_end_id: String,
@@ -19,11 +19,11 @@ pub struct NewBankPayment {
     pub currency: String,
     pub exponent: u8,
     pub staged_file: String,
-    /// By the database's clock: it is not written down later.
+    /// By the database's clock: the order is not written after it.
     pub not_after: DateTime<Utc>,
 }
 
-/// A payment as it stands.
+/// A payment and its status.
 #[derive(Debug, Clone)]
 pub struct BankPayment {
     pub end_to_end_id: String,
@@ -76,7 +76,7 @@ impl Row {
     }
 }
 
-/// Writes an order down. `false`: it was ordered before, or it is too late, and nothing changed.
+/// Inserts a payment order. `false`: it was ordered before, or it is too late, and nothing changed.
 pub async fn insert_payment(conn: &mut PgConnection, new: &NewBankPayment) -> Result<bool, StoreError> {
     let inserted = sqlx::query(
         "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, \
@@ -175,7 +175,7 @@ pub async fn mark_sent(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(
     Ok(())
 }
 
-/// The payment that is meant, locked until the transaction ends. Our messages and blocks have one payment each.
+/// The payment that an answer names, locked until the transaction ends. Our messages and blocks have one payment each.
 pub async fn lock_payment(
     conn: &mut PgConnection,
     of: &PaymentSubject,
@@ -204,7 +204,7 @@ pub async fn lock_payment(
     row.map(Row::payment).transpose()
 }
 
-/// Writes how a payment stands now, and has whoever waits for it look at once.
+/// Updates a payment's status, and makes its effect due.
 pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> Result<(), StoreError> {
     sqlx::query(
         "update bank_payment set status = $2, bank_reference = $3, paid_at = $4, reason = $5, reason_text = $6, \
@@ -239,7 +239,7 @@ pub struct BankFile<'a> {
     pub unknown: i64,
 }
 
-/// Writes a file down. `false`: the same was taken in before.
+/// Records a file. `false`: the same content was imported before.
 pub async fn insert_file(conn: &mut PgConnection, file: &BankFile<'_>) -> Result<bool, StoreError> {
     let inserted = sqlx::query(
         "insert into bank_file (digest, name, message, message_id, refusal, unknown) \

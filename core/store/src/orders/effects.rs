@@ -1,4 +1,4 @@
-//! What committed steps still have to do: due work, claimed under a lease with a fence.
+//! Effects of committed steps: due work, claimed under a lease with a fence.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ pub struct NewEffect {
     pub run_at: DateTime<Utc>,
 }
 
-/// What an operator knows, kept with the due work until it is carried out.
+/// An operator's finding, stored with the due work until it is processed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "verdict", rename_all = "snake_case")]
 pub enum ManualResolution {
@@ -80,7 +80,7 @@ pub enum ManualResolution {
 }
 
 impl ManualResolution {
-    /// The answer it stands for, of a leg.
+    /// The rail's answer that it replaces, for a leg.
     pub fn answer(&self) -> Option<RailAnswer> {
         match self {
             Self::Done { provider_reference, occurred_at } => Some(RailAnswer::Done(LegDone {
@@ -98,24 +98,24 @@ impl ManualResolution {
     }
 }
 
-/// An effect claimed by this process. `called_before`: an earlier call may have reached the other side.
+/// An effect claimed by this process. `called_before`: an earlier call may have reached the rail.
 #[derive(Debug, Clone)]
 pub struct Claimed {
     pub id: i64,
     pub reference: String,
     pub kind: EffectKind,
     pub called_before: bool,
-    /// That call is so fresh that it may still be on its way.
+    /// That call is so recent that it may still be in flight.
     pub in_flight: bool,
     pub attempts: i32,
-    /// Attempts in a row whose step could not be written.
+    /// Consecutive failed attempts to write its step.
     pub unwritten: u32,
     pub fence: i64,
     /// When the rail was first called, or is about to be: by the database's clock.
     pub called_at: DateTime<Utc>,
-    /// What an operator knows of it.
+    /// The operator's finding.
     pub verdict: Option<ManualResolution>,
-    /// Why the row cannot be read; such an effect must not be carried out.
+    /// Why the row is unreadable; such an effect must not be executed.
     pub unreadable: Option<String>,
 }
 
@@ -128,16 +128,16 @@ fn verdict(text: Option<&str>) -> Result<Option<ManualResolution>, StoreError> {
 #[derive(Debug, Clone)]
 pub enum EffectEnd {
     Done,
-    /// Look again later. `called` stays set unless it is proven that nothing reached the other side.
+    /// Retry later. `called` stays set unless it is proven that no call reached the rail.
     Again {
         at: DateTime<Utc>,
         called: bool,
-        /// What was heard of it, for people.
+        /// The rail's last response, for display.
         heard: &'static str,
     },
 }
 
-/// A claim and its end, to be written with the step it led to.
+/// A claim and its end, written with the resulting step.
 #[derive(Debug, Clone)]
 pub struct EndedEffect {
     pub id: i64,
@@ -145,8 +145,8 @@ pub struct EndedEffect {
     pub end: EffectEnd,
 }
 
-/// Claims due work. The claim itself is committed before anything is called: rails are marked `called` by it. A call
-/// made less than `in_flight_secs` ago may still be on its way.
+/// Claims due work. The claim is committed before any call: it sets `called` for rail calls. A call made less than
+/// `in_flight_secs` ago may still be in flight.
 pub async fn claim(
     conn: &mut PgConnection,
     lease_secs: i32,
@@ -173,7 +173,7 @@ pub async fn claim(
     .await?;
     rows.into_iter()
         .map(|(id, reference, kind, called_before, fresh, attempts, unwritten, fence, called_at, said)| {
-            // One row that cannot be read must not keep the others from being carried out.
+            // An unreadable row must not prevent the execution of the others.
             let (verdict, unreadable) = match verdict(said.as_deref()) {
                 Ok(verdict) => (verdict, None),
                 Err(error) => (None, Some(error.to_string())),
@@ -195,8 +195,7 @@ pub async fn claim(
         .collect()
 }
 
-/// Marks a call that is about to be made again and returns when, by the database's clock. `None`: the claim is
-/// somebody else's by now.
+/// Marks a repeated call and returns its time, by the database's clock. `None`: another process has the claim by now.
 pub async fn mark_called(
     conn: &mut PgConnection,
     id: i64,
@@ -232,7 +231,7 @@ pub async fn insert_verdict(
     Ok(done.rows_affected() > 0)
 }
 
-/// Ends claims whose fence still holds.
+/// Ends claims whose fence is unchanged.
 pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), StoreError> {
     for EndedEffect { id, fence, end } in ended {
         match end {
@@ -261,7 +260,7 @@ pub async fn end(conn: &mut PgConnection, ended: &[EndedEffect]) -> Result<(), S
     Ok(())
 }
 
-/// Gives a claim back whose step could not be written, and says why. It stays called if it was.
+/// Releases a claim whose step could not be written, with the reason. `called` is unchanged.
 pub async fn put_off(
     conn: &mut PgConnection,
     id: i64,
@@ -283,7 +282,7 @@ pub async fn put_off(
     Ok(())
 }
 
-/// How many effects and how many facts wait because they could not be written.
+/// The number of effects and of facts that are postponed because they could not be written.
 pub async fn count_unwritten(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
     let counts = sqlx::query_as(
         "select (select count(*) from effect where unwritten > 0), \
@@ -293,7 +292,7 @@ pub async fn count_unwritten(conn: &mut PgConnection) -> Result<(i64, i64), Stor
     Ok(counts.fetch_one(conn).await?)
 }
 
-/// Drops the timers of settlements that left the accepted point.
+/// Deletes the timers of settlements that left the accepted state.
 pub async fn delete_timers(conn: &mut PgConnection, references: &[&str]) -> Result<(), StoreError> {
     sqlx::query("delete from effect where reference = any($1::text[]) and kind = 'lock'")
         .bind(references)
@@ -302,7 +301,7 @@ pub async fn delete_timers(conn: &mut PgConnection, references: &[&str]) -> Resu
     Ok(())
 }
 
-/// Frees claims of a process that is known to be gone: the private database's only user has just started.
+/// Releases the claims of a process that has ended: for a private database, whose only user has just started.
 pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> {
     sqlx::query("update effect set lease_until = null where lease_until is not null").execute(conn).await?;
     Ok(())

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use crate::StoreError;
 use crate::orders::intents::Tenant;
 
-/// An event to append, with its document: a tree, or the text it is written as.
+/// An event to append, with its document: a JSON value or its text.
 #[derive(Debug, Clone)]
 pub struct NewEvent<Document = Value> {
     pub event_id: String,
@@ -30,7 +30,7 @@ pub struct StoredEvent {
     pub event: NewEvent,
 }
 
-/// What a reader of the feed asks for.
+/// A reader's filter of the feed.
 #[derive(Debug, Clone, Default)]
 pub struct EventFilter {
     pub after: i64,
@@ -79,7 +79,7 @@ impl Row {
     }
 }
 
-/// How long an event is in the feed.
+/// How long an event stays in the feed.
 pub const RETENTION_DAYS: i32 = 15;
 
 macro_rules! page {
@@ -96,7 +96,7 @@ macro_rules! page {
     };
 }
 
-/// An intent has few events: they are found by its reference, whatever the planner knows about the feed.
+/// An intent has few events: they are found by its reference, independently of the planner's statistics.
 macro_rules! of_intent {
     () => {
         "(select * from event \
@@ -105,7 +105,7 @@ macro_rules! of_intent {
     };
 }
 
-/// One text for each set of filters, so that each has a plan that reads its own index and nothing else.
+/// One statement text for each set of filters, so that each has a plan of its own that uses its index only.
 const fn page_query(filter: &EventFilter) -> &'static str {
     match (&filter.kind, &filter.intent_id) {
         (None, None) => page!("event", ""),
@@ -115,7 +115,7 @@ const fn page_query(filter: &EventFilter) -> &'static str {
     }
 }
 
-/// A page of a tenant's events after a position, ascending, as far back as the feed is kept.
+/// A page of a tenant's events after a position, ascending, within the feed's retention.
 pub async fn list_for_tenant(
     conn: &mut PgConnection,
     tenant: &Tenant,
@@ -153,7 +153,7 @@ pub async fn find_for_tenant(
     row.map(Row::into_event).transpose()
 }
 
-/// A page of the events of one partner's executions in one environment, for a follower inside the service.
+/// A page of the events of one partner's executions in one environment, for the service's own readers.
 pub async fn list_after(
     conn: &mut PgConnection,
     partner_id: &str,
@@ -173,7 +173,7 @@ pub async fn list_after(
     rows.into_iter().map(Row::into_event).collect()
 }
 
-/// What a follower of the feed routes an event by.
+/// The fields of an event by which a follower routes it.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct FeedEntry {
     pub position: i64,

@@ -1,4 +1,4 @@
-//! Accepted intents under settlement: terms, state and version.
+//! Accepted intents in settlement: terms, state and version.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::settlement::State;
@@ -61,7 +61,7 @@ pub struct StateChange<'a> {
     pub last_occurred_at: Timestamp,
 }
 
-/// Moves executions; returns the references whose version still held. The others were changed by somebody else.
+/// Updates executions; returns the references whose version was unchanged. The others were changed concurrently.
 pub async fn update(conn: &mut PgConnection, changes: &[StateChange<'_>]) -> Result<Vec<String>, StoreError> {
     let rows: Vec<(String,)> = sqlx::query_as(
         "update execution e set state_name = c.state_name, state = c.state, version = e.version + 1, \
@@ -97,8 +97,7 @@ pub async fn find_by_reference(
     row.map(execution).transpose()
 }
 
-/// The execution a chain id belongs to, a settlement's or a receipt's content hash: the one that commanded something
-/// about it.
+/// The execution of an id on the chain, a settlement's or a receipt's content hash: the one with a command about it.
 pub async fn find_by_entity(conn: &mut PgConnection, entity: &[u8]) -> Result<Option<Execution>, StoreError> {
     let row: Option<Row> = sqlx::query_as(
         "select terms, state, version, last_sequence, last_occurred_at from execution \
@@ -110,7 +109,7 @@ pub async fn find_by_entity(conn: &mut PgConnection, entity: &[u8]) -> Result<Op
     row.map(execution).transpose()
 }
 
-/// The names an execution goes by. The text is put into each statement that looks for one.
+/// The identifiers of an execution. The text becomes part of each statement that looks one up.
 macro_rules! named {
     ($select:literal, $named:expr) => {
         match $named {
@@ -126,7 +125,7 @@ macro_rules! named {
     };
 }
 
-/// A tenant's execution. Another tenant's is as unknown as one that does not exist.
+/// A tenant's execution. Another tenant's is reported as not found.
 pub async fn find_for_tenant(
     conn: &mut PgConnection,
     tenant: &Tenant,
@@ -146,7 +145,7 @@ pub async fn find_for_tenant(
     row.map(execution).transpose()
 }
 
-/// A tenant's execution with all that happened to it, oldest first: one statement, so that the two agree.
+/// A tenant's execution with all its events, oldest first: one statement, so that the two are consistent.
 pub async fn find_with_events(
     conn: &mut PgConnection,
     tenant: &Tenant,

@@ -1,4 +1,4 @@
-//! The feed as the service itself walks it: for deliveries, for replays, and at its old end.
+//! The service's own reads of the feed: for deliveries, for replays, and for its retention.
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgTransaction};
@@ -30,13 +30,13 @@ impl RoutedRow {
     }
 }
 
-/// The last position of the feed. Positions up to it are all visible.
+/// The last position of the feed. All positions up to it are visible.
 pub async fn load_last_position(conn: &mut PgConnection) -> Result<i64, StoreError> {
     let row: (i64,) = sqlx::query_as("select position from feed_counter").fetch_one(conn).await?;
     Ok(row.0)
 }
 
-/// Whose events follow a position, and the newest position among them; `after` when there is none.
+/// The tenants with events after a position, and the latest position among them; `after` without any.
 pub async fn list_tenants_after(
     conn: &mut PgConnection,
     after: i64,
@@ -52,8 +52,8 @@ pub async fn list_tenants_after(
     Ok((tenants.collect(), newest))
 }
 
-/// How far the feed was turned into deliveries. Locks the lease until the transaction ends; `None`: somebody else
-/// holds it.
+/// The position up to which deliveries were queued. Locks the dispatcher's row until the transaction ends; `None`:
+/// another process holds it.
 pub async fn lock_dispatcher(tx: &mut PgTransaction<'_>) -> Result<Option<i64>, StoreError> {
     let row: Option<(i64,)> =
         sqlx::query_as("select position from webhook_dispatcher for update skip locked")
@@ -83,8 +83,8 @@ pub async fn list_routed(conn: &mut PgConnection, after: i64, until: i64) -> Res
     rows.into_iter().map(RoutedRow::into_routed).collect()
 }
 
-/// The last position observed before `at`; zero when there is none. Positions are observed in order, but for the
-/// clocks of two processes: give `at` a margin.
+/// The last position recorded before `at`; zero without any. Positions are in the order of time except for differences
+/// of clocks: give `at` a margin.
 pub async fn find_position_before(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<i64, StoreError> {
     let (mut low, mut high) = (0_i64, load_last_position(conn).await?);
     // Every event at or below `low` is before `at`, every one above `high` is not.
@@ -106,9 +106,8 @@ pub async fn find_position_before(conn: &mut PgConnection, at: DateTime<Utc>) ->
     Ok(low)
 }
 
-/// Takes events that are past their time out of the feed into the history, which statuses and reports read too, at most
-/// `limit`. Readers are not kept waiting: deleted rows stay visible to whoever has begun to read. Returns how
-/// many left.
+/// Moves expired events from the feed to the history, which statuses and reports also read, at most `limit`. Readers do
+/// not wait: deleted rows stay visible to transactions that have begun. Returns their number.
 pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "with oldest as (select position, observed_at from event order by position limit $1), \
@@ -124,7 +123,7 @@ pub async fn trim(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError
     Ok(done.rows_affected())
 }
 
-/// What a page of the feed needs to know beside its events.
+/// The metadata of a page of the feed.
 #[derive(Debug, Clone)]
 pub struct Reader {
     /// Cursors of another epoch are refused.

@@ -1,4 +1,4 @@
-//! Idempotency records (contract section 8): written in the transaction of the work they stand for.
+//! Idempotency records (contract section 8): written in the transaction of their work.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -18,7 +18,7 @@ pub struct RecordId {
     pub key: Uuid,
 }
 
-/// An answer as it was given and will be given again.
+/// A stored answer, replayed unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResponse {
     pub status: u16,
@@ -65,7 +65,7 @@ pub(super) fn columns<'a>(ids: impl Iterator<Item = &'a RecordId>) -> RecordColu
     all
 }
 
-/// The records among `ids` that have not expired.
+/// The unexpired records among `ids`.
 pub async fn list_live(conn: &mut PgConnection, ids: &[&RecordId]) -> Result<Vec<Record>, StoreError> {
     let at = columns(ids.iter().copied());
     let rows: Vec<Row> = sqlx::query_as(

@@ -1,8 +1,8 @@
-//! What a batch adds, in one statement: a statement costs as much as the rows of several orders, so a batch has one for
-//! all its tables.
+//! Inserts a batch's new rows in one statement: a statement costs as much as the rows of several orders, so a batch has
+//! one for all its tables.
 //!
-//! The feed's counter is bumped after the rows of the other tables are in: from there to the commit nobody else can
-//! append, and positions become visible in order.
+//! The feed's counter is incremented after the rows of the other tables: from there to the commit no other transaction
+//! can append, and positions become visible in order.
 
 use std::sync::OnceLock;
 
@@ -22,7 +22,7 @@ use crate::orders::idempotency::{self, RETENTION_HOURS, Record};
 use crate::orders::intents::{IntentRow, tenants};
 use crate::orders::permits::PermitHold;
 
-/// The rows to add. An accepted execution begins at version 1.
+/// The rows to insert. An accepted execution begins at version 1.
 #[derive(Default)]
 pub struct InsertBatch<'a> {
     pub postings: &'a [NewPosting],
@@ -32,7 +32,7 @@ pub struct InsertBatch<'a> {
     pub chain_id: i64,
     pub permits: &'a [PermitHold],
     pub effects: &'a [NewEffect],
-    /// Records of requests that have none that is live; [`StoreError::Stale`] when one has.
+    /// Records of requests without an unexpired record; [`StoreError::Stale`] if there is one.
     pub records: &'a [Record],
     /// Events in the order of the feed. Their documents are JSON texts.
     pub events: &'a [NewEvent<String>],
@@ -135,7 +135,7 @@ impl Parameters {
     }
 }
 
-/// Adds the rows and wakes those who follow the feed when the transaction commits. Call it last in the transaction.
+/// Inserts the rows and notifies the followers of the feed at the commit. Call it last in the transaction.
 pub async fn insert(conn: &mut PgConnection, rows: &InsertBatch<'_>) -> Result<(), StoreError> {
     // The names and their order are the same in every call.
     static NUMBERED: OnceLock<String> = OnceLock::new();
@@ -188,7 +188,7 @@ fn bind_postings(all: &mut Parameters, postings: &[NewPosting]) -> Result<(), St
 
 fn bind_intents<'q>(all: &mut Parameters, rows: &'q [IntentRow<'q>]) -> Result<(), StoreError> {
     let (partners, modes) = tenants(rows.iter().map(|row| row.tenant));
-    // An accepted intent's request is in its execution's terms.
+    // An accepted intent's request is part of its execution's terms.
     let request = |row: &'q IntentRow<'q>| row.reference.is_none().then_some(Json(row.request));
     all.bind("intent.partner", partners)?;
     all.bind("intent.livemode", modes)?;

@@ -25,9 +25,9 @@ pub(super) fn tenants<'a>(of: impl Iterator<Item = &'a Tenant>) -> (Vec<&'a str>
     of.map(|tenant| (tenant.partner_id.as_str(), tenant.livemode)).unzip()
 }
 
-// `offset 0` keeps the planner from turning a lookup a key into one walk through the whole index.
+// `offset 0` keeps the planner from replacing one lookup per key by a scan of the whole index.
 
-/// What a submission under an id came to: `None` when there was none, else its reference, or no reference when it was
+/// The outcome of a submission under an id: `None` without one, else its reference, or no reference when it was
 /// rejected.
 pub async fn find_submission(
     conn: &mut PgConnection,
@@ -45,7 +45,7 @@ pub async fn find_submission(
     Ok(row.map(|row| row.0))
 }
 
-/// Which of the intent ids were used before, accepted or not.
+/// The intent ids that were used before, accepted or not.
 pub async fn list_used_ids(
     conn: &mut PgConnection,
     asked: &[(&Tenant, &str)],
@@ -64,7 +64,7 @@ pub async fn list_used_ids(
     Ok(rows.into_iter().map(|(partner_id, livemode, id)| (Tenant { partner_id, livemode }, id)).collect())
 }
 
-/// Which of the client references belong to accepted intents.
+/// The client references of accepted intents.
 pub async fn list_used_client_references(
     conn: &mut PgConnection,
     asked: &[(&Tenant, &str)],

@@ -1,4 +1,4 @@
-//! Orders of the older surface, and the standing instructions they settle by.
+//! Legacy orders, and the standing instructions by which they settle.
 
 use std::collections::HashSet;
 
@@ -10,18 +10,18 @@ use sqlx::PgConnection;
 use super::intents::{self, Tenant};
 use crate::StoreError;
 
-/// An order to keep.
+/// A new legacy order.
 #[derive(Debug, Clone)]
 pub struct NewLegacyIntent {
     pub tenant: Tenant,
     pub intent_id: String,
-    /// As it was asked, with its defaults.
+    /// The request, with its defaults.
     pub request: Value,
     pub source: String,
     pub target: String,
     pub strategy: &'static str,
     pub client_ref: Option<String>,
-    /// Where the output goes.
+    /// The recipient of the output.
     pub account: String,
     /// `pending` or `queued`.
     pub stage: &'static str,
@@ -30,7 +30,7 @@ pub struct NewLegacyIntent {
     pub run_at: DateTime<Utc>,
 }
 
-/// An order whose turn it is, held by its version for the length of a lease.
+/// A due order, claimed by its version for the duration of a lease.
 #[derive(Debug, Clone)]
 pub struct ClaimedLegacyIntent {
     pub tenant: Tenant,
@@ -48,7 +48,7 @@ pub struct ClaimedLegacyIntent {
     pub version: i64,
 }
 
-/// A turn that is being executed. It holds until somebody claims the order again or cancels it.
+/// An execution attempt. It is valid until another process claims the order, or it is cancelled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HeldTurn {
     pub tenant: Tenant,
@@ -56,10 +56,10 @@ pub struct HeldTurn {
     pub version: i64,
 }
 
-/// What became of a claimed order.
+/// The result of a claimed order's evaluation.
 #[derive(Debug, Clone)]
 pub enum Turn {
-    /// Again at a time, with the best output seen so far.
+    /// Evaluate again at a time, with the best output so far.
     Wait {
         stage: &'static str,
         run_at: DateTime<Utc>,
@@ -69,7 +69,7 @@ pub enum Turn {
     Submitting {
         attempt: i32,
     },
-    /// Found executed: by a release that did not end the order in the commit that executed it.
+    /// Found executed: by a release that did not end the order in the commit of its execution.
     Submitted {
         reference: String,
     },
@@ -92,7 +92,7 @@ pub struct LegacyIntentRow {
     pub updated_at: DateTime<Utc>,
 }
 
-/// Which orders a list holds.
+/// The filter of a list.
 #[derive(Debug, Clone, Default)]
 pub struct LegacyFilter {
     pub status: Option<String>,
@@ -143,7 +143,7 @@ struct ClaimedRow {
     version: i64,
 }
 
-/// Takes orders whose turn it is, the instant ones first; nobody else gets them while the lease lasts.
+/// Claims due orders, the instant ones first; they are exclusive for the duration of the lease.
 pub async fn claim(
     conn: &mut PgConnection,
     lease_secs: f64,
@@ -186,7 +186,7 @@ pub async fn claim(
         .collect()
 }
 
-/// Ends a turn. `false`: the order was cancelled, or somebody else's turn began.
+/// Ends an evaluation. `false`: the order was cancelled, or claimed by another process.
 pub async fn update(
     conn: &mut PgConnection,
     order: &ClaimedLegacyIntent,
@@ -196,7 +196,7 @@ pub async fn update(
         Turn::Wait { stage, run_at, best_output } => {
             (*stage, order.attempt, Some(*run_at), best_output.map(|best| best.to_string()), None, None)
         }
-        // The lease goes on: a crash now is found when it ends.
+        // The lease continues: after a crash the order is due when it expires.
         Turn::Submitting { attempt } => ("submitting", *attempt, None, None, None, None),
         Turn::Submitted { reference } => ("submitted", order.attempt, None, None, Some(reference), None),
         Turn::Rejected { code } => ("rejected", order.attempt, None, None, None, Some(*code)),
@@ -225,7 +225,7 @@ pub async fn update(
     Ok(done.rows_affected() == 1)
 }
 
-/// Which of the turns still hold. No other turn of their orders begins before the transaction ends.
+/// The attempts that are still valid. Their orders cannot be claimed before the transaction ends.
 pub async fn lock_turns(
     conn: &mut PgConnection,
     turns: &[&HeldTurn],
@@ -252,7 +252,7 @@ pub async fn lock_turns(
     Ok(rows.into_iter().map(held).collect())
 }
 
-/// Ends turns whose orders were executed. The caller has locked them.
+/// Ends the orders that were executed. The caller has locked them.
 pub async fn update_submitted(
     conn: &mut PgConnection,
     executed: &[(HeldTurn, String)],
@@ -274,7 +274,7 @@ pub async fn update_submitted(
     Ok(())
 }
 
-/// Cancels an order that is not being executed. `false`: it is not there, or too late.
+/// Cancels an order that is not being executed. `false`: the order does not exist, or it is too late.
 pub async fn cancel(conn: &mut PgConnection, tenant: &Tenant, intent_id: &str) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update legacy_intent set stage = 'cancelled', version = version + 1, updated_at = now() \
@@ -288,7 +288,7 @@ pub async fn cancel(conn: &mut PgConnection, tenant: &Tenant, intent_id: &str) -
     Ok(done.rows_affected() == 1)
 }
 
-/// The orders of a tenant with the status their execution gives them.
+/// The orders of a tenant with the status of their executions.
 const SEEN: &str = "with seen as ( \
     select l.intent_id, l.request, l.strategy, l.client_ref, l.reference, l.code, l.created_at, \
            coalesce(e.terminal_at, l.updated_at) as updated_at, \
@@ -348,7 +348,7 @@ pub async fn list(
     Ok(rows)
 }
 
-/// How many orders the filter leaves.
+/// The number of orders that match the filter.
 pub async fn count(
     conn: &mut PgConnection,
     tenant: &Tenant,
@@ -368,7 +368,7 @@ pub async fn count(
     Ok(row.0)
 }
 
-/// Where a partner's outputs of an asset go.
+/// The recipient of a partner's outputs of an asset.
 pub async fn find_instruction(
     conn: &mut PgConnection,
     tenant: &Tenant,
@@ -385,7 +385,7 @@ pub async fn find_instruction(
     Ok(row.map(|row| row.0))
 }
 
-/// Says where a partner's outputs of an asset go from now on.
+/// Sets the recipient of a partner's outputs of an asset.
 pub async fn upsert_instruction(
     conn: &mut PgConnection,
     tenant: &Tenant,

@@ -1,4 +1,4 @@
-//! What operators look at, and the rows by which they decide.
+//! Operators' view of executions, and the rows of their decisions.
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -16,18 +16,18 @@ pub struct Listed {
     pub state: String,
     pub accepted_at: DateTime<Utc>,
     pub terminal_at: Option<DateTime<Utc>>,
-    /// What it waits for: work that is due or under way, or a command on the chain.
+    /// The work it waits for: due effects, effects in progress, or a command on the chain.
     pub waits_for: Option<String>,
     pub attempts: Option<i32>,
     pub heard: Option<String>,
-    /// What the bank's files alarm about, or that its payout takes too long.
+    /// The bank files' alarm, or that its payout is overdue.
     pub alarm: Option<String>,
 }
 
 /// Which executions to list, oldest first.
 #[derive(Debug, Clone)]
 pub struct ExecutionFilter<'a> {
-    /// Only those that have not ended and were accepted so long ago, or that there is an alarm about.
+    /// Only executions that have not ended and were accepted at least this long ago, or that have an alarm.
     pub stuck_for_secs: Option<i64>,
     pub state: Option<&'a str>,
     /// After this one.
@@ -67,7 +67,7 @@ pub async fn list(conn: &mut PgConnection, filter: &ExecutionFilter<'_>) -> Resu
     Ok(rows)
 }
 
-/// All that is recorded of an execution, as JSON: each part is a list of rows, oldest first.
+/// All records of an execution, as JSON: each part is a list of rows, oldest first.
 pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Value, StoreError> {
     let row: (Value,) = sqlx::query_as(
         "select jsonb_build_object( \
@@ -104,7 +104,7 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
     Ok(row.0)
 }
 
-/// How many payouts of locked tokens have taken too long, and how many outputs are owed.
+/// The number of overdue payouts of locked tokens, and of debts.
 pub async fn count_late_payouts(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
     let counts = sqlx::query_as(
         "select count(*) filter (where state_name = 'paying' and (state #>> '{lock,deadlines,overdue_at}')::int8 \
@@ -145,15 +145,15 @@ pub async fn insert_action(conn: &mut PgConnection, action: &NewAction<'_>) -> R
 /// What is to be done with an execution's due work of a kind.
 #[derive(Debug, Clone)]
 pub enum Nudge<'a> {
-    /// It is looked at now.
+    /// It becomes due now.
     Now,
-    /// It is taken for never called, and looked at now.
+    /// It counts as never called, and becomes due now.
     Uncalled,
-    /// It ends with this answer, and is looked at now.
+    /// It gets this answer, and becomes due now.
     Verdict(&'a Value),
 }
 
-/// Changes due work unless a call may still be on its way, and wakes the workers. `false`: there is none, or there is
+/// Changes due work unless a call may still be in flight, and notifies the workers. `false`: there is no such work, or
 /// such a call.
 pub async fn nudge(
     conn: &mut PgConnection,

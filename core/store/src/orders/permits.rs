@@ -1,11 +1,11 @@
-//! What live settlements hold of the wallets that pay: permit nonces, and amounts of tokens.
+//! The holds of live settlements on the paying wallets: permit nonces, and amounts of tokens.
 
 use dvp_domain::terms::Terms;
 use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// A permit nonce that a settlement holds, and what it locks with it.
+/// A permit nonce that a settlement holds, and the amount it locks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PermitHold {
     /// Lowercase address.
@@ -19,7 +19,7 @@ pub struct PermitHold {
 }
 
 impl PermitHold {
-    /// What an accepted order holds, if its input is pulled with a permit.
+    /// The hold of an accepted order, if its input is pulled with a permit.
     pub fn of(terms: &Terms) -> Option<Self> {
         let permit = terms.request.permit.as_ref().filter(|_| terms.locks())?;
         Some(Self {
@@ -32,8 +32,8 @@ impl PermitHold {
     }
 }
 
-/// What is held of wallets, each from a nonce on. Costs as much as there are holds: those of one wallet's pending
-/// orders. `offset 0` keeps the planner from walking through everybody's holds.
+/// The holds of wallets, each from a nonce on. The cost is proportional to the holds of each wallet's pending orders.
+/// `offset 0` keeps the planner from scanning all holds.
 pub async fn list_held(
     conn: &mut PgConnection,
     chain_id: i64,
@@ -60,7 +60,7 @@ pub async fn list_held(
         .collect()
 }
 
-/// Lets go of what settlements hold that ended without a lock. What another settlement holds by now is left alone.
+/// Deletes the holds of settlements that ended without a lock. A hold that another settlement has by now stays.
 pub async fn delete(conn: &mut PgConnection, chain_id: i64, held: &[PermitHold]) -> Result<(), StoreError> {
     let keys = Keys::of(held);
     sqlx::query(
@@ -76,7 +76,7 @@ pub async fn delete(conn: &mut PgConnection, chain_id: i64, held: &[PermitHold])
     Ok(())
 }
 
-/// Marks the holds of settlements whose lock was seen.
+/// Marks the holds of settlements whose lock was indexed.
 pub async fn mark_locked(
     conn: &mut PgConnection,
     chain_id: i64,

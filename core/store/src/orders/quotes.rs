@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use crate::StoreError;
 use crate::orders::intents::Tenant;
 
-/// The context of an indicative quote; a later one with the same requestId takes its place.
+/// The context of an indicative quote; a later one with the same requestId replaces it.
 #[derive(Debug, Clone)]
 pub struct QuoteContext {
     pub tenant: Tenant,
@@ -69,7 +69,7 @@ pub async fn insert_firm(conn: &mut PgConnection, quote: &NewFirmQuote) -> Resul
     Ok(())
 }
 
-/// What a tenant's firm quote has fixed.
+/// The terms of a tenant's firm quote.
 pub async fn find_firm(
     conn: &mut PgConnection,
     tenant: &Tenant,

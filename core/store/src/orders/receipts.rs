@@ -32,7 +32,7 @@ pub async fn find_body(conn: &mut PgConnection, reference: &str) -> Result<Optio
     Ok(row.map(|row| row.0))
 }
 
-/// An anchor as the indexer saw it, in a block that stands.
+/// An anchor in a canonical block.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct AnchorRow {
     pub chain_id: i64,
@@ -41,7 +41,7 @@ pub struct AnchorRow {
     pub block_number: i64,
 }
 
-/// The first anchor of a content hash that the indexer knows.
+/// The first indexed anchor of a content hash.
 pub async fn find_anchor(
     conn: &mut PgConnection,
     content_hash: &[u8],

@@ -1,8 +1,8 @@
-//! What reports and batch lookups read: a tenant's executions in bulk.
+//! Reads of reports and batch look-ups: a tenant's executions in bulk.
 //!
 //! Reports are read at a position of the feed: the status of an execution is that of its last event up to there, so
-//! that pages read one after the other, and the totals beside them, tell the same story. What the chain adds later
-//! (anchors, settlements) is read as it is.
+//! that consecutive pages, and the totals beside them, are consistent. Later additions of the chain (anchors,
+//! settlements) are read as they are.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use crate::StoreError;
 use crate::orders::executions::RefType;
 use crate::orders::intents::Tenant;
 
-/// An execution with the name it was asked for by.
+/// An execution with the requested identifier.
 #[derive(Debug, Clone)]
 pub struct Named {
     pub name: String,
@@ -30,7 +30,7 @@ fn corrupt(error: impl std::fmt::Display) -> StoreError {
     StoreError::corrupt("execution", error)
 }
 
-/// The executions of a tenant that are called by one of `names`.
+/// The executions of a tenant with one of `names`.
 pub async fn list_named(
     conn: &mut PgConnection,
     tenant: &Tenant,
@@ -65,7 +65,7 @@ pub async fn list_named(
         .collect()
 }
 
-/// What happened to several executions, each oldest first.
+/// The events of several executions, each oldest first.
 pub async fn list_recorded(
     conn: &mut PgConnection,
     references: &[&str],
@@ -114,7 +114,7 @@ pub async fn load_position_at(
     Ok(row.0)
 }
 
-/// Which executions a report is about: accepted from `from` on and before `until`, as known at `position`.
+/// The executions of a report: accepted from `from` on and before `until`, as known at `position`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Range {
     pub tenant: Tenant,
@@ -135,9 +135,9 @@ pub struct ReportedExecution {
     /// The intent's snapshot of that event.
     pub snapshot: Value,
     pub receipt_hash: Option<Vec<u8>>,
-    /// Events of the chain that stand now, oldest first.
+    /// Canonical events of the chain, oldest first.
     pub chain_events: Vec<String>,
-    /// What the last comparison with the chain found of it.
+    /// The result of its last comparison with the chain.
     pub breaks: Vec<String>,
 }
 
@@ -202,7 +202,7 @@ pub async fn list_range(
         .collect()
 }
 
-/// What the executions of a report in one status move of one currency. Amounts are decimal integers.
+/// The amounts of one currency in one status of a report's executions. Amounts are decimal integers.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct CurrencyTotal {
     pub currency: String,

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use crate::StoreError;
 
-/// An order to leave resting.
+/// A new resting order.
 #[derive(Debug, Clone)]
 pub struct NewRestingOrder {
     pub provider_id: String,
@@ -22,7 +22,7 @@ pub struct NewRestingOrder {
     pub amount: Minor,
 }
 
-/// A resting order with something left.
+/// A resting order with a remaining amount.
 #[derive(Debug, Clone)]
 pub struct RestingOrder {
     pub id: i64,
@@ -34,14 +34,14 @@ pub struct RestingOrder {
     pub remaining: Minor,
 }
 
-/// How many open orders are looked at: the oldest, so that a flood of new ones hides none.
+/// The number of open orders that are read: the oldest, so that a flood of new ones hides none.
 const LEVELS_MAX: i64 = 1_000;
 
 fn minor(text: &str) -> Result<Minor, StoreError> {
     Minor::parse(text).map_err(|error| StoreError::corrupt("resting_order", error))
 }
 
-/// Leaves an order resting and returns its id.
+/// Inserts a resting order and returns its id.
 pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<i64, StoreError> {
     let (id,) = sqlx::query_as(
         "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining) \
@@ -59,7 +59,7 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<i6
     Ok(id)
 }
 
-/// The orders that have something left, oldest first.
+/// The orders with a remaining amount, oldest first.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
         "select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
@@ -87,7 +87,7 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
         .collect()
 }
 
-/// Locks orders in id order and says what is left of each.
+/// Locks orders in id order and returns the remaining amount of each.
 pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, Minor>, StoreError> {
     let rows: Vec<(i64, String)> = sqlx::query_as(
         "select id, remaining::text from resting_order where id = any($1::int8[]) order by id for update",
@@ -98,7 +98,7 @@ pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, M
     rows.into_iter().map(|(id, remaining)| Ok((id, minor(&remaining)?))).collect()
 }
 
-/// Takes amounts from orders that were locked before; each order at most once.
+/// Takes amounts from locked orders; each order at most once.
 pub async fn take(conn: &mut PgConnection, taken: &HashMap<i64, Minor>) -> Result<(), StoreError> {
     let (ids, amounts): (Vec<i64>, Vec<String>) =
         taken.iter().map(|(id, amount)| (*id, amount.to_string())).unzip();

@@ -1,4 +1,4 @@
-//! Nonces of signed requests that every process must know, because nothing else in the request is used once.
+//! Nonces of signed requests that every process must know, because no other part of the request is unique.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
@@ -11,11 +11,11 @@ pub struct NewNonce {
     pub key_id: String,
     pub partner_id: String,
     pub nonce: String,
-    /// The request's timestamp is refused after this.
+    /// The request's timestamp is refused after this time.
     pub expires_at: DateTime<Utc>,
 }
 
-/// Uses a nonce up. `false`: it was used before.
+/// Marks a nonce as used. `false`: it was used before.
 pub async fn insert(conn: &mut PgConnection, new: &NewNonce) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "insert into request_nonce (key_id, nonce, partner_id, expires_at) values ($1, $2, $3, $4) \

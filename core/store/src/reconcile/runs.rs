@@ -1,4 +1,4 @@
-//! The runs that are kept, and what they found.
+//! The stored runs, and their breaks.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::reconcile::Break;
@@ -6,7 +6,7 @@ use sqlx::{PgConnection, PgTransaction};
 
 use crate::StoreError;
 
-/// A run that has ended.
+/// A completed run.
 #[derive(Debug, Clone)]
 pub struct NewRun {
     pub chain_id: i64,
@@ -14,14 +14,14 @@ pub struct NewRun {
     pub block_hash: Vec<u8>,
     /// Unix seconds.
     pub block_secs: i64,
-    /// Ids that were judged, and those of them that the contracts were asked about.
+    /// The number of compared ids, and of those that the contracts were queried about.
     pub subjects: i64,
     pub asked: i64,
     pub started_at: DateTime<Utc>,
     pub breaks: Vec<Break>,
 }
 
-/// Keeps a run with its breaks. Gives its id.
+/// Stores a run with its breaks. Returns its id.
 pub async fn insert_run(tx: &mut PgTransaction<'_>, run: &NewRun) -> Result<i64, StoreError> {
     let (id,): (i64,) = sqlx::query_as(
         "insert into reconciliation_run (chain_id, block_number, block_hash, block_time, subjects, asked, started_at) \
@@ -54,7 +54,7 @@ pub async fn insert_run(tx: &mut PgTransaction<'_>, run: &NewRun) -> Result<i64,
     Ok(id)
 }
 
-/// Forgets all but the last `keep` runs of a chain.
+/// Deletes all but the last `keep` runs of a chain.
 pub async fn delete_old_runs(conn: &mut PgConnection, chain_id: i64, keep: i64) -> Result<(), StoreError> {
     sqlx::query(
         "delete from reconciliation_run where chain_id = $1 and id not in \
@@ -67,7 +67,7 @@ pub async fn delete_old_runs(conn: &mut PgConnection, chain_id: i64, keep: i64) 
     Ok(())
 }
 
-/// A run as it is kept.
+/// A stored run.
 #[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
 pub struct KeptRun {
     pub id: i64,

@@ -1,4 +1,4 @@
-//! Executions with what the indexer kept of them, page by page, and what no execution accounts for.
+//! Executions with their stored events, page by page, and events without an execution.
 
 use std::collections::HashMap;
 

@@ -91,7 +91,7 @@ impl World {
     }
 
     /// Anyone may give an unfilled lock back from the fill deadline on, and any lock from the timelock on.
-    pub(super) fn stranger(&mut self) {
+    pub(super) fn anyone(&mut self) {
         let Some(created) = self.chain.created else { return };
         let (chain, now) = (&mut self.chain, self.now);
         let cancels = !chain.filled && now >= created + FILL;

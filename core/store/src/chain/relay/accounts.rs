@@ -1,14 +1,14 @@
-//! The relayer's accounts: their nonces, what they hold, and how they share the commands.
+//! The relayer's accounts: their nonces, their balances, and their shares of the commands.
 //!
-//! Invariant: a nonce is given out under its account's row lock.
+//! Invariant: a nonce is reserved under its account's row lock.
 
 use super::super::{address, bigint, unsigned};
 use crate::StoreError;
 use alloy::primitives::Address;
 use sqlx::{PgConnection, PgTransaction, Row};
 
-/// Locks the account and takes its lowest free nonce: one that was skipped, if any at or above the chain's own count
-/// `mined`, otherwise the next. The lock is held until the transaction ends.
+/// Locks the account and reserves its lowest free nonce: the lowest skipped one at or above the chain's count `mined`,
+/// or the next. The lock is held until the transaction ends.
 pub async fn reserve_nonce(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -60,15 +60,15 @@ pub async fn reserve_nonce(
     Ok(nonce)
 }
 
-/// Which commands are an account's: those whose number modulo `count` is `index`.
+/// An account's share of the commands: those whose number modulo `count` is `index`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Share {
     pub index: i32,
     pub count: i32,
 }
 
-/// Notes that an account can sign, and gives its share among those that could in the last ten seconds. An account that
-/// cannot, or is gone, leaves its share to the others.
+/// Records that an account can sign, and returns its share among the accounts that could in the last ten seconds. The
+/// other accounts take over the share of an account that cannot sign.
 pub async fn find_share(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -97,7 +97,7 @@ pub async fn find_share(
     Ok(Share { index: small(index), count: small(count).max(1) })
 }
 
-/// Notes what an account holds, in wei. `true`: it has just become low, or stopped being so.
+/// Records an account's balance, in wei. `true`: it has just become low, or stopped being low.
 pub async fn note_balance(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -124,12 +124,12 @@ pub async fn note_balance(
     Ok(before.unwrap_or(false) != low)
 }
 
-/// A signer's account as it was last seen.
+/// An account of the relayer, as last recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RelayerAccount {
     pub chain_id: u64,
     pub signer: Address,
-    /// Wei; `None` before it was asked for.
+    /// Wei; `None` before its first reading.
     pub balance: Option<u128>,
     pub balance_low: bool,
     /// Nonces signed and not mined.

@@ -1,6 +1,6 @@
-//! Signed bytes, sealed.
+//! Signed bytes, encrypted.
 //!
-//! Invariant: the bytes of an attempt are committed before anybody sends them.
+//! Invariant: the bytes of an attempt are committed before they are broadcast.
 
 use super::super::{bigint, block, hash, unsigned};
 use crate::StoreError;
@@ -15,7 +15,7 @@ pub struct AttemptRow {
     pub nonce: u64,
     pub attempt: u64,
     pub hash: B256,
-    /// The signed bytes, sealed by whoever signed them.
+    /// The signed bytes, encrypted by the signer.
     pub sealed: Bytes,
     /// Wei per gas.
     pub max_fee: u128,
@@ -29,13 +29,13 @@ pub struct AttemptRow {
     pub last_broadcast_age_ms: Option<i64>,
 }
 
-/// A signed transaction to keep.
+/// A signed transaction to store.
 #[derive(Debug, Clone)]
 pub struct NewAttempt {
     pub nonce: u64,
     pub attempt: u64,
     pub hash: B256,
-    /// The signed bytes, sealed by whoever signed them.
+    /// The signed bytes, encrypted by the signer.
     pub sealed: Bytes,
     /// Wei per gas.
     pub max_fee: u128,
@@ -62,7 +62,7 @@ impl From<NewAttempt> for AttemptRow {
     }
 }
 
-/// Keeps signed bytes. Nothing may be sent before this is committed.
+/// Stores signed bytes. They may be broadcast only after the commit.
 pub async fn insert_attempt(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -129,7 +129,7 @@ fn attempt_row(row: &PgRow) -> Result<AttemptRow, StoreError> {
     })
 }
 
-/// The node took the attempt's bytes.
+/// The node accepted the attempt's bytes.
 pub async fn mark_broadcast(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -154,7 +154,7 @@ pub async fn mark_broadcast(
     Ok(())
 }
 
-/// The node refused the attempt's bytes, or was not reached: they may have got there all the same.
+/// The node rejected the attempt's bytes, or was not reached: it may have accepted them all the same.
 pub async fn note_send_error(
     conn: &mut PgConnection,
     chain_id: u64,

@@ -1,4 +1,4 @@
-//! What operators see of commands, and how they have one tried again.
+//! Operators' view of commands, and their requests to retry one.
 
 use super::super::unsigned;
 use crate::StoreError;
@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::{PgConnection, PgTransaction, Row};
 
-/// A command as it stands.
+/// A command and its state.
 #[derive(Debug, Clone)]
 pub struct CommandView {
     pub id: i64,
@@ -17,28 +17,28 @@ pub struct CommandView {
     pub kind: String,
     pub state: String,
     pub tries: i32,
-    /// Why it was refused last, for a reason that is not final.
+    /// The reason of its last rejection that was not final.
     pub trouble: Option<String>,
     pub troubled_at: Option<DateTime<Utc>>,
     pub created_at: DateTime<Utc>,
-    /// When it is looked at next, while it waits.
+    /// When it is simulated next, while it waits.
     pub not_before: DateTime<Utc>,
-    /// The newest transaction that carries it.
+    /// The latest transaction that contains it.
     pub tx_hash: Option<String>,
 }
 
-/// Which commands to show.
+/// Which commands to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandFilter {
-    /// Refused for a reason that is not final, and waiting.
+    /// Rejected for a reason that is not final, and waiting.
     Troubled,
     /// Waiting or in a transaction.
     Open,
-    /// Given up for good.
+    /// Failed for good.
     Failed,
 }
 
-/// The oldest commands first; given up ones newest first.
+/// The oldest commands first; failed ones newest first.
 pub async fn list_commands(
     conn: &mut PgConnection,
     filter: CommandFilter,
@@ -87,22 +87,22 @@ pub async fn list_commands(
         .collect()
 }
 
-/// What came of an operator's wish to have a command tried again.
+/// The result of an operator's request to retry a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retried {
-    /// It is looked at now.
+    /// It is due now.
     Now,
     Unknown,
     /// It is in a transaction already.
     Sent,
-    /// It has been carried out.
+    /// It is done.
     Done,
-    /// It was given up, and its order has ended or gone on without it: carrying it out could pay a closed order.
+    /// It failed, and its order has ended or continued without it: executing it could pay a closed order.
     OrderGoneOn,
 }
 
-/// Has a waiting command looked at now, or one that was given up while its order still waits for it. Who did so, and
-/// why, is kept for ever.
+/// Makes a waiting command due, or a failed one whose order still waits for it. The operator and the reason are stored
+/// for ever.
 pub async fn retry_command(
     tx: &mut PgTransaction<'_>,
     id: i64,
@@ -148,7 +148,7 @@ pub async fn retry_command(
     Ok(Retried::Now)
 }
 
-/// Whether the command's order has ended, or has left a later command for the same thing.
+/// Whether the command's order has ended, or has a later command for the same purpose.
 async fn has_gone_on(tx: &mut PgTransaction<'_>, id: i64, reference: &str) -> Result<bool, StoreError> {
     let gone_on: bool = sqlx::query_scalar(
         "select not exists (select from execution where reference = $2 and terminal_at is null)

@@ -1,7 +1,7 @@
-//! Nonces in use, and which commands the transactions carry that use them.
+//! Nonces in use, and the commands of their transactions.
 //!
-//! Invariant: a slot becomes `final` only at a block that may not change any more; commands whose event did not come
-//! although the indexer has passed the block of their transaction are open again.
+//! Invariant: a slot becomes `final` only at a final block; commands whose event did not come although the indexer has
+//! passed their transaction's block are open again.
 
 use super::super::{address, bigint, hash, unsigned};
 use super::attempts::{AttemptRow, list_attempts};
@@ -51,16 +51,16 @@ impl SlotState {
 #[derive(Debug, Clone)]
 pub struct SlotRow {
     pub nonce: u64,
-    /// `None`: it only uses up a nonce.
+    /// `None`: the transaction only uses the nonce.
     pub kind: Option<String>,
     pub gas: u64,
     pub state: SlotState,
     pub block_hash: Option<B256>,
-    /// It carries commands that are not to be carried out by it any more.
+    /// The transaction contains commands that it must no longer execute.
     pub stale: bool,
-    /// Commands that it is to carry out.
+    /// Commands that it must execute.
     pub commands: u64,
-    /// Of one of them; empty when there is none.
+    /// Of one of them; empty without any.
     pub reference: String,
     pub intent_id: String,
     /// Oldest first; never empty.
@@ -71,14 +71,14 @@ pub struct SlotRow {
 #[derive(Debug, Clone, Copy)]
 pub struct NewSlot<'a> {
     pub nonce: u64,
-    /// What kind of commands its transaction carries; `None`: it only uses up the nonce.
+    /// The kind of commands of its transaction; `None`: the transaction only uses the nonce.
     pub kind: Option<&'a str>,
-    /// Its transaction's limit.
+    /// The transaction's gas limit.
     pub gas: u64,
     pub commands: &'a [i64],
 }
 
-/// Uses a nonce for commands, which count as sent from now on, or for none. `false`: the nonce is in use.
+/// Uses a nonce for commands, which are `sent` from now on, or for none. `false`: the nonce is in use.
 pub async fn insert_slot(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -120,7 +120,7 @@ pub async fn insert_slot(
     if sent.rows_affected() == all { Ok(true) } else { Err(StoreError::Stale { what: "chain_command" }) }
 }
 
-/// A slot's transaction is made anew, with what it still is to carry: the rest is forgotten, and it waits for a block.
+/// Rebuilds a slot's transaction with the remaining commands: the others are removed, and the slot waits for a block.
 pub async fn remake_slot(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -148,12 +148,12 @@ pub async fn remake_slot(
     Ok(())
 }
 
-/// What waits for a block on a chain, of one kind.
+/// The transactions of one kind that wait for a block on a chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
-    /// `None`: transactions that only use up a nonce.
+    /// `None`: transactions that only use a nonce.
     pub kind: Option<String>,
-    /// Transactions of the account that was asked for.
+    /// Transactions of the requested account.
     pub own: u64,
     /// The gas limits of all accounts' transactions.
     pub gas: u64,
@@ -202,9 +202,9 @@ pub async fn lowest_waiting(
     lowest.map(|nonce| unsigned("nonce_slot", nonce)).transpose()
 }
 
-/// Slots that wait for a block, or were in one that is gone: the chain's own count `mined` of the account does not reach
-/// them any more, or the indexer has passed the block without finding it canonical. Likewise nonces that were given
-/// up, once the chain does not count them any more. Lowest nonce first.
+/// Slots that wait for a block, or whose block is gone: the chain's count `mined` of the account no longer reaches
+/// them, or the indexer has passed the block without finding it canonical. Also abandoned nonces, once the chain no
+/// longer counts them. Lowest nonce first.
 pub async fn list_unsettled_slots(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -274,9 +274,9 @@ fn slot_row(row: &PgRow) -> Result<SlotRow, StoreError> {
     })
 }
 
-/// One of the slot's attempts is in a block; `is_final`: one that may not change any more, unless we know another
-/// block of its number: a node may still tell of a fork that was left. When it failed, its commands are open again;
-/// anchors wait for [`judge_slots`].
+/// One of the slot's attempts is in a block; `is_final`: in a final block, unless we know another block of its number,
+/// because a node may still report an abandoned fork. When it failed, its commands are open again; anchors wait for
+/// [`judge_slots`].
 pub async fn mark_mined(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -325,7 +325,7 @@ pub async fn mark_mined(
     Ok(())
 }
 
-/// The slot's block is gone, and its transaction with it: it is to be sent again.
+/// The slot's block is gone, and its transaction must be broadcast again.
 pub async fn mark_unmined(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -345,7 +345,7 @@ pub async fn mark_unmined(
     Ok(())
 }
 
-/// The blocks above a number are about to be gone: their transactions wait for a block again.
+/// The blocks above a number are about to be reverted: their transactions wait for a block again.
 pub(in crate::chain) async fn unmine_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -363,7 +363,7 @@ pub(in crate::chain) async fn unmine_above(
     Ok(())
 }
 
-/// A transaction that we did not sign has used the nonce: what ours was to do is open again.
+/// A foreign transaction has used the nonce: the commands of ours are open again.
 pub async fn mark_foreign(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -373,8 +373,8 @@ pub async fn mark_foreign(
     give_up(conn, (chain_id, signer, Some(nonce)), SlotState::Foreign).await.map(drop)
 }
 
-/// Gives up transactions of an account that wait for a block, all of them or that of one nonce. Their commands are open
-/// again. Gives how many.
+/// Abandons transactions of an account that wait for a block, all of them or that of one nonce. Their commands are open
+/// again. Returns their number.
 async fn give_up(
     conn: &mut PgConnection,
     (chain_id, signer, nonce): (u64, Address, Option<u64>),
@@ -406,12 +406,12 @@ async fn give_up(
     Ok(opened.rows_affected())
 }
 
-/// Transactions that succeeded, in blocks that the indexer has passed: what they did not carry out, for a batch leaves
-/// items out that fail, is open again. Gives how many commands are.
+/// For successful transactions in blocks that the indexer has passed: commands that a batch skipped because they failed
+/// are open again. Returns their number.
 ///
-/// The contracts refuse any other call that was carried out already; a hash can be anchored twice. An anchor that did
-/// not come, or whose transaction failed, is therefore open again only once that transaction is final: in another fork
-/// it could still carry the anchor out.
+/// The contracts refuse to execute any other call twice; a hash can be anchored twice. An anchor that is missing, or
+/// whose transaction failed, is therefore open again only once that transaction is final: in another fork it could
+/// still be anchored.
 pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<u64, StoreError> {
     let reopened = sqlx::query(
         "with passed as (
@@ -446,7 +446,7 @@ pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address
     Ok(reopened.rows_affected())
 }
 
-/// Slots mined in a canonical block that may not change any more are final.
+/// Marks slots mined in final canonical blocks as final.
 pub async fn finalize_slots(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
     let done = sqlx::query(
         "update nonce_slot slot
@@ -462,7 +462,7 @@ pub async fn finalize_slots(conn: &mut PgConnection, chain_id: u64) -> Result<u6
     Ok(done.rows_affected())
 }
 
-/// What accounts of the chain that nobody runs any more have left: their transactions that wait for a block.
+/// The transactions without a block of accounts that no process runs any more.
 pub async fn list_retired(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -487,8 +487,9 @@ pub async fn list_retired(
     Ok(left)
 }
 
-/// Gives up an account's transactions that wait for a block: their commands are any account's again. One that comes to
-/// be mined all the same does no harm, for the contracts do everything once. Gives how many commands are open again.
+/// Abandons an account's transactions without a block: any account may execute their commands. A transaction that is
+/// mined all the same does no harm, because the contracts execute each call once. Returns the number of reopened
+/// commands.
 pub async fn abandon_slots(
     conn: &mut PgConnection,
     chain_id: u64,
