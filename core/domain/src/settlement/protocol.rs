@@ -14,8 +14,11 @@
 //! | crashes, repeated facts, repeated calls, silence | any number | |
 //!
 //! Assumed, and enforced by the clock here: between the moment from which an unanswered payout is settled and the
-//! timelock there is time for a worker's turn and for one transaction (`timelock_margin`, an hour at least). What has
-//! been seen at the payout gate is not taken back.
+//! timelock there is time for a worker's turn and for one transaction (`timelock_margin`, an hour at least).
+//!
+//! Assumed, and not enforced: a commitment that passed the payout gate is not taken back ([`Action::Reorganized`]
+//! stops there). A payout that was asked for on a commitment that is gone can be paid beside a cancel, whatever the
+//! service does; how deep the gate is decides how unlikely that is.
 //!
 //! The protocol of before, in which the bank was asked first and the chain committed afterwards, is checked in the same
 //! world, with a relayer that is never late: the checker has to find its double payment. So it has in the protocol of
