@@ -6,25 +6,25 @@ use super::{RelayError, Relayer};
 use crate::contracts::{payouts::Payouts, settler::IntentSettler};
 use crate::rpc::{self, BlockHead, Simulated};
 use alloy::eips::BlockId;
-use alloy::primitives::B256;
 use alloy::transports::RpcError;
 use dvp_domain::chain::ChainCommand;
+use dvp_store::chain::CommandRow;
 
 impl Relayer {
     /// What the newest block says; a last word must hold at the confirmation depth too.
     pub(super) async fn outlook(
         &self,
-        entity: B256,
+        row: &CommandRow,
         command: &ChainCommand,
         action: &ContractCall,
         head: &BlockHead,
     ) -> Result<Outlook, RelayError> {
-        let now = self.outlook_at(entity, command, action, head, BlockId::hash(head.hash)).await?;
+        let now = self.outlook_at(row, command, action, head, BlockId::hash(head.hash)).await?;
         if !matches!(now, Outlook::Never { .. }) || self.config.confirmations <= 1 {
             return Ok(now);
         }
         let deep = BlockId::number((head.number + 1).saturating_sub(self.config.confirmations).0);
-        match self.outlook_at(entity, command, action, head, deep).await? {
+        match self.outlook_at(row, command, action, head, deep).await? {
             Outlook::Never { .. } => Ok(now),
             Outlook::Reached | Outlook::Possible | Outlook::NotYet(_) | Outlook::Blocked(_) => {
                 Ok(Outlook::NotYet("a refusal that is not confirmed yet".to_owned()))
@@ -34,13 +34,13 @@ impl Relayer {
 
     async fn outlook_at(
         &self,
-        entity: B256,
+        row: &CommandRow,
         command: &ChainCommand,
         action: &ContractCall,
         head: &BlockHead,
         at: BlockId,
     ) -> Result<Outlook, RelayError> {
-        let by_state = self.outlook_by_state(entity, command, at).await?;
+        let by_state = self.outlook_by_state(row, command, at).await?;
         // An anchor cannot be refused.
         if by_state != Outlook::Possible || matches!(command, ChainCommand::Anchor { .. }) {
             return Ok(by_state);
@@ -59,7 +59,7 @@ impl Relayer {
 
     async fn outlook_by_state(
         &self,
-        entity: B256,
+        row: &CommandRow,
         command: &ChainCommand,
         at: BlockId,
     ) -> Result<Outlook, RelayError> {
@@ -69,7 +69,7 @@ impl Relayer {
             // event would add nothing.
             ChainCommand::Anchor { .. } => Outlook::Possible,
             ChainCommand::Transfer(_) => {
-                let call = Payouts::paidAtCall { id: entity };
+                let call = Payouts::paidAtCall { id: row.entity };
                 let payouts = self.config.deployment.payouts;
                 outlook::paid_outlook(rpc::view(provider, payouts, &call, at).await?)
             }
@@ -80,11 +80,11 @@ impl Relayer {
             | ChainCommand::Cancel { .. }
             | ChainCommand::ReturnFilled { .. }
             | ChainCommand::Refund { .. } => {
-                let call = IntentSettler::stateOfCall { intentId: entity };
+                let call = IntentSettler::stateOfCall { intentId: row.entity };
                 let settler = self.config.deployment.settler;
                 let state = rpc::view(provider, settler, &call, at).await?;
                 let state = IntentState::from_contract(state).ok_or(RelayError::UnknownState(state))?;
-                outlook::settler_outlook(command, state)
+                outlook::settler_outlook(command, state, row.lock_given_up)
             }
         })
     }

@@ -62,8 +62,9 @@ pub(super) const fn rejected(command: &ChainCommand) -> &'static str {
     }
 }
 
-/// What the settlement's state says. Anchors and payouts have none.
-pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState) -> Outlook {
+/// What the settlement's state says. Anchors and payouts have none. `lock_given_up`: the command that creates the
+/// settlement failed for good.
+pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState, lock_given_up: bool) -> Outlook {
     use ChainCommand as C;
     use IntentState as S;
     let never = |message: &str| Outlook::Never { code: rejected(command), message: message.to_owned() };
@@ -78,6 +79,10 @@ pub(super) fn settler_outlook(command: &ChainCommand, state: IntentState) -> Out
         | (C::Fill { .. }, S::Filled | S::Settled)
         | (C::Settle { .. } | C::Swap(_), S::Settled)
         | (C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. }, S::Cancelled) => Outlook::Reached,
+        (
+            C::Fill { .. } | C::Settle { .. } | C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. },
+            S::None,
+        ) if lock_given_up => never("the settlement's lock was given up"),
         (
             C::Fill { .. } | C::Settle { .. } | C::Cancel { .. } | C::ReturnFilled { .. } | C::Refund { .. },
             S::None,
@@ -130,6 +135,11 @@ pub(super) fn judge(command: &ChainCommand, permit: Address, data: &[u8], node_m
     // An older token names nobody; in a `create` the maker alone pays.
     let funds = lower.contains("balance") || lower.contains("allowance");
     lacking(funds && matches!(command, ChainCommand::Create(_)), reason)
+}
+
+/// Whether a refusal is of a permit whose turn comes after others of the wallet.
+pub(super) fn is_early(data: &[u8]) -> bool {
+    Permit::InvalidNonce::abi_decode(data).is_ok_and(|error| error.given > error.expected)
 }
 
 /// Whether the command takes the maker's tokens with its permit.
@@ -383,10 +393,29 @@ mod tests {
 
     #[test]
     fn a_goal_that_somebody_else_reached_is_reached() {
-        assert_eq!(settler_outlook(&fill(), IntentState::Settled), Outlook::Reached);
-        assert_eq!(settler_outlook(&settle(), IntentState::Settled), Outlook::Reached);
-        assert_eq!(code(settler_outlook(&settle(), IntentState::Created)), "not yet");
-        assert_eq!(code(settler_outlook(&settle(), IntentState::Cancelled)), "settle_rejected");
+        let outlook = |command: &ChainCommand, state| settler_outlook(command, state, false);
+        assert_eq!(outlook(&fill(), IntentState::Settled), Outlook::Reached);
+        assert_eq!(outlook(&settle(), IntentState::Settled), Outlook::Reached);
+        assert_eq!(code(outlook(&settle(), IntentState::Created)), "not yet");
+        assert_eq!(code(outlook(&settle(), IntentState::Cancelled)), "settle_rejected");
         assert_eq!(paid_outlook(7), Outlook::Reached);
+    }
+
+    #[test]
+    fn what_needs_a_lock_that_was_given_up_fails_unless_the_chain_has_the_lock() {
+        let outlook = |state, given_up| code(settler_outlook(&fill(), state, given_up));
+        assert_eq!(outlook(IntentState::None, false), "not yet");
+        assert_eq!(outlook(IntentState::None, true), "fill_rejected");
+        assert_eq!(outlook(IntentState::Created, true), "go");
+        assert_eq!(code(settler_outlook(&create(), IntentState::None, true)), "go");
+    }
+
+    #[test]
+    fn only_a_permit_that_comes_after_others_is_early() {
+        let nonce = |given| Permit::InvalidNonce { expected: U256::from(5), given: U256::from(given) };
+        assert!(is_early(&nonce(6).abi_encode()));
+        assert!(!is_early(&nonce(4).abi_encode()));
+        assert!(!is_early(&Escrow::WrongState { id: B256::ZERO, slot: 0 }.abi_encode()));
+        assert!(!is_early(&[]));
     }
 }

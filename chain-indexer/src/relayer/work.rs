@@ -239,10 +239,9 @@ impl Relayer {
         let mut good = Vec::with_capacity(items.len());
         let mut early = Vec::new();
         for (item, reason) in items.into_iter().zip(reasons) {
-            let permit = self.config.deployment.permit;
             if reason.is_empty() {
                 good.push(item);
-            } else if matches!(outlook::judge(&item.command, permit, reason, ""), Outlook::NotYet(_)) {
+            } else if outlook::is_early(reason) {
                 early.push(item.row);
             } else {
                 alone.push(item);
@@ -293,7 +292,7 @@ impl Relayer {
                     Err(error) => return self.trouble(row, &error.to_string()).await.map(|()| false),
                 };
             let action = ContractCall { to, input: input.clone() };
-            match self.outlook(row.entity, command, &action, scene.head).await? {
+            match self.outlook(row, command, &action, scene.head).await? {
                 Outlook::Possible => match self.gas_for(scene.head, (to, &input), room).await? {
                     Some(gas) => {
                         return self

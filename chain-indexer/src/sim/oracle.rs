@@ -329,7 +329,8 @@ pub(super) async fn facts_are_final_or_retracted(
             _ => {}
         }
         ids.insert(row.get::<i64, _>("id"));
-        let told_again = replaced || kind == "filled";
+        // A lock or a fill is given again after its loss was told, and can be lost again before anybody takes it.
+        let told_again = replaced || matches!(kind, "created" | "filled");
         if open && !told_again && consumed.places.contains_key(&row.get::<i64, _>("id")) {
             return Err(format!("a consumed fact at {place:?} is open again"));
         }

@@ -6,7 +6,7 @@ use alloy::primitives::{Address, B256, keccak256};
 use dvp_domain::chain::BlockNumber;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
-use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
+use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow, NewSlot};
 use dvp_store::pool::pool_options;
 use serde_json::{Value, json};
 use std::pin::pin;
@@ -124,6 +124,45 @@ async fn a_range_that_was_left_and_comes_back_is_canonical_again() {
     let back = Cursor { version: there.version + 1, ..start };
     record(pool, &back, &[1, 2, 3].map(block), &logs()).await;
     assert_eq!(kept(pool, 1).await, before);
+}
+
+/// The transaction was in a block that is gone and is in another one now, which the relayer has not noticed yet.
+#[tokio::test]
+async fn a_transaction_whose_block_moved_still_carries_its_command_when_the_event_is_taken_back() {
+    let database = TestDatabase::create().await;
+    let pool = database.pool();
+    let start = begin(pool, 1).await;
+    let id: i64 = sqlx::query_scalar(
+        "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
+         values (1, 'r', 'i', $1, 'anchor', '{}') returning id",
+    )
+    .bind(ENTITY.as_slice())
+    .fetch_one(pool)
+    .await
+    .unwrap();
+    let signer = Address::repeat_byte(0xa1);
+    let mut tx = pool.begin().await.unwrap();
+    let nonce = store::reserve_nonce(&mut tx, 1, signer, 0).await.unwrap();
+    let slot = NewSlot { nonce, kind: Some("anchor"), gas: 1, commands: &[id] };
+    assert!(store::insert_slot(&mut tx, 1, signer, slot).await.unwrap());
+    let gone = (BlockNumber(1), B256::repeat_byte(0xdd));
+    store::mark_mined(&mut tx, 1, signer, nonce, gone, true, false).await.unwrap();
+    tx.commit().await.unwrap();
+
+    let anchored = log(3, Some(json!({"kind": "anchored"})));
+    let there = record(pool, &start, &[1, 2, 3].map(block), &[anchored]).await;
+    let mut tx = pool.begin().await.unwrap();
+    assert_eq!(store::complete_commands(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap(), 1);
+    store::unwind_to(&mut tx, &there, BlockNumber(2), block(2).hash).await.unwrap();
+    tx.commit().await.unwrap();
+    let told: (String, bool) = sqlx::query_as(
+        "select state, live from chain_command join slot_command on command_id = id where id = $1",
+    )
+    .bind(id)
+    .fetch_one(pool)
+    .await
+    .unwrap();
+    assert_eq!(told, ("sent".to_owned(), true));
 }
 
 #[tokio::test]

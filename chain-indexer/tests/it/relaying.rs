@@ -10,8 +10,7 @@ use dvp_chain_indexer::contracts::settler::IntentSettler;
 use dvp_chain_indexer::contracts::token::TestToken;
 use dvp_chain_indexer::relayer::Relayer;
 use dvp_chain_indexer::rpc;
-use dvp_domain::chain::BlockNumber;
-use dvp_domain::chain::ChainCommand;
+use dvp_domain::chain::{BlockNumber, ChainCommand, ChainFact};
 use dvp_store::chain as store;
 use serde_json::json;
 
@@ -93,6 +92,55 @@ async fn an_item_that_fails_changes_nothing_for_the_others_and_is_judged_alone()
     assert_eq!(chain.attempts().await.len(), 1, "the failed one was asked, not sent");
     assert_eq!(chain.scene.balance(chain.scene.deployment.escrow).await, 400);
     running.stop().await;
+}
+
+/// As when a reorganization took locks back after their commitments were asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_needs_a_lock_that_was_given_up_is_given_up_unless_the_engine_acted_on_it() {
+    let chain = Chain::new(Scene::new().await).await;
+    let orders = orders(&chain.scene, 0x28, 3).await;
+    for order in &orders {
+        spend_all(&chain.scene, &order.maker).await;
+        chain.command(&order.id.to_string(), chain.scene.create_command(order)).await;
+        let (entity, payout_ref) = (order.id.to_string(), B256::repeat_byte(0x99).to_string());
+        chain.command(&order.id.to_string(), ChainCommand::Fill { entity, payout_ref }).await;
+    }
+    let acted_on = orders[2].id;
+    sqlx::query(
+        "insert into chain_fact (chain_id, entity, kind, payload, consumed_at)
+         values ($1, $2, 'filled', '{\"kind\": \"filled\", \"payout_ref\": \"\"}', now())",
+    )
+    .bind(chain.config.chain_id.cast_signed())
+    .bind(acted_on.as_slice())
+    .execute(&chain.pool())
+    .await
+    .unwrap();
+    signed(&chain, "the locks are given up").await;
+    signed(&chain, "what needs them is looked at").await;
+    let commands: Vec<(Vec<u8>, String, String)> =
+        sqlx::query_as("select entity, kind, state from chain_command order by kind, id")
+            .fetch_all(&chain.pool())
+            .await
+            .unwrap();
+    let told: Vec<_> =
+        commands.iter().map(|(id, kind, state)| (id[0], kind.as_str(), state.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            (0x28, "create", "failed"),
+            (0x29, "create", "failed"),
+            (0x2a, "create", "failed"),
+            (0x28, "fill", "failed"),
+            (0x29, "fill", "failed"),
+            (0x2a, "fill", "pending"),
+        ]
+    );
+    let facts = chain.facts(orders[0].id).await;
+    let rejected = |fact: &ChainFact| {
+        matches!(fact, ChainFact::CommandFailed { command, code, .. }
+        if command == "fill" && code == "fill_rejected")
+    };
+    assert!(facts.iter().any(rejected), "{facts:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

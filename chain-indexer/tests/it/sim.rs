@@ -47,3 +47,14 @@ async fn whatever_the_node_does_every_command_takes_effect_once_and_no_nonce_is_
     assert!(sum.reorgs > 0 && sum.errors > 0 && sum.disturbed > 0, "nothing went wrong: {sum:?}");
     assert!(sum.commands > sum.transactions / 2, "nothing was batched: {sum:?}");
 }
+
+/// A reorganization took back a lock whose next command was left already, and the wallet was empty by then.
+#[tokio::test]
+async fn what_needs_a_lock_that_was_given_up_comes_to_its_end() {
+    let database = SimDatabase::create().await.unwrap();
+    for seed in [206, 1_212, 1_457] {
+        if let Err(broken) = run_relay_seed(&database, seed).await {
+            panic!("seed {seed}: {broken}");
+        }
+    }
+}

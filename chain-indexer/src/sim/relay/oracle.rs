@@ -18,17 +18,6 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
         .map_err(error)?;
     let kept: Vec<(Vec<u8>, String)> =
         sqlx::query_as("select hash, max_fee::text from tx_attempt").fetch_all(pool).await.map_err(error)?;
-    // Whoever has the signed transaction of a retired account can still send it, and a hash can be anchored twice.
-    let abandoned_anchors: BTreeSet<B256> = sqlx::query_scalar(
-        "select m.entity from nonce_slot s join slot_command c using (chain_id, signer, nonce) \
-         join chain_command m on m.id = c.command_id where s.state = 'abandoned' and s.kind = 'anchor'",
-    )
-    .fetch_all(pool)
-    .await
-    .map_err(error)?
-    .iter()
-    .map(|entity: &Vec<u8>| B256::from_slice(entity))
-    .collect();
     let wrong = {
         let world = run.world();
         let mut effects: BTreeMap<(B256, &str), u32> = BTreeMap::new();
@@ -42,15 +31,24 @@ pub(super) async fn judge(run: &Run<'_>) -> Result<(u64, u64), String> {
             let count = effects.get(&(entity, effect_of(kind))).copied().unwrap_or(0);
             let wanted = u32::from(state == "done");
             // Another node may have kept a transaction that a reorg took away: nobody can take that back.
+            // Whoever has the signed transaction of a retired account can still send it, and a hash can be anchored
+            // twice.
             let forgiven =
-                state == "failed" && world.requeues || abandoned_anchors.contains(&entity) && count > 0;
+                state == "failed" && world.requeues || run.abandoned_anchors.contains(&entity) && count > 0;
             let is_wrong = count != wanted && !forgiven;
             is_wrong.then(|| (entity, format!("{kind} of {entity} is {state} and took effect {count} times")))
         })
     };
     if let Some((entity, why)) = wrong {
         let carried = carried(pool, entity).await.map_err(error)?;
-        return Err(format!("{why}: {carried}"));
+        let by = {
+            let world = run.world();
+            let effects = world.blocks.iter().flat_map(|block| &block.effects);
+            let of_entity = effects.filter(|(effect, ..)| effect.entity == entity && effect.kind.is_some());
+            of_entity.map(|(.., tx)| tx.to_vec()).collect::<Vec<_>>()
+        };
+        let by = attempts(pool, &by).await.map_err(error)?;
+        return Err(format!("{why}: {carried}; by {by}"));
     }
     let world = run.world();
     let committed: BTreeSet<B256> = kept.iter().map(|(hash, _)| B256::from_slice(hash)).collect();
@@ -78,6 +76,18 @@ async fn carried(pool: &PgPool, entity: B256) -> Result<String, sqlx::Error> {
          join chain_command m on m.id = c.command_id where m.entity = $1",
     )
     .bind(entity.as_slice())
+    .fetch_one(pool)
+    .await?;
+    Ok(rows.unwrap_or_default())
+}
+
+/// Which attempts transactions are.
+async fn attempts(pool: &PgPool, hashes: &[Vec<u8>]) -> Result<String, sqlx::Error> {
+    let rows: Option<String> = sqlx::query_scalar(
+        "select string_agg(concat_ws(' ', 'nonce', nonce, 'of', encode(signer, 'hex'), 'attempt', attempt), ' | ')
+         from tx_attempt where hash = any($1)",
+    )
+    .bind(hashes)
     .fetch_one(pool)
     .await?;
     Ok(rows.unwrap_or_default())

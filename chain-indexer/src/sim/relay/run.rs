@@ -17,7 +17,7 @@ use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow};
 use dvp_store::lease::Lease;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
@@ -97,6 +97,8 @@ pub(super) struct Run<'a> {
     rng: Rng,
     accounts: Vec<Account>,
     orders: Vec<Order>,
+    /// Receipts whose anchoring was given up with an account and left to another one.
+    pub(super) abandoned_anchors: BTreeSet<B256>,
     outcome: RelayOutcome,
 }
 
@@ -124,7 +126,8 @@ impl<'a> Run<'a> {
             accounts.push(Account { signer, relayer, lease });
         }
         let orders = orders(seed, &mut rng);
-        let run = Self { database, config, node, rng, accounts, orders, outcome: RelayOutcome::default() };
+        let (abandoned_anchors, outcome) = (BTreeSet::new(), RelayOutcome::default());
+        let run = Self { database, config, node, rng, accounts, orders, abandoned_anchors, outcome };
         run.begin().await?;
         Ok(run)
     }
@@ -136,6 +139,7 @@ impl<'a> Run<'a> {
     async fn live(&mut self) -> Result<(), String> {
         for _ in 0..self.rng.between(40, 110) {
             self.outcome.steps += 1;
+            self.note_abandoned().await?;
             self.chain_goes_on();
             match self.rng.between(0, 9) {
                 0..=2 => self.index().await?,
@@ -236,6 +240,22 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// The account forgets what it gave up once it is in service again and makes the transaction anew.
+    async fn note_abandoned(&mut self) -> Result<(), String> {
+        let given_up: Vec<Vec<u8>> = sqlx::query_scalar(
+            "select command.entity
+             from nonce_slot slot
+             join slot_command carried using (chain_id, signer, nonce)
+             join chain_command command on command.id = carried.command_id
+             where slot.state = 'abandoned' and slot.kind = 'anchor'",
+        )
+        .fetch_all(&self.database.admin)
+        .await
+        .map_err(text)?;
+        self.abandoned_anchors.extend(given_up.iter().map(|entity| B256::from_slice(entity)));
+        Ok(())
+    }
+
     /// What the engine leaves: an order's next command once the one before is done.
     async fn leave_commands(&mut self) -> Result<(), String> {
         let rows: Vec<(String, i64, i64)> = sqlx::query_as(
@@ -281,6 +301,7 @@ impl<'a> Run<'a> {
         }
         let mut last = String::new();
         for _ in 0..ROUNDS_TO_THE_END {
+            self.note_abandoned().await?;
             self.leave_commands().await?;
             self.make_due().await?;
             for account in &mut self.accounts {
@@ -315,7 +336,8 @@ impl<'a> Run<'a> {
                 .map_err(text)?;
         let all_left =
             |order: &Order| order.left == order.script.len() || failed.contains(&order.id.to_string());
-        Ok(open == 0 && self.orders.iter().all(all_left))
+        let none_waits = self.world().waiting.is_empty();
+        Ok(open == 0 && none_waits && self.orders.iter().all(all_left))
     }
 
     /// The first block, as the indexer has it when it begins.

@@ -38,6 +38,9 @@ pub struct CommandRow {
     pub age_ms: i64,
     /// Transactions and simulations that failed.
     pub tries: u32,
+    /// The lock that it is about was given up for good. Never where the engine has acted on the lock's commitment: that
+    /// is to be there again as soon as the lock is.
+    pub lock_given_up: bool,
 }
 
 /// Completes commands whose event is in a canonical block above `after` up to `up_to`, and notifies the relayer: the
@@ -101,8 +104,8 @@ async fn wake(conn: &mut PgConnection, changed: u64) -> Result<u64, StoreError> 
 }
 
 /// Reopens commands completed by events above a block, which are about to be reverted. Commands in a live transaction
-/// without an earlier block are broadcast again unchanged, the others are simulated again. Transactions of blocks above
-/// wait for a block again.
+/// without an earlier block, or whose block was reverted already, are broadcast again unchanged, the others are
+/// simulated again. Transactions of blocks above wait for a block again.
 pub(super) async fn reopen_above(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
@@ -122,6 +125,10 @@ pub(super) async fn reopen_above(
              join nonce_slot slot using (chain_id, signer, nonce)
              where slot.state in ('signed', 'broadcast')
                 or (slot.state in ('mined', 'final') and slot.block_number > $2)
+                or (slot.state = 'mined' and exists (
+                    select from chain_block other
+                    where other.chain_id = $1 and other.number = slot.block_number and other.canonical
+                      and other.hash <> slot.block_hash))
          ), dropped as (
              update slot_command set live = false
              where live and command_id in (select id from undone except select id from under_way)
@@ -154,6 +161,14 @@ pub async fn list_ready_commands(
                     (select locking.payload from chain_command locking
                      where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
                      order by locking.id limit 1) end as lock,
+                case when kind not in ('create', 'swap', 'anchor') then
+                    exists (select from chain_command locking
+                            where locking.chain_id = $1 and locking.entity = command.entity
+                              and locking.kind = 'create' and locking.state = 'failed')
+                    and not exists (select from chain_fact told
+                                    where told.chain_id = $1 and told.entity = command.entity and told.kind = 'filled'
+                                      and told.consumed_at is not null)
+                    else false end as lock_given_up,
                 (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
          from chain_command command
          where chain_id = $1 and kind = $2 and state = 'pending' and not_before <= now() and share % $3 = $4
@@ -194,6 +209,7 @@ pub async fn list_live_commands(
                  where locking.chain_id = $1 and locking.entity = command.entity and locking.kind = 'create'
                    and command.kind not in ('create', 'swap', 'anchor')
                  order by locking.id limit 1) as lock,
+                false as lock_given_up,
                 (extract(epoch from now() - created_at) * 1000)::bigint as age_ms
          from slot_command carried
          join chain_command command on command.id = carried.command_id
@@ -220,6 +236,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
         lock: row.try_get("lock")?,
         age_ms: row.try_get("age_ms")?,
         tries: u32::try_from(tries).unwrap_or(0),
+        lock_given_up: row.try_get("lock_given_up")?,
     })
 }
 
