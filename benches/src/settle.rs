@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use self::chain::{Blocks, Rpc};
+use crate::cpu;
 use crate::crash::check::count;
 use crate::crash::process::Process;
 use crate::crash::rest::{Wallet, deliver_token, fiat_order, pay_with_token, text, unix_secs};
@@ -40,6 +41,9 @@ pub struct Size {
     /// Orders of as many wallets.
     #[arg(long, default_value_t = 3_000)]
     pub orders: usize,
+    /// Orders of wallets that have ordered before: `--orders` at most.
+    #[arg(long, default_value_t = 2_000)]
+    pub again: usize,
     /// Orders of one wallet, one after the other in its nonces.
     #[arg(long, default_value_t = 300)]
     pub of_one: usize,
@@ -82,7 +86,12 @@ struct Lot {
     completed: Duration,
     anchored: Duration,
     blocks: Blocks,
+    /// Processor time from the first submission until all were completed: this process's, then that of [`PROCESSES`].
+    worked: Vec<Duration>,
 }
+
+/// Beside the callers, which are this process.
+const PROCESSES: [&str; 3] = ["dvp", "postgres", "anvil"];
 
 /// Measures one order alone, orders of many wallets, orders of one wallet, orders of tokens for tokens, orders of money
 /// for money, and an order behind a backlog of anchors.
@@ -106,8 +115,9 @@ impl MeasuredSandbox {
         let single = self.lot(to_fiat(&alone[..1], 0..1)?, CALLERS).await?.completed;
         let of_many = self.lot(to_fiat(many, 0..1)?, CALLERS).await?;
         let of_one = self.lot(to_fiat(one, 0..u64::try_from(size.of_one)?)?, 1).await?;
+        let of_known = self.lot(to_fiat(&many[..size.again.min(many.len())], 1..2)?, CALLERS).await?;
         let again = &many[..size.token_to_token.min(many.len())];
-        let swapped = self.lot(self.to_token(again, 1)?, CALLERS).await?;
+        let swapped = self.lot(self.to_token(again, 2)?, CALLERS).await?;
         let bodies = (0..size.fiat).map(|_| Ok(fiat_order(ACCOUNT)?.to_string()));
         let fiat = self.lot(bodies.collect::<anyhow::Result<_>>()?, CALLERS).await?;
         let behind = self.behind_anchors(&alone[1..], size.anchors).await?;
@@ -124,6 +134,14 @@ impl MeasuredSandbox {
             "transactions, of many wallets",
         ];
         figures.extend(of_many.figures(names, TOKEN_TO_FIAT));
+        let names = [
+            "of many wallets again, completed",
+            "of many wallets again, anchored",
+            "gas, of many wallets again",
+            "transactions, of many wallets again",
+        ];
+        figures.extend(of_known.figures(names, TOKEN_TO_FIAT));
+        figures.extend(of_known.processor_time());
         let names = [
             "of one wallet, completed",
             "of one wallet, anchored",
@@ -169,7 +187,7 @@ impl MeasuredSandbox {
         let [pays, gets] =
             ["/chain/tokens/0/address", "/chain/tokens/1/address"].map(|at| text(&self.ready, at));
         let permit = Address::from_str(text(&self.ready, "/chain/contracts/permit")?)?;
-        let amount = u128::from(AMOUNT) * u128::try_from(size.of_one.max(2))?;
+        let amount = u128::from(AMOUNT) * u128::try_from(size.of_one.max(3))?;
         self.rpc.furnish(Address::from_str(pays?)?, permit, &owners, amount).await?;
         // The first units of a token cost the chain another word.
         self.rpc.furnish(Address::from_str(gets?)?, permit, &owners, 1).await?;
@@ -196,18 +214,19 @@ impl MeasuredSandbox {
     async fn lot(&self, bodies: Vec<String>, callers: usize) -> anyhow::Result<Lot> {
         let mut database = self.database().await?;
         let (from, before) = (self.rpc.head().await?, count(&mut database, COMPLETED).await?);
-        let (orders, began) = (bodies.len(), Instant::now());
+        let (orders, began, worked) = (bodies.len(), Instant::now(), cpu::worked(&PROCESSES));
         let due = before + i64::try_from(orders)?;
         let submitting = self.submit(bodies, callers);
         let following = async {
             until(&mut database, COMPLETED, due).await?;
-            let completed = began.elapsed();
+            let (completed, until_completed) = (began.elapsed(), cpu::worked(&PROCESSES));
             until(&mut database, ANCHORED, due).await?;
-            anyhow::Ok((completed, began.elapsed()))
+            anyhow::Ok((completed, began.elapsed(), until_completed))
         };
-        let ((), (completed, anchored)) = tokio::try_join!(submitting, following)?;
+        let ((), (completed, anchored, until_completed)) = tokio::try_join!(submitting, following)?;
+        let worked = until_completed.iter().zip(&worked).map(|(after, before)| after.saturating_sub(*before));
         let blocks = self.rpc.blocks(from, self.rpc.head().await?).await?;
-        Ok(Lot { orders, completed, anchored, blocks })
+        Ok(Lot { orders, completed, anchored, blocks, worked: worked.collect() })
     }
 
     /// So many callers send the orders; one caller sends them in their order.
@@ -311,10 +330,33 @@ async fn until(database: &mut PgConnection, sql: &'static str, due: i64) -> anyh
 }
 
 impl Lot {
+    /// What an order took of the processors, beside what they had while the orders were completed.
+    fn processor_time(&self) -> Vec<Figure> {
+        let names = [
+            "processors, callers",
+            "processors, the service",
+            "processors, PostgreSQL",
+            "processors, the node",
+        ];
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let each = |time: Duration| {
+            u64::try_from(time.as_micros() / u128::try_from(self.orders).unwrap_or(1).max(1))
+                .unwrap_or(u64::MAX)
+        };
+        let had = each(self.completed.saturating_mul(u32::try_from(processors).unwrap_or(1)));
+        let figure = |(name, worked): (_, &Duration)| Figure {
+            name,
+            value: each(*worked),
+            unit: "us/order",
+            floor: had,
+        };
+        names.into_iter().zip(&self.worked).map(figure).collect()
+    }
+
     /// Rates beside the orders a second that the blocks of this time had gas for; gas and transactions beside what is
     /// allowed an order.
     fn figures(&self, names: [&'static str; 4], goal: Goal) -> Vec<Figure> {
-        let Self { orders, completed, anchored, blocks } = self;
+        let Self { orders, completed, anchored, blocks, worked: _ } = self;
         let each = |sum: u64| sum / u64::try_from(*orders).unwrap_or(u64::MAX).max(1);
         let gas = each(blocks.gas_used);
         let room = blocks.gas_limit.saturating_mul(blocks.count) / gas.max(1);
