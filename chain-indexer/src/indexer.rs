@@ -348,8 +348,7 @@ impl<R: ChainReader> Indexer<R> {
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         store::record_blocks(&mut tx, cursor, &to, blocks, logs).await?;
-        let told = store::emit_facts(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
-        store::complete_commands(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
+        let told = store::publish_events(&mut tx, chain_id, cursor.facts_number, to.facts_number).await?;
         if to.head_number.0 / PRUNE_EVERY > cursor.head_number.0 / PRUNE_EVERY {
             let below = to.final_number.saturating_sub(KEEP_BLOCKS);
             store::prune_blocks(&mut tx, chain_id, below).await?;
@@ -371,8 +370,7 @@ impl<R: ChainReader> Indexer<R> {
         let chain_id = self.config.chain_id;
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
-        let late = store::emit_late_facts(&mut tx, chain_id).await?;
-        store::complete_late_commands(&mut tx, chain_id, None).await?;
+        let late = store::publish_late_events(&mut tx, chain_id).await?;
         tx.commit().await?;
         self.late_facts_given = true;
         if !late.is_empty() {

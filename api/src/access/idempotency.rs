@@ -3,9 +3,8 @@
 //! The record and the work are one transaction of the engine; this module creates the key, the fingerprint, and the
 //! answer from the engine's outcome. Requests that fail before the engine leave no record.
 //!
-//! A stored answer is replayed even if the request would be refused now. Most requests are no repetitions, and the
-//! writer finds those that are: a submission is looked up in advance only when its key was seen in this process
-//! recently, and afterwards when it failed ([`Unchecked`]).
+//! A stored answer takes precedence over every error that a repeated request would meet now. Each write is looked up
+//! once by [`Unchecked::perform`], before it or after its failure; the writer looks again within the commit.
 
 use axum::Extension;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -61,14 +60,50 @@ impl FromRequest<Api> for IdempotentRequest {
 
     async fn from_request(request: Request, api: &Api) -> Result<Self, Stopped> {
         let Unchecked(write) = Unchecked::from_request(request, api).await?;
-        write.ask(api).await?;
+        write.find_answer(api).await?;
         Ok(write)
     }
 }
 
-/// A write whose stored answer was not looked up yet. A handler that refuses it must call
-/// [`ask`](IdempotentRequest::ask) first.
-pub(crate) struct Unchecked(pub(crate) IdempotentRequest);
+/// When a request is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// Before its work, which has effects outside of the writer's transaction.
+    First,
+    /// Before its work only if its key was seen here a while ago, and after its work if that failed. Most requests are
+    /// not repeats, and the writer finds those that are.
+    Late,
+}
+
+/// A write that was not looked up yet: [`perform`](Self::perform) does so.
+pub(crate) struct Unchecked(IdempotentRequest);
+
+impl Unchecked {
+    pub(crate) const fn body(&self) -> &Value {
+        &self.0.body
+    }
+
+    /// Performs `work`, or replays the stored answer.
+    pub(crate) async fn perform(
+        self,
+        api: &Api,
+        lookup: Lookup,
+        work: impl AsyncFnOnce(&IdempotentRequest) -> Result<Response, ApiError>,
+    ) -> Result<Response, Stopped> {
+        let Self(write) = self;
+        if lookup == Lookup::First || api.keys_seen.note(write.id.key) {
+            write.find_answer(api).await?;
+        }
+        let error = match work(&write).await {
+            Ok(answer) => return Ok(answer),
+            Err(error) => error,
+        };
+        if lookup == Lookup::Late {
+            write.find_answer(api).await?;
+        }
+        Err(error.into())
+    }
+}
 
 impl FromRequest<Api> for Unchecked {
     type Rejection = Stopped;
@@ -103,18 +138,13 @@ impl FromRequest<Api> for Unchecked {
 }
 
 impl IdempotentRequest {
-    /// Fails with the stored answer, if there is one.
-    pub(crate) async fn ask(&self, api: &Api) -> Result<(), Stopped> {
+    /// Fails with the stored answer of the same request, if there is one.
+    async fn find_answer(&self, api: &Api) -> Result<(), Stopped> {
         match api.engine.find_answer(&self.id).await.map_err(ApiError::from)? {
             Some(record) if record.fingerprint == self.fingerprint => Err(Stopped::Answered(record.response)),
             Some(_) => Err(ApiError::IdempotencyKeyConflict.into()),
             None => Ok(()),
         }
-    }
-
-    /// The same, only if the key was seen recently.
-    pub(crate) async fn ask_if_seen(&self, api: &Api) -> Result<(), Stopped> {
-        if api.keys_seen.note(self.id.key) { self.ask(api).await } else { Ok(()) }
     }
 
     /// The record that the engine stores with the work: `render` creates the answer from its outcome.

@@ -82,13 +82,13 @@ impl From<LegacyIntentRow> for View {
     }
 }
 
-/// Whether a body of `POST /v1/intents` is a legacy order.
-pub(crate) fn is_older(body: &Value) -> bool {
+/// Whether a body of `POST /v1/intents` is a legacy order: both APIs share the path.
+pub(crate) fn has_legacy_shape(body: &Value) -> bool {
     let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     has("pair") || has("strategy")
 }
 
-pub(crate) async fn create(api: &Api, write: IdempotentRequest) -> Result<Response, ApiError> {
+pub(crate) async fn create(api: &Api, write: &IdempotentRequest) -> Result<Response, ApiError> {
     let body = Object::root(&write.body)?;
     let (request, client_ref) = parse(api, &body)?;
     let (input, _) = listed_pair(api, &request.pair.source, &request.pair.target)?;
@@ -98,11 +98,11 @@ pub(crate) async fn create(api: &Api, write: IdempotentRequest) -> Result<Respon
     let tenant = &write.caller.tenant;
     let account = match payable(input) {
         Ok(()) => api.engine.settlement_instruction(tenant, &request.pair.target).await?,
-        Err(refused) => return refuse(api, &write, refused).await,
+        Err(refused) => return refuse(api, write, refused).await,
     };
     let Some(account) = account else {
         let problem = "there is no standing instruction that says where an output of this asset goes";
-        return refuse(api, &write, ApiError::ConstraintsNotMet(problem)).await;
+        return refuse(api, write, ApiError::ConstraintsNotMet(problem)).await;
     };
     let created_at = api.now().to_utc();
     let (stage, run_at, expires_at) = beginning(request.strategy, created_at, request.constraints.ttl_ms);

@@ -10,24 +10,18 @@ use axum::response::Response;
 use dvp_core::engine::SubmitCommand;
 use tracing::Span;
 
-use crate::access::idempotency::{self, IdempotentRequest, Stopped, Unchecked};
+use crate::access::idempotency::{self, IdempotentRequest, Lookup, Stopped, Unchecked};
 use crate::http::error::ApiError;
 use crate::legacy;
 use crate::state::Api;
 
-pub(crate) async fn create(State(api): State<Api>, Unchecked(write): Unchecked) -> Result<Response, Stopped> {
-    if legacy::intents::is_older(&write.body) {
-        write.ask(&api).await?;
-        return Ok(legacy::intents::create(&api, write).await?);
+pub(crate) async fn create(State(api): State<Api>, write: Unchecked) -> Result<Response, Stopped> {
+    if legacy::intents::has_legacy_shape(write.body()) {
+        return write
+            .perform(&api, Lookup::First, async |write| legacy::intents::create(&api, write).await)
+            .await;
     }
-    write.ask_if_seen(&api).await?;
-    match submit(&api, &write).await {
-        Ok(answer) => Ok(answer),
-        Err(error) => {
-            write.ask(&api).await?;
-            Err(error.into())
-        }
-    }
+    write.perform(&api, Lookup::Late, async |write| submit(&api, write).await).await
 }
 
 async fn submit(api: &Api, write: &IdempotentRequest) -> Result<Response, ApiError> {

@@ -162,8 +162,7 @@ impl<R: ChainReader> Indexer<R> {
         store::record_blocks(&mut tx, cursor, cursor, &blocks, &rows).await?;
         store::retract_refunds_of_cancels(&mut tx, chain_id).await?;
         let after = from.saturating_sub(1);
-        let told = store::emit_facts(&mut tx, chain_id, after, cursor.facts_number).await?;
-        store::complete_commands(&mut tx, chain_id, after, cursor.facts_number).await?;
+        let told = store::publish_events(&mut tx, chain_id, after, cursor.facts_number).await?;
         tx.commit().await?;
         self.tell(&told, (after, cursor.facts_number));
         tracing::warn!(

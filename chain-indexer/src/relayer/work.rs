@@ -338,7 +338,7 @@ impl Relayer {
     async fn complete(&self, row: &CommandRow) -> Result<(), RelayError> {
         let mut tx = self.pool.begin().await?;
         let chain_id = self.config.chain_id;
-        if store::complete_late_commands(&mut tx, chain_id, Some(&[row.id])).await? == 0 {
+        if !store::complete_command(&mut tx, chain_id, row.id).await? {
             store::defer_commands(&mut tx, &[row.id], REACHED_MS).await?;
         }
         Ok(tx.commit().await?)

@@ -152,7 +152,10 @@ async fn a_transaction_whose_block_moved_still_carries_its_command_when_the_even
     let anchored = log(3, Some(json!({"kind": "anchored"})));
     let there = record(pool, &start, &[1, 2, 3].map(block), &[anchored]).await;
     let mut tx = pool.begin().await.unwrap();
-    assert_eq!(store::complete_commands(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap(), 1);
+    store::publish_events(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
+    let state: String =
+        sqlx::query_scalar("select state from chain_command").fetch_one(&mut *tx).await.unwrap();
+    assert_eq!(state, "done");
     store::unwind_to(&mut tx, &there, BlockNumber(2), block(2).hash).await.unwrap();
     tx.commit().await.unwrap();
     let told: (String, bool) = sqlx::query_as(
@@ -216,9 +219,9 @@ async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
     let start = begin(pool, 1).await;
     record(pool, &start, &[1, 2, 3].map(block), &logs()).await;
     let mut tx = pool.begin().await.unwrap();
-    let told = store::emit_facts(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
+    let told = store::publish_events(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
     assert_eq!((told.facts.len(), told.foreign), (0, 2));
-    assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0);
+    assert_eq!(store::publish_late_events(&mut tx, 1).await.unwrap().len(), 0);
     sqlx::query(
         "insert into chain_command (chain_id, reference, intent_id, entity, kind, payload)
          values (1, 'restored', 'intent', $1, 'create', '{}')",
@@ -227,12 +230,14 @@ async fn what_no_command_asked_for_is_kept_and_told_once_a_command_is_there() {
     .execute(&mut *tx)
     .await
     .unwrap();
-    let late = store::emit_late_facts(&mut tx, 1).await.unwrap();
+    let late = store::publish_late_events(&mut tx, 1).await.unwrap();
     let told: Vec<_> = late.iter().map(|fact| (fact.block_number.0, fact.reference.as_deref())).collect();
     assert_eq!(told, [(1, Some("restored")), (3, Some("restored"))], "in the order of the chain");
-    assert_eq!(store::emit_late_facts(&mut tx, 1).await.unwrap().len(), 0, "once");
-    let again = store::emit_facts(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
+    assert_eq!(store::publish_late_events(&mut tx, 1).await.unwrap().len(), 0, "once");
+    let again = store::publish_events(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap();
     assert_eq!((again.facts.len(), again.foreign), (0, 0), "nor any other way");
-    assert_eq!(store::complete_commands(&mut tx, 1, BlockNumber(0), BlockNumber(3)).await.unwrap(), 1);
+    let state: String =
+        sqlx::query_scalar("select state from chain_command").fetch_one(&mut *tx).await.unwrap();
+    assert_eq!(state, "done");
     tx.commit().await.unwrap();
 }

@@ -289,8 +289,7 @@ async fn apply(pool: &PgPool, from: &Cursor, row: &BlockRow, logs: &[LogRow]) ->
     let to = Cursor { head_number: number, head_hash: row.hash, facts_number: number, ..from.clone() };
     let mut tx = pool.begin().await.unwrap();
     store::record_blocks(&mut tx, from, &to, std::slice::from_ref(row), logs).await.unwrap();
-    store::emit_facts(&mut tx, CHAIN, from.facts_number, number).await.unwrap();
-    store::complete_commands(&mut tx, CHAIN, from.facts_number, number).await.unwrap();
+    store::publish_events(&mut tx, CHAIN, from.facts_number, number).await.unwrap();
     tx.commit().await.unwrap();
     Cursor { version: from.version + 1, ..to }
 }

@@ -4,19 +4,17 @@
 
 mod bulk;
 pub mod commands;
+mod events;
 mod facts;
-mod gate;
 mod index;
-pub mod open_facts;
 mod relay;
 mod status;
 
+pub use events::{KeptEvent, list_block_events};
 pub use facts::{
-    DerivedFacts, Emitted, emit_facts, emit_late_facts, insert_fact, retract_refunds_of_cancels,
-};
-pub use gate::{
-    Gate, Heights, KeptEvent, NewFill, PassableFill, WaitingFills, count_waiting_fills, lift_gates,
-    list_block_events, list_new_fills, list_passable_fills, reset_gates, set_gates,
+    DerivedFacts, Emitted, Gate, Heights, NewFill, PassableFill, WaitingFills, count_waiting_fills,
+    insert_fact, lift_gates, list_new_fills, list_passable_fills, open as open_facts, publish_events,
+    publish_late_events, reset_gates, retract_refunds_of_cancels, set_gates,
 };
 pub use index::{
     BlockRow, Cursor, HaltReason, Halted, LogRow, commit_without_waiting, find_cursor, find_known_hash,
@@ -25,12 +23,11 @@ pub use index::{
 };
 pub use relay::{
     AttemptRow, CommandFilter, CommandRow, CommandView, Load, NewAttempt, NewSlot, RelayerAccount, Retried,
-    Share, SlotRow, SlotState, WaitingRow, abandon_slots, complete_commands, complete_late_commands,
-    count_waiting, defer_commands, fail_command, finalize_slots, find_load, find_share, insert_attempt,
-    insert_slot, judge_slots, list_accounts, list_attempts, list_commands, list_live_commands,
-    list_ready_commands, list_retired, list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast,
-    mark_foreign, mark_mined, mark_unmined, note_balance, note_send_error, remake_slot, reserve_nonce,
-    retry_command, trouble_command,
+    Share, SlotRow, SlotState, WaitingRow, abandon_slots, complete_command, count_waiting, defer_commands,
+    fail_command, finalize_slots, find_load, find_share, insert_attempt, insert_slot, judge_slots,
+    list_accounts, list_attempts, list_commands, list_live_commands, list_ready_commands, list_retired,
+    list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast, mark_foreign, mark_mined,
+    mark_unmined, note_balance, note_send_error, remake_slot, reserve_nonce, retry_command, trouble_command,
 };
 
 pub use status::{Backfill, IndexerState, StatusRow, list_statuses, report_status};

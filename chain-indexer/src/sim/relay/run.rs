@@ -414,8 +414,7 @@ impl<'a> Run<'a> {
             block.effects.iter().zip(0..).map(|(told, index)| log(block, told, index)).collect();
         let mut tx = self.database.admin.begin().await.map_err(text)?;
         store::record_blocks(&mut tx, &from, &to, &[row], &logs).await.map_err(text)?;
-        store::emit_facts(&mut tx, from.chain_id, from.facts_number, to.facts_number).await.map_err(text)?;
-        store::complete_commands(&mut tx, from.chain_id, from.facts_number, to.facts_number)
+        store::publish_events(&mut tx, from.chain_id, from.facts_number, to.facts_number)
             .await
             .map_err(text)?;
         tx.commit().await.map_err(text)?;

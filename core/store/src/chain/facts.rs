@@ -1,12 +1,21 @@
-//! The facts that the indexer inserts for the engine, and those it retracts.
+//! `chain_fact`, the queue from the indexer to the engine: only this module and its children write the table. Facts
+//! are inserted and retracted here, held back in `gates`, and consumed in `open`.
 //!
 //! Invariant: a fact exists for every canonical event at the confirmation depth of an entity with a command, and for no
 //! other event; a consumed `created` fact that is reverted is followed by a `lock_lost`, and a `filled` one by a
 //! `fill_lost`, whichever of the two commits first. A command is committed before its transaction reaches the chain, so
 //! an event without a command is a foreign use of the contracts: it is stored, and reconciliation lists it. Where a
-//! command was inserted after its events all the same, as from a backup, [`emit_late_facts`] inserts its missing facts.
+//! command was inserted after its events all the same, as from a backup, [`publish_late_events`] inserts its missing facts.
 
-use super::{bigint, block, hash, unsigned};
+mod gates;
+pub mod open;
+
+pub use gates::{
+    Gate, Heights, NewFill, PassableFill, WaitingFills, count_waiting_fills, lift_gates, list_new_fills,
+    list_passable_fills, reset_gates, set_gates,
+};
+
+use super::{bigint, block, hash, relay, unsigned};
 use crate::StoreError;
 use alloy::primitives::B256;
 use dvp_domain::chain::{BlockNumber, ChainFact};
@@ -52,11 +61,34 @@ macro_rules! giving {
     };
 }
 
+/// Publishes the events of canonical blocks above `after` up to `up_to`: their facts are given to the engine, and the
+/// commands that asked for them are completed.
+pub async fn publish_events(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    after: BlockNumber,
+    up_to: BlockNumber,
+) -> Result<DerivedFacts, StoreError> {
+    let derived = emit_facts(tx, chain_id, after, up_to).await?;
+    relay::complete_commands(tx, chain_id, after, up_to).await?;
+    Ok(derived)
+}
+
+/// Publishes events for open commands that came into the database after their events were read.
+pub async fn publish_late_events(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+) -> Result<Vec<Emitted>, StoreError> {
+    let late = emit_late_facts(tx, chain_id).await?;
+    relay::complete_late_commands(tx, chain_id, None).await?;
+    Ok(late)
+}
+
 /// Inserts the facts of canonical blocks above `after` up to `up_to`, and notifies the engine. Existing facts (by block
 /// hash and log index) are not inserted again. A fact that was retracted with its block becomes valid again; a lock or
 /// a fill is then inserted again, because its loss was reported, and any other only when another branch had reported
 /// the same of its entity. The fill of a command begins at the payout gate.
-pub async fn emit_facts(
+async fn emit_facts(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
     after: BlockNumber,
@@ -107,7 +139,7 @@ pub async fn emit_facts(
 }
 
 /// Inserts the facts of open commands that are missing because the commands did not exist when their events were read.
-pub async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Vec<Emitted>, StoreError> {
+async fn emit_late_facts(tx: &mut PgTransaction<'_>, chain_id: u64) -> Result<Vec<Emitted>, StoreError> {
     let rows = sqlx::query(giving!(
         "insert into chain_fact (chain_id, entity, kind, payload, block_number, block_hash, block_time, tx_hash,
                                  log_index, gate)
@@ -223,7 +255,7 @@ pub async fn insert_fact(
     notify_facts(tx).await
 }
 
-pub(super) async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
+async fn notify_facts(conn: &mut PgConnection) -> Result<(), StoreError> {
     sqlx::query("select pg_notify('dvp_facts', '')").execute(conn).await?;
     Ok(())
 }

@@ -45,7 +45,7 @@ pub struct CommandRow {
 
 /// Completes commands whose event is in a canonical block above `after` up to `up_to`, and notifies the relayer: the
 /// entity's next command is due.
-pub async fn complete_commands(
+pub(super) async fn complete_commands(
     conn: &mut PgConnection,
     chain_id: u64,
     after: BlockNumber,
@@ -68,11 +68,20 @@ pub async fn complete_commands(
     wake(conn, done.rows_affected()).await
 }
 
-/// Completes open commands whose event was stored before they were inserted: all of them, or those of `ids`.
-pub async fn complete_late_commands(
+/// Completes an open command whose event was stored before the command was inserted. `false`: no such event.
+pub async fn complete_command(
     tx: &mut PgTransaction<'_>,
     chain_id: u64,
-    ids: Option<&[i64]>,
+    id: i64,
+) -> Result<bool, StoreError> {
+    Ok(complete_late_commands(tx, chain_id, Some(id)).await? > 0)
+}
+
+/// As [`complete_command`]: for all open commands, or for one.
+pub(super) async fn complete_late_commands(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    id: Option<i64>,
 ) -> Result<u64, StoreError> {
     // Keeps the indexer from retracting events between this read and the commit.
     sqlx::query("select from chain_cursor where chain_id = $1 for share")
@@ -84,13 +93,13 @@ pub async fn complete_late_commands(
          set state = 'done', done_at = now(), trouble = null
          from chain_log log, chain_cursor cursor
          where command.chain_id = $1 and command.state in ('pending', 'sent')
-           and ($2::bigint[] is null or command.id = any($2))
+           and ($2::bigint is null or command.id = $2)
            and cursor.chain_id = $1 and log.chain_id = $1 and log.canonical
            and log.entity = command.entity and log.block_number <= cursor.facts_number
            and chain_goal_reached(command.kind, log.fact ->> 'kind')",
     )
     .bind(bigint(chain_id))
-    .bind(ids)
+    .bind(id)
     .execute(&mut **tx)
     .await?;
     wake(tx, done.rows_affected()).await

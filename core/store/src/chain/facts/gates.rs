@@ -3,7 +3,8 @@
 //! A fill at the confirmation depth is a fact like any other, with a gate: it is not open until the gate is lifted. A
 //! new fill's gate is `new`; once its order is known the gate names the required finality of its block.
 
-use super::{bigint, block, facts, hash, unsigned};
+use super::super::{bigint, block, hash, unsigned};
+use super::notify_facts;
 use crate::StoreError;
 use alloy::primitives::B256;
 use dvp_domain::chain::BlockNumber;
@@ -54,18 +55,6 @@ pub struct PassableFill {
     pub intent_id: Option<String>,
     /// The blocks of the fill and of the lock that it commits.
     pub blocks: Vec<(BlockNumber, B256)>,
-}
-
-/// An event as it is stored.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptEvent {
-    pub log_index: u64,
-    pub tx_hash: B256,
-    pub contract: Vec<u8>,
-    pub event: String,
-    pub entity: B256,
-    pub seq: u64,
-    pub fact: Option<serde_json::Value>,
 }
 
 /// Resets the gates of all waiting fills, because the configured steps may have changed.
@@ -212,42 +201,7 @@ pub async fn lift_gates(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<u64, 
     .execute(&mut **tx)
     .await?;
     if done.rows_affected() > 0 {
-        facts::notify_facts(tx).await?;
+        notify_facts(tx).await?;
     }
     Ok(done.rows_affected())
-}
-
-/// The canonical events of some contracts in a block, in order.
-pub async fn list_block_events(
-    conn: &mut PgConnection,
-    chain_id: u64,
-    (number, block_hash): (BlockNumber, B256),
-    contracts: &[Vec<u8>],
-) -> Result<Vec<KeptEvent>, StoreError> {
-    let rows = sqlx::query(
-        "select log_index, tx_hash, contract, event, entity, seq, fact
-         from chain_log
-         where chain_id = $1 and block_number = $2 and block_hash = $3 and contract = any($4) and canonical
-         order by log_index",
-    )
-    .bind(bigint(chain_id))
-    .bind(bigint(number.0))
-    .bind(block_hash.as_slice())
-    .bind(contracts)
-    .fetch_all(conn)
-    .await?;
-    let table = "chain_log";
-    rows.iter()
-        .map(|row| {
-            Ok(KeptEvent {
-                log_index: unsigned(table, row.try_get("log_index")?)?,
-                tx_hash: hash(table, row.try_get("tx_hash")?)?,
-                contract: row.try_get("contract")?,
-                event: row.try_get("event")?,
-                entity: hash(table, row.try_get("entity")?)?,
-                seq: unsigned(table, row.try_get("seq")?)?,
-                fact: row.try_get("fact")?,
-            })
-        })
-        .collect()
 }

@@ -1,0 +1,54 @@
+//! The events that were read from contracts.
+
+use super::{bigint, hash, unsigned};
+use crate::StoreError;
+use alloy::primitives::B256;
+use dvp_domain::chain::BlockNumber;
+use sqlx::{PgConnection, Row};
+
+/// An event as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptEvent {
+    pub log_index: u64,
+    pub tx_hash: B256,
+    pub contract: Vec<u8>,
+    pub event: String,
+    pub entity: B256,
+    pub seq: u64,
+    pub fact: Option<serde_json::Value>,
+}
+
+/// The canonical events of some contracts in a block, in order.
+pub async fn list_block_events(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    (number, block_hash): (BlockNumber, B256),
+    contracts: &[Vec<u8>],
+) -> Result<Vec<KeptEvent>, StoreError> {
+    let rows = sqlx::query(
+        "select log_index, tx_hash, contract, event, entity, seq, fact
+         from chain_log
+         where chain_id = $1 and block_number = $2 and block_hash = $3 and contract = any($4) and canonical
+         order by log_index",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number.0))
+    .bind(block_hash.as_slice())
+    .bind(contracts)
+    .fetch_all(conn)
+    .await?;
+    let table = "chain_log";
+    rows.iter()
+        .map(|row| {
+            Ok(KeptEvent {
+                log_index: unsigned(table, row.try_get("log_index")?)?,
+                tx_hash: hash(table, row.try_get("tx_hash")?)?,
+                contract: row.try_get("contract")?,
+                event: row.try_get("event")?,
+                entity: hash(table, row.try_get("entity")?)?,
+                seq: unsigned(table, row.try_get("seq")?)?,
+                fact: row.try_get("fact")?,
+            })
+        })
+        .collect()
+}
