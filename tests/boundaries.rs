@@ -284,3 +284,47 @@ fn every_crate_takes_the_workspaces_lints() {
         assert!(manifest.contains("[lints]\nworkspace = true"), "{folder}");
     }
 }
+
+/// Names that the glossary's terms have replaced.
+const RETIRED: [&str; 20] = [
+    "Shelf",
+    "Deaf",
+    "Duty",
+    "Keeper",
+    "WebhookLane",
+    "Holds",
+    "Hands",
+    "SignerLane",
+    "Once",
+    "OncePart",
+    "Unasked",
+    "Standing",
+    "ChainFacts",
+    "Door",
+    "Penniless",
+    "Nonsense",
+    "Heard",
+    "Told",
+    "Asked",
+    "Verdict",
+];
+
+#[test]
+fn a_crates_public_types_have_different_names_and_none_that_was_retired() {
+    let kinds = ["struct ", "enum ", "trait ", "type "];
+    let mut types = 0;
+    for member in members() {
+        let mut seen = BTreeSet::new();
+        for source in modules::sources(&member.folder).unwrap() {
+            for line in source.code.lines().map(str::trim_start) {
+                let Some(item) = line.strip_prefix("pub ") else { continue };
+                let Some(named) = kinds.iter().find_map(|kind| item.strip_prefix(kind)) else { continue };
+                let name: String = named.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+                assert!(!RETIRED.contains(&name.as_str()), "{}: {name} is retired", source.path.display());
+                types += 1;
+                assert!(seen.insert(name.clone()), "{} has a second {name}", source.path.display());
+            }
+        }
+    }
+    assert!(types > 400, "types are found: {types}");
+}
