@@ -17,6 +17,10 @@ use crate::crash::dice::Dice;
 const BATCH: usize = 10;
 /// An answer that takes longer is missing.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+/// A session has one connection: a Logon is refused while the one before is still being closed, and is tried again so
+/// many times.
+const RECONNECTS: u32 = 4;
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 const MESSAGES: [&str; 5] = ["D", "F", "R", "H", "AF"];
 /// Fields of each message whose text is stored or repeated: a value that is no text is refused by name.
 const STORED: [(&str, &[u32]); 5] = [
@@ -137,17 +141,22 @@ pub(super) async fn walk(peer: Peer, dictionary: String) -> anyhow::Result<u64> 
     shuffle(&mut all, &mut dice);
     // What is stored comes first, also where there is time for little.
     all.sort_by_key(|(kind, place, _)| !is_stored(kind, place.tag));
-    let (mut answered, mut at, mut n) = (0, 0, 0_u64);
+    let (mut answered, mut at, mut n, mut refused) = (0, 0, 0_u64, 0);
     while !peer.stop.is_cancelled() {
         let mut line = match Line::log_on(peer.fix, peer.from, &peer.login).await {
             Ok(line) => line,
             Err(error) => {
-                peer.promises
-                    .broken("a hostile session with its right password is admitted", || format!("{error:#}"));
-                tokio::time::sleep(Duration::from_secs(1)).await;
+                refused += 1;
+                if refused > RECONNECTS {
+                    peer.promises.broken("a hostile session with its right password is admitted", || {
+                        format!("{error:#}")
+                    });
+                }
+                tokio::time::sleep(RECONNECT_INTERVAL).await;
                 continue;
             }
         };
+        refused = 0;
         while !peer.stop.is_cancelled() {
             let mut batch = Vec::new();
             for (kind, place, what) in all.iter().cycle().skip(at).take(BATCH) {
