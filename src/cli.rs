@@ -9,6 +9,7 @@ mod fix_options;
 mod fix_session;
 mod key;
 mod ledger;
+mod limit;
 mod partner;
 mod pause;
 mod provider;
@@ -48,6 +49,7 @@ pub(crate) use self::ledger::{
     AdjustedArg, LedgerApprove, LedgerCommand, LedgerList, LedgerReject, LedgerRequest, LedgerShow,
     OperationArgs, OwnerArgs,
 };
+pub(crate) use self::limit::{LimitCommand, LimitRemove, LimitSet, LimitWhich};
 pub(crate) use self::partner::{
     DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch,
 };
@@ -97,6 +99,9 @@ pub(crate) enum Command {
     /// The ledger: what operators post, with four eyes, and what is in it.
     #[command(subcommand)]
     Ledger(LedgerCommand),
+    /// How much orders may be, one by one and by day: set by two operators.
+    #[command(subcommand)]
+    Limit(LimitCommand),
     /// What operators stop and let go on.
     #[command(subcommand)]
     Pause(PauseCommand),

@@ -11,6 +11,7 @@ mod fix_control;
 pub(crate) mod fix_session;
 pub(crate) mod key;
 pub(crate) mod ledger;
+pub(crate) mod limit;
 pub(crate) mod migrate;
 pub(crate) mod partner;
 pub(crate) mod pause;

@@ -59,6 +59,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Approval(command) => commands::approval::run(command).await?,
         Command::Audit(command) => return commands::audit::run(command).await,
         Command::Ledger(command) => return commands::ledger::run(command).await,
+        Command::Limit(command) => commands::limit::run(command).await?,
         Command::Pause(command) => commands::pause::run(command).await?,
         Command::Beneficiary(command) => commands::beneficiary::run(command).await?,
         Command::Provider(command) => commands::provider::run(command).await?,

@@ -1,4 +1,4 @@
-//! Four eyes: what moves money is requested by one operator and carried out when another one approves it.
+//! Four eyes: what moves money or changes a limit is requested by one operator and carried out when another one approves it.
 //!
 //! ```text
 //! pending --approve, another operator--> approved   (carried out in the same transaction)
@@ -13,6 +13,7 @@ use dvp_store::approvals::{self as store, Approval, Decision};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 
 use crate::ledger_operations::{self, LEDGER, LedgerError};
+use crate::limits::{self, LIMIT, LimitError};
 use crate::operations::{self, EXECUTION, ResolveError};
 use crate::requests::is_same_operator;
 
@@ -35,6 +36,8 @@ pub enum ApprovalError {
     Execution(#[from] ResolveError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -88,6 +91,7 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
     match request.kind.as_str() {
         EXECUTION => Ok(operations::carry_out_requested(conn, request, checker).await?),
         LEDGER => Ok(ledger_operations::carry_out_requested(conn, request, checker).await?),
+        LIMIT => Ok(limits::carry_out_requested(conn, request).await?),
         other => Err(ApprovalError::UnknownKind(other.to_owned())),
     }
 }

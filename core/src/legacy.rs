@@ -320,7 +320,8 @@ fn code(reason: Reason) -> &'static str {
         | Reason::AboveMaximumInput
         | Reason::BeneficiaryAccountRequiredForFiatOutput
         | Reason::BeneficiaryIncompleteForJitPayout
-        | Reason::BeneficiaryAddressRequiredForRail => CONSTRAINTS_NOT_MET,
+        | Reason::BeneficiaryAddressRequiredForRail
+        | Reason::Limit(_) => CONSTRAINTS_NOT_MET,
     }
 }
 

@@ -20,6 +20,7 @@ pub mod engine;
 pub mod keys;
 pub mod ledger_operations;
 pub mod legacy;
+pub mod limits;
 pub mod liquidity;
 pub mod operations;
 pub mod permit;

@@ -12,6 +12,7 @@ mod fix;
 mod fix_killed;
 mod guide;
 mod hostile;
+mod limits;
 mod older;
 mod partner;
 mod pauses;

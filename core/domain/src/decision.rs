@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::asset::{Asset, AssetKind, AssetType};
 use crate::intent::{Bounds, IntentRequest};
+use crate::limit::Exceeded;
 use crate::liquidity::route::{Fill, Want};
 use crate::liquidity::{Ask, Market};
 use crate::money::Minor;
@@ -30,6 +31,8 @@ pub enum Reason {
     BeneficiaryAccountRequiredForFiatOutput,
     BeneficiaryIncompleteForJitPayout,
     BeneficiaryAddressRequiredForRail,
+    /// The order would exceed a limit that operators have set.
+    Limit(Exceeded),
 }
 
 impl Reason {
@@ -48,6 +51,7 @@ impl Reason {
             Self::BeneficiaryAccountRequiredForFiatOutput => "beneficiary_account_required_for_fiat_output",
             Self::BeneficiaryIncompleteForJitPayout => "beneficiary_incomplete_for_jit_payout",
             Self::BeneficiaryAddressRequiredForRail => "beneficiary_address_required_for_rail",
+            Self::Limit(exceeded) => exceeded.as_str(),
         }
     }
 }

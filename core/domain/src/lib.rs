@@ -21,6 +21,7 @@ pub mod fees;
 pub mod ids;
 pub mod intent;
 pub mod ledger;
+pub mod limit;
 pub mod liquidity;
 pub mod money;
 pub mod pause;

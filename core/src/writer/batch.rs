@@ -122,7 +122,7 @@ async fn write<'u>(
             _ => None,
         })
         .collect();
-    let mut known = submit::load(conn, context, &asked, trust).await?;
+    let mut known = submit::load(conn, context, &asked, trust, now).await?;
     let mut rows = Rows { chain_id: context.chain.chain_id, ..Rows::default() };
     let keys = balance_keys(&known, &asked, taken());
     if !keys.is_empty() {
@@ -160,7 +160,7 @@ async fn write<'u>(
     if !parts.is_empty() {
         fix::apply_parts(conn, &parts).await?;
     }
-    rows.write(conn, &submit::intent_rows(&decided), &records).await?;
+    rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
     Ok(Written { done, rows, moved, numbers })
 }
 

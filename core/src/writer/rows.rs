@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use dvp_domain::ledger::{Account, Part, Posting};
+use dvp_domain::limit::LimitKey;
 use dvp_domain::money::Minor;
 use dvp_domain::receipt::Receipt;
 use dvp_domain::settlement::State;
@@ -11,7 +12,6 @@ use dvp_domain::time::Timestamp;
 use sqlx::PgConnection;
 
 use dvp_domain::chain::ChainCommand;
-use dvp_store::StoreError;
 use dvp_store::chain::commands::{self, NewChainCommand};
 use dvp_store::chain::open_facts;
 use dvp_store::ledger::NewPosting;
@@ -23,6 +23,7 @@ use dvp_store::orders::insert_batch::{self, InsertBatch};
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::receipts;
+use dvp_store::{StoreError, limits};
 
 /// All rows of a batch except the decided intents and the changed executions.
 #[derive(Default)]
@@ -42,6 +43,8 @@ pub(super) struct Rows {
     pub postings: Vec<NewPosting>,
     pub receipts: Vec<(String, Receipt, Timestamp)>,
     pub balances: BTreeMap<BalanceKey, Balance>,
+    /// What the accepted orders add to the sums of the day.
+    pub counted: BTreeMap<LimitKey, Minor>,
     pub chain_id: i64,
 }
 
@@ -96,12 +99,21 @@ impl Rows {
         Ok(())
     }
 
-    /// Writes all rows, in one statement at the end.
+    /// Adds an accepted order to the sums of the day. Sums beyond all amounts stay there.
+    pub(super) fn count(&mut self, amounts: BTreeMap<LimitKey, Minor>) {
+        for (key, amount) in amounts {
+            let sum = self.counted.entry(key).or_default();
+            *sum = sum.checked_add(amount).unwrap_or(Minor::new(u128::MAX));
+        }
+    }
+
+    /// Writes all rows, in one statement at the end. `now`: when the orders are accepted.
     pub(super) async fn write(
         &self,
         conn: &mut PgConnection,
         intents: &[IntentRow<'_>],
         records: &[Record],
+        now: Timestamp,
     ) -> Result<(), StoreError> {
         if !self.timers_dropped.is_empty() {
             let references: Vec<&str> = self.timers_dropped.iter().map(String::as_str).collect();
@@ -112,6 +124,9 @@ impl Rows {
         }
         if !self.permits_locked.is_empty() {
             permits::mark_locked(conn, self.chain_id, &self.permits_locked).await?;
+        }
+        if !self.counted.is_empty() {
+            limits::count(conn, now.to_utc().date_naive(), &self.counted).await?;
         }
         effects::end(conn, &self.ended).await?;
         if !self.facts.is_empty() {

@@ -12,6 +12,7 @@ use dvp_domain::decision::{Decision, QuoteLookup, Reason, decide};
 use dvp_domain::ids::{PartnerId, Reference};
 use dvp_domain::intent::Bounds;
 use dvp_domain::ledger::Owner;
+use dvp_domain::limit::{self, LimitKey, Limits};
 use dvp_domain::liquidity::{Holdings, Market, Snapshot};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
@@ -27,8 +28,7 @@ use dvp_store::orders::legacy::{self, HeldTurn};
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::quotes::{self, FirmQuote};
 use dvp_store::orders::resting_orders;
-use dvp_store::pauses;
-use dvp_store::{StoreError, beneficiaries};
+use dvp_store::{StoreError, beneficiaries, limits, pauses};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -48,6 +48,8 @@ pub(super) struct BatchSnapshot {
     /// Partners that are disabled.
     disabled: HashSet<String>,
     pauses: Pauses,
+    /// The limits in force and what is used of them.
+    limits: Limits,
     /// What the registry has of the recipients that submissions name by reference, by partner and reference.
     destinations: HashMap<(String, String), Destination>,
     /// The holds of the paying wallets, by owner.
@@ -150,6 +152,8 @@ struct Locked<'a> {
     balances: &'a BTreeMap<BalanceKey, Balance>,
     levels: &'a HashMap<i64, Minor>,
     tenant: &'a Tenant,
+    /// A provider delivers no more than its limits leave.
+    limits: Option<&'a Limits>,
 }
 
 impl Locked<'_> {
@@ -160,7 +164,8 @@ impl Locked<'_> {
 
 impl Holdings for Locked<'_> {
     fn available(&self, provider_id: &str, asset: &str) -> Minor {
-        self.of(Owner::Provider(provider_id.to_owned()), asset)
+        let held = self.of(Owner::Provider(provider_id.to_owned()), asset);
+        self.limits.map_or(held, |limits| held.min(limits.room_of_provider(provider_id, asset)))
     }
 
     fn rest_of_level(&self, level_id: i64) -> Option<Minor> {
@@ -178,6 +183,7 @@ pub(super) async fn load(
     context: &Context,
     submissions: &[&Submission],
     trust: Trust,
+    now: Timestamp,
 ) -> Result<BatchSnapshot, StoreError> {
     let mut known = BatchSnapshot { snapshot: context.liquidity.snapshot(), ..BatchSnapshot::default() };
     if submissions.is_empty() {
@@ -191,6 +197,7 @@ pub(super) async fn load(
     known.disabled = disabled.into_iter().collect();
     known.destinations = load_destinations(conn, submissions).await?;
     known.pauses = pauses;
+    known.limits = load_limits(conn, submissions, now).await?;
     let turns: Vec<&HeldTurn> = submissions.iter().filter_map(|s| s.turn.as_ref()).collect();
     if !turns.is_empty() {
         known.turns = legacy::lock_turns(conn, &turns).await?;
@@ -215,6 +222,21 @@ pub(super) async fn load(
         known.levels = resting_orders::lock(conn, &Vec::from_iter(resting)).await?;
     }
     Ok(known)
+}
+
+/// The limits that concern the submissions.
+async fn load_limits(
+    conn: &mut PgConnection,
+    submissions: &[&Submission],
+    now: Timestamp,
+) -> Result<Limits, StoreError> {
+    let pairs: BTreeSet<String> = submissions
+        .iter()
+        .map(|s| format!("{}/{}", s.request.input_asset.symbol, s.request.output_asset.symbol))
+        .collect();
+    let partners: BTreeSet<&str> = submissions.iter().map(|s| s.tenant.partner_id.as_str()).collect();
+    let targets: Vec<&str> = partners.into_iter().chain(pairs.iter().map(String::as_str)).collect();
+    limits::load_and_lock(conn, now.to_utc().date_naive(), &targets).await
 }
 
 /// What the registry has of the recipients that submissions name by reference.
@@ -299,7 +321,8 @@ pub(super) fn decide_one<'a>(
     if let Err(defect) = known.check_wallet(submission, fixed_input) {
         return Ok((Outcome::InvalidPermit(defect), None));
     }
-    let decision = in_time(context, submission, market_decision(context, known, rows, submission, now), now);
+    let decision = limited_decision(context, known, rows, submission, now);
+    let decision = in_time(context, submission, decision, now);
     let decision = known.unless_paused(context, submission, decision);
     if let Decision::Accepted(plan) = &decision
         && let Err(why) = check_payout(context, known, submission, plan)
@@ -320,8 +343,16 @@ pub(super) fn decide_one<'a>(
         let outcome = Outcome::Rejected { intent_id: request.intent_id.clone(), reason };
         return Ok((outcome, Some(DecidedSubmission { submission, reference: None, reason: Some(reason) })));
     };
+    let amounts = amounts(submission, &plan);
+    if let Some(exceeded) = known.limits.exceeded(&amounts) {
+        let reason = Reason::Limit(exceeded);
+        let outcome = Outcome::Rejected { intent_id: request.intent_id.clone(), reason };
+        return Ok((outcome, Some(DecidedSubmission { submission, reference: None, reason: Some(reason) })));
+    }
     known.used_references.extend(client_key);
     let accepted = gather_accepted(context, known, rows, submission, *plan, now)?;
+    known.limits.take(&amounts);
+    rows.count(amounts);
     let reference = Some(accepted.reference.clone());
     Ok((
         Outcome::Accepted(Box::new(accepted)),
@@ -376,12 +407,36 @@ fn in_time(context: &Context, submission: &Submission, decision: Decision, now: 
     Decision::Rejected(Reason::NoLiquidity)
 }
 
-fn market_decision(
+fn amounts(submission: &Submission, plan: &Plan) -> BTreeMap<LimitKey, Minor> {
+    let Submission { tenant, request, .. } = submission;
+    limit::amounts(&tenant.partner_id, &request.input_asset.symbol, &request.output_asset.symbol, plan)
+}
+
+/// Decides with the providers' limits. An order that only these limits keep from being filled names the limit.
+fn limited_decision(
     context: &Context,
     known: &BatchSnapshot,
     rows: &Rows,
     submission: &Submission,
     now: Timestamp,
+) -> Decision {
+    let limited = market_decision(context, known, rows, submission, (Some(&known.limits), now));
+    if limited != Decision::Rejected(Reason::NoLiquidity) || known.limits.is_empty() {
+        return limited;
+    }
+    let Decision::Accepted(plan) = market_decision(context, known, rows, submission, (None, now)) else {
+        return limited;
+    };
+    let exceeded = known.limits.exceeded(&amounts(submission, &plan));
+    exceeded.map_or(limited, |exceeded| Decision::Rejected(Reason::Limit(exceeded)))
+}
+
+fn market_decision(
+    context: &Context,
+    known: &BatchSnapshot,
+    rows: &Rows,
+    submission: &Submission,
+    (limits, now): (Option<&Limits>, Timestamp),
 ) -> Decision {
     let request = &submission.request;
     let lookup = match &request.quote_id {
@@ -394,7 +449,8 @@ fn market_decision(
             }
         },
     };
-    let holdings = Locked { balances: &rows.balances, levels: &known.levels, tenant: &submission.tenant };
+    let holdings =
+        Locked { balances: &rows.balances, levels: &known.levels, tenant: &submission.tenant, limits };
     let snapshot = known.snapshot.as_ref();
     let market = Market { registry: &context.registry, snapshot, holdings: &holdings, now };
     decide(request, &market, &lookup, &context.payout_provider)

@@ -16,6 +16,7 @@ pub mod fault;
 pub mod fix;
 pub mod lease;
 pub mod ledger;
+pub mod limits;
 pub mod notify;
 pub mod orders;
 pub mod partners;

@@ -18,6 +18,7 @@ mod histories;
 mod kinds;
 mod ledger;
 mod ledger_operations;
+mod limits;
 mod liquidity;
 mod notify;
 mod older;

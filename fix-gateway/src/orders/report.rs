@@ -224,7 +224,8 @@ fn rejection(reason: Reason, version: Version) -> Rejection {
         | Reason::AboveMaximumInput
         | Reason::BeneficiaryAccountRequiredForFiatOutput
         | Reason::BeneficiaryIncompleteForJitPayout
-        | Reason::BeneficiaryAddressRequiredForRail => other_reason(version),
+        | Reason::BeneficiaryAddressRequiredForRail
+        | Reason::Limit(_) => other_reason(version),
     };
     Rejection { ord_rej_reason, text: reason.as_str().to_owned() }
 }

@@ -1,0 +1,258 @@
+//! Limits on orders: how much one order, and all orders of a UTC day, may be.
+//!
+//! | scope | target | counts |
+//! |---|---|---|
+//! | everything | | what orders pay of the asset |
+//! | partner | its id | what its orders pay of the asset |
+//! | pair | `INPUT/OUTPUT` | what orders of the pair pay; the asset is the input |
+//! | provider | its id | what the provider delivers of the asset |
+//!
+//! What was accepted on a day counts on that day, whatever becomes of the order.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::money::Minor;
+use crate::plan::Plan;
+
+/// What a limit is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitScope {
+    Everything,
+    Partner,
+    Pair,
+    Provider,
+}
+
+impl LimitScope {
+    pub const ALL: [Self; 4] = [Self::Everything, Self::Partner, Self::Pair, Self::Provider];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Everything => "everything",
+            Self::Partner => "partner",
+            Self::Pair => "pair",
+            Self::Provider => "provider",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.as_str() == text)
+    }
+}
+
+/// What is limited: one order, or the sum of a UTC day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Period {
+    Order,
+    Day,
+}
+
+impl Period {
+    pub const ALL: [Self; 2] = [Self::Order, Self::Day];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Order => "order",
+            Self::Day => "day",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|period| period.as_str() == text)
+    }
+}
+
+/// What amounts are summed by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LimitKey {
+    pub scope: LimitScope,
+    pub target: String,
+    pub asset: String,
+}
+
+/// The limit that an order would exceed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Exceeded {
+    pub scope: LimitScope,
+    pub period: Period,
+}
+
+impl Exceeded {
+    /// The reason's wire text.
+    pub const fn as_str(self) -> &'static str {
+        match (self.scope, self.period) {
+            (LimitScope::Everything, Period::Order) => "order_limit_exceeded",
+            (LimitScope::Everything, Period::Day) => "day_limit_exceeded",
+            (LimitScope::Partner, Period::Order) => "partner_order_limit_exceeded",
+            (LimitScope::Partner, Period::Day) => "partner_day_limit_exceeded",
+            (LimitScope::Pair, Period::Order) => "pair_order_limit_exceeded",
+            (LimitScope::Pair, Period::Day) => "pair_day_limit_exceeded",
+            (LimitScope::Provider, Period::Order) => "provider_order_limit_exceeded",
+            (LimitScope::Provider, Period::Day) => "provider_day_limit_exceeded",
+        }
+    }
+}
+
+/// What an order adds to each sum.
+pub fn amounts(partner_id: &str, input: &str, output: &str, plan: &Plan) -> BTreeMap<LimitKey, Minor> {
+    let key = |scope, target: &str, asset: &str| LimitKey {
+        scope,
+        target: target.to_owned(),
+        asset: asset.to_owned(),
+    };
+    let paid = plan.priced.input;
+    let mut amounts = BTreeMap::from([
+        (key(LimitScope::Everything, "", input), paid),
+        (key(LimitScope::Partner, partner_id, input), paid),
+        (key(LimitScope::Pair, &format!("{input}/{output}"), input), paid),
+    ]);
+    for slice in &plan.slices {
+        let sum = amounts.entry(key(LimitScope::Provider, &slice.provider_id, output)).or_default();
+        *sum = plus(*sum, slice.output);
+    }
+    amounts
+}
+
+/// A sum beyond all amounts exceeds every limit that there can be.
+fn plus(one: Minor, other: Minor) -> Minor {
+    one.checked_add(other).unwrap_or(Minor::new(u128::MAX))
+}
+
+/// The limits in force, and what was accepted today by those of a day.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Limits {
+    limits: BTreeMap<(LimitKey, Period), Minor>,
+    used: BTreeMap<LimitKey, Minor>,
+}
+
+impl FromIterator<(LimitKey, Period, Minor)> for Limits {
+    fn from_iter<T: IntoIterator<Item = (LimitKey, Period, Minor)>>(limits: T) -> Self {
+        let limits = limits.into_iter().map(|(key, period, amount)| ((key, period), amount)).collect();
+        Self { limits, used: BTreeMap::new() }
+    }
+}
+
+impl Limits {
+    pub fn is_empty(&self) -> bool {
+        self.limits.is_empty()
+    }
+
+    /// The sums that have a limit, in the order of their keys.
+    pub fn day_keys(&self) -> impl Iterator<Item = &LimitKey> {
+        self.limits.keys().filter(|(_, period)| *period == Period::Day).map(|(key, _)| key)
+    }
+
+    /// Sets what was accepted today before.
+    pub fn set_used(&mut self, used: impl IntoIterator<Item = (LimitKey, Minor)>) {
+        self.used.extend(used);
+    }
+
+    fn room(&self, key: &LimitKey, period: Period) -> Option<Minor> {
+        let limit = *self.limits.get(&(key.clone(), period))?;
+        Some(match period {
+            Period::Order => limit,
+            Period::Day => {
+                limit.checked_sub(self.used.get(key).copied().unwrap_or_default()).unwrap_or_default()
+            }
+        })
+    }
+
+    /// How much of an asset a provider may deliver for one order now.
+    pub fn room_of_provider(&self, provider_id: &str, asset: &str) -> Minor {
+        let unlimited = Minor::new(u128::MAX);
+        if self.is_empty() {
+            return unlimited;
+        }
+        let key =
+            LimitKey { scope: LimitScope::Provider, target: provider_id.to_owned(), asset: asset.to_owned() };
+        Period::ALL.into_iter().filter_map(|period| self.room(&key, period)).fold(unlimited, Minor::min)
+    }
+
+    /// The first limit that the amounts exceed.
+    pub fn exceeded(&self, amounts: &BTreeMap<LimitKey, Minor>) -> Option<Exceeded> {
+        if self.is_empty() {
+            return None;
+        }
+        amounts.iter().find_map(|(key, amount)| {
+            let is_exceeded = |period: &Period| self.room(key, *period).is_some_and(|room| *amount > room);
+            let period = Period::ALL.into_iter().find(is_exceeded)?;
+            Some(Exceeded { scope: key.scope, period })
+        })
+    }
+
+    /// Counts an accepted order.
+    pub fn take(&mut self, amounts: &BTreeMap<LimitKey, Minor>) {
+        if self.is_empty() {
+            return;
+        }
+        for (key, amount) in amounts {
+            let used = self.used.entry(key.clone()).or_default();
+            *used = plus(*used, *amount);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(scope: LimitScope, target: &str) -> LimitKey {
+        LimitKey { scope, target: target.into(), asset: "USD".into() }
+    }
+
+    fn order(amount: u128) -> BTreeMap<LimitKey, Minor> {
+        BTreeMap::from([(key(LimitScope::Partner, "p"), Minor::new(amount))])
+    }
+
+    #[test]
+    fn a_day_takes_orders_up_to_its_limit_and_not_a_unit_more() {
+        let mut limits = Limits::from_iter([(key(LimitScope::Partner, "p"), Period::Day, Minor::new(100))]);
+        limits.set_used([(key(LimitScope::Partner, "p"), Minor::new(30))]);
+        let exceeded = Some(Exceeded { scope: LimitScope::Partner, period: Period::Day });
+        assert_eq!((limits.exceeded(&order(71)), limits.exceeded(&order(70))), (exceeded, None));
+        limits.take(&order(70));
+        assert_eq!(limits.exceeded(&order(1)), exceeded);
+        limits.take(&order(u128::MAX));
+        assert_eq!(limits.exceeded(&order(1)), exceeded, "a sum beyond all amounts is no small one");
+    }
+
+    #[test]
+    fn an_order_limit_holds_for_each_order_alone_and_for_its_target_alone() {
+        let mut limits = Limits::from_iter([(key(LimitScope::Partner, "p"), Period::Order, Minor::new(100))]);
+        let exceeded = Some(Exceeded { scope: LimitScope::Partner, period: Period::Order });
+        limits.take(&order(100));
+        assert_eq!((limits.exceeded(&order(100)), limits.exceeded(&order(101))), (None, exceeded));
+        for other in [key(LimitScope::Partner, "q"), key(LimitScope::Pair, "p")] {
+            assert_eq!(limits.exceeded(&BTreeMap::from([(other, Minor::new(101))])), None);
+        }
+    }
+
+    #[test]
+    fn a_provider_may_deliver_what_both_of_its_limits_leave() {
+        let provider = key(LimitScope::Provider, "north");
+        let mut limits = Limits::from_iter([
+            (provider.clone(), Period::Order, Minor::new(50)),
+            (provider.clone(), Period::Day, Minor::new(80)),
+        ]);
+        assert_eq!(limits.room_of_provider("north", "USD"), Minor::new(50));
+        limits.take(&BTreeMap::from([(provider, Minor::new(50))]));
+        assert_eq!(limits.room_of_provider("north", "USD"), Minor::new(30));
+        assert_eq!(limits.room_of_provider("north", "EUR"), Minor::new(u128::MAX));
+        assert_eq!(limits.room_of_provider("south", "USD"), Minor::new(u128::MAX));
+    }
+
+    #[test]
+    fn every_limit_has_a_code_of_its_own() {
+        let codes: std::collections::BTreeSet<_> = LimitScope::ALL
+            .into_iter()
+            .flat_map(|scope| Period::ALL.map(|period| Exceeded { scope, period }.as_str()))
+            .collect();
+        assert_eq!(codes.len(), LimitScope::ALL.len() * Period::ALL.len());
+        assert!(LimitScope::ALL.into_iter().all(|scope| LimitScope::parse(scope.as_str()) == Some(scope)));
+        assert!(Period::ALL.into_iter().all(|period| Period::parse(period.as_str()) == Some(period)));
+    }
+}

@@ -1,0 +1,157 @@
+//! Limits of orders and what of them is used: read, locked and counted with every batch of orders.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, NaiveDate, Utc};
+use dvp_domain::limit::{LimitKey, LimitScope, Limits, Period};
+use dvp_domain::money::Minor;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A limit as operators see it.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct LimitRow {
+    pub scope: String,
+    pub target: String,
+    pub asset: String,
+    pub period: String,
+    pub amount: String,
+    /// Accepted today.
+    pub used: String,
+    pub approval: String,
+    pub set_at: DateTime<Utc>,
+}
+
+/// A row, and the amount of a limit or of its use.
+type AmountRow = (String, String, String, String, String);
+
+fn key(scope: &str, target: String, asset: String) -> Result<LimitKey, StoreError> {
+    let unknown = || StoreError::corrupt("order_limit", format_args!("scope {scope}"));
+    Ok(LimitKey { scope: LimitScope::parse(scope).ok_or_else(unknown)?, target, asset })
+}
+
+fn amount(text: &str) -> Result<Minor, StoreError> {
+    Minor::parse(text).map_err(|error| StoreError::corrupt("order_limit", error))
+}
+
+/// The limits in force. Those of a day that concern a partner or a pair of `targets`, a provider, or everything have
+/// what was accepted on `day`, whose rows are locked until the transaction ends.
+pub async fn load_and_lock(
+    conn: &mut PgConnection,
+    day: NaiveDate,
+    targets: &[&str],
+) -> Result<Limits, StoreError> {
+    let rows: Vec<AmountRow> = sqlx::query_as(
+        "select scope, target, asset, period, amount::text from order_limit \
+         where amount is not null and (scope in ('everything', 'provider') or target = any($1))",
+    )
+    .bind(targets)
+    .fetch_all(&mut *conn)
+    .await?;
+    let rows = rows.into_iter().map(|(scope, target, asset, period, limit)| {
+        let unknown = || StoreError::corrupt("order_limit", format_args!("period {period}"));
+        Ok((key(&scope, target, asset)?, Period::parse(&period).ok_or_else(unknown)?, amount(&limit)?))
+    });
+    let mut limits: Limits = rows.collect::<Result<Vec<_>, StoreError>>()?.into_iter().collect();
+    let keys: Vec<LimitKey> = limits.day_keys().cloned().collect();
+    if !keys.is_empty() {
+        limits.set_used(lock(conn, day, &keys).await?);
+    }
+    Ok(limits)
+}
+
+/// Locks the sums, in the order of their keys.
+async fn lock(
+    conn: &mut PgConnection,
+    day: NaiveDate,
+    keys: &[LimitKey],
+) -> Result<Vec<(LimitKey, Minor)>, StoreError> {
+    let nothing = keys.iter().map(|key| (key.clone(), Minor::ZERO)).collect();
+    count(conn, day, &nothing).await?;
+    let (scopes, targets, assets) = columns(keys.iter());
+    let rows: Vec<(String, String, String, String)> = sqlx::query_as(
+        "select scope, target, asset, least(amount, 340282366920938463463374607431768211455)::numeric(39, 0)::text \
+         from limit_usage where day = $1 \
+           and (scope, target, asset) in (select * from unnest($2::text[], $3::text[], $4::text[])) \
+         order by scope, target, asset for update",
+    )
+    .bind(day)
+    .bind(scopes)
+    .bind(targets)
+    .bind(assets)
+    .fetch_all(conn)
+    .await?;
+    let rows = rows.into_iter();
+    rows.map(|(scope, target, asset, used)| Ok((key(&scope, target, asset)?, amount(&used)?))).collect()
+}
+
+fn columns<'a>(keys: impl Iterator<Item = &'a LimitKey>) -> (Vec<&'static str>, Vec<&'a str>, Vec<&'a str>) {
+    let mut columns = (Vec::new(), Vec::new(), Vec::new());
+    for LimitKey { scope, target, asset } in keys {
+        columns.0.push(scope.as_str());
+        columns.1.push(target.as_str());
+        columns.2.push(asset.as_str());
+    }
+    columns
+}
+
+/// Adds amounts to the sums of a day, in the order of their keys.
+pub async fn count(
+    conn: &mut PgConnection,
+    day: NaiveDate,
+    amounts: &BTreeMap<LimitKey, Minor>,
+) -> Result<(), StoreError> {
+    let (scopes, targets, assets) = columns(amounts.keys());
+    let amounts: Vec<String> = amounts.values().map(ToString::to_string).collect();
+    sqlx::query(
+        "insert into limit_usage as u (scope, target, asset, day, amount) \
+         select s, t, a, $1, n::numeric \
+         from unnest($2::text[], $3::text[], $4::text[], $5::text[]) as v (s, t, a, n) order by s, t, a \
+         on conflict on constraint limit_usage_pkey do update set amount = u.amount + excluded.amount",
+    )
+    .bind(day)
+    .bind(scopes)
+    .bind(targets)
+    .bind(assets)
+    .bind(amounts)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Sets or takes away a limit, as two operators decided. The time is the database's.
+pub async fn set(
+    conn: &mut PgConnection,
+    key: &LimitKey,
+    period: Period,
+    amount: Option<Minor>,
+    approval: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into order_limit (scope, target, asset, period, amount, approval) \
+         values ($1, $2, $3, $4, $5::numeric, $6) on conflict on constraint order_limit_pkey do update \
+         set amount = excluded.amount, approval = excluded.approval, set_at = clock_timestamp()",
+    )
+    .bind(key.scope.as_str())
+    .bind(&key.target)
+    .bind(&key.asset)
+    .bind(period.as_str())
+    .bind(amount.map(|amount| amount.to_string()))
+    .bind(approval)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The limits in force, with what was accepted on the current UTC day by the database's clock.
+pub async fn list(conn: &mut PgConnection) -> Result<Vec<LimitRow>, StoreError> {
+    let rows = sqlx::query_as(
+        "select l.scope, l.target, l.asset, l.period, l.amount::text as amount, coalesce(u.amount, 0)::text as used, \
+                l.approval, l.set_at \
+         from order_limit l left join limit_usage u \
+           on (u.scope, u.target, u.asset) = (l.scope, l.target, l.asset) and u.day = (now() at time zone 'UTC')::date \
+         where l.amount is not null order by l.scope, l.target, l.asset, l.period",
+    );
+    Ok(rows.fetch_all(conn).await?)
+}

@@ -1,0 +1,174 @@
+//! No order, and no day's orders together, exceed a limit that two operators have set.
+
+use dvp_core::approvals::{ApprovalError, approve};
+use dvp_core::engine::{Engine, SubmitCommand};
+use dvp_core::limits::{LimitChange, LimitError, RequestedLimit, request};
+use dvp_core::requests::Maker;
+use dvp_core::writer::Outcome;
+use dvp_domain::decision::Reason;
+use dvp_domain::intent::IntentRequest;
+use dvp_domain::limit::{LimitScope, Period};
+use dvp_domain::money::Minor;
+use dvp_testing::Harness;
+use dvp_testing::orders::{Terms, order, order_for, order_of};
+use dvp_testing::wait::wait_for;
+
+use crate::scenes;
+
+const MAKER: Maker<'_> = Maker { operator: "jo", reason: "new partner", evidence: "risk memo 7" };
+
+fn limit(scope: LimitScope, target: &str, asset: &str, period: Period, amount: Option<u128>) -> LimitChange {
+    let (target, asset) = (target.to_owned(), asset.to_owned());
+    LimitChange { scope, target, asset, period, amount_minor: amount.map(Minor::new) }
+}
+
+async fn wanted(harness: &Harness, change: &LimitChange) -> Result<RequestedLimit, LimitError> {
+    request(&mut harness.pool().acquire().await.unwrap(), change, MAKER).await
+}
+
+async fn approved(harness: &Harness, id: &str, by: &str) -> Result<(), ApprovalError> {
+    approve(&mut harness.pool().acquire().await.unwrap(), id, by, "seen").await.map(drop)
+}
+
+async fn set(harness: &Harness, change: &LimitChange) {
+    let requested = wanted(harness, change).await.unwrap();
+    assert!(!requested.repeated);
+    approved(harness, &requested.approval.id, "mika").await.unwrap();
+}
+
+fn code(outcome: &Outcome) -> &'static str {
+    match outcome {
+        Outcome::Accepted(_) => "accepted",
+        Outcome::Rejected { reason, .. } => reason.as_str(),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn submitted(engine: &Engine, harness: &Harness, request: IntentRequest) -> Outcome {
+    let command = SubmitCommand { tenant: harness.tenant.clone(), request, idempotency: None, fix: None };
+    engine.submit(command).await.unwrap().outcome
+}
+
+/// The delivered minor units of an order of 100 USDC.
+async fn delivered(harness: &Harness) -> u128 {
+    harness.accept(order("000123450000")).await.plan.priced.gross_output.get()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_limit_refuses_by_its_own_code_and_reserves_nothing() {
+    let harness = scenes::harness().await;
+    let partner = harness.tenant.partner_id.clone();
+    let (input, output) = (100_000_000, delivered(&harness).await);
+    let held = "select sum(reserved)::bigint from account_balance";
+    let before = harness.count(held).await;
+    for (scope, target, asset, amount) in [
+        (LimitScope::Everything, "", "USDC", input),
+        (LimitScope::Partner, partner.as_str(), "USDC", input),
+        (LimitScope::Pair, "USDC/USD", "USDC", input),
+        (LimitScope::Provider, "north", "USD", output),
+    ] {
+        let prefix =
+            if scope == LimitScope::Everything { String::new() } else { scope.as_str().to_owned() + "_" };
+        // One order was accepted today.
+        for (period, refused, room) in
+            [(Period::Order, amount - 1, amount), (Period::Day, 2 * amount - 1, 1 << 60)]
+        {
+            let of = |amount| limit(scope, target, asset, period, amount);
+            set(&harness, &of(Some(refused))).await;
+            let outcome = harness.submit(order("000123450000")).await;
+            assert_eq!(code(&outcome), format!("{prefix}{}_limit_exceeded", period.as_str()), "{scope:?}");
+            set(&harness, &of(Some(room))).await;
+            set(&harness, &of(Some(refused))).await;
+            set(&harness, &of(None)).await;
+        }
+    }
+    assert_eq!(harness.count(held).await, before);
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
+    let others = [
+        limit(LimitScope::Partner, "ptn_other", "USDC", Period::Day, Some(0)),
+        limit(LimitScope::Partner, &partner, "WETH", Period::Order, Some(0)),
+        limit(LimitScope::Pair, "USD/USDC", "USD", Period::Day, Some(0)),
+        limit(LimitScope::Provider, "south", "USD", Period::Day, Some(0)),
+        limit(LimitScope::Everything, "", "USDC", Period::Order, Some(input)),
+        limit(LimitScope::Everything, "", "USDC", Period::Day, Some(2 * input)),
+    ];
+    for other in &others {
+        set(&harness, other).await;
+    }
+    harness.accept(order("000123450000")).await;
+    assert_eq!(code(&harness.submit(order("000123450000")).await), "day_limit_exceeded");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_at_once_in_several_processes_do_not_exceed_a_day() {
+    let harness = scenes::harness().await;
+    let partner = harness.tenant.partner_id.clone();
+    set(&harness, &limit(LimitScope::Partner, &partner, "USDC", Period::Day, Some(70_000_000))).await;
+    let engines = scenes::engines(&harness, 3);
+    let orders = (0..30).map(|n| {
+        let engine = &engines[n % engines.len()];
+        let request = order_of(10_000_000, "000123450000");
+        submitted(engine, &harness, request)
+    });
+    let outcomes = futures_util::future::join_all(orders).await;
+    let accepted = outcomes.iter().filter(|outcome| code(outcome) == "accepted").count();
+    assert_eq!(accepted, 7, "{outcomes:?}");
+    assert!(
+        outcomes.iter().all(|outcome| matches!(code(outcome), "accepted" | "partner_day_limit_exceeded"))
+    );
+    let used = "select amount::bigint from limit_usage where scope = 'partner' and asset = 'USDC'";
+    assert_eq!(harness.count(used).await, 70_000_000);
+    // Nothing of it is in a process's memory.
+    let fresh = harness.another_engine();
+    let one = order_of(1_000_000, "000123450000");
+    let outcome = submitted(&fresh, &harness, one).await;
+    assert_eq!(code(&outcome), "partner_day_limit_exceeded");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_provider_fills_what_one_may_not() {
+    let harness = scenes::harness().await;
+    harness.fund("south", "EUR", 10_000_000).await;
+    harness.fund("north", "EUR", 10_000_000).await;
+    harness.deposit("USD", 1_000_000).await;
+    set(&harness, &limit(LimitScope::Provider, "north", "EUR", Period::Day, Some(0))).await;
+    let request = order_for(&Terms { input: ("USD", 10_000), output: "EUR", account: "000123456789" });
+    let accepted = harness.accept(request).await;
+    assert!(accepted.plan.slices.iter().all(|slice| slice.provider_id == "south"), "{accepted:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_changed_by_two_operators_and_the_change_is_kept() {
+    let harness = scenes::harness().await;
+    let all = |amount| limit(LimitScope::Everything, "", "USDC", Period::Order, amount);
+    let requested = wanted(&harness, &all(Some(1))).await.unwrap();
+    harness.accept(order("000123450000")).await;
+    let again = wanted(&harness, &all(Some(1))).await.unwrap();
+    assert!(again.repeated && again.approval.id == requested.approval.id);
+    let other = wanted(&harness, &all(Some(2))).await;
+    assert!(
+        matches!(&other, Err(LimitError::OtherRequested(id)) if *id == requested.approval.id),
+        "{other:?}"
+    );
+    let own = approved(&harness, &requested.approval.id, " JO").await;
+    assert!(matches!(own, Err(ApprovalError::OwnRequest)), "{own:?}");
+    approved(&harness, &requested.approval.id, "mika").await.unwrap();
+    match harness.submit(order("000123450000")).await {
+        Outcome::Rejected { reason: Reason::Limit(_), .. } => {}
+        other => panic!("{other:?}"),
+    }
+    for impossible in [
+        limit(LimitScope::Everything, "x", "USDC", Period::Order, Some(1)),
+        limit(LimitScope::Pair, "USDC/USD", "USD", Period::Day, Some(1)),
+        limit(LimitScope::Pair, "USDC", "USDC", Period::Day, Some(1)),
+        limit(LimitScope::Provider, "", "USD", Period::Day, Some(1)),
+    ] {
+        let refused = wanted(&harness, &impossible).await;
+        assert!(matches!(refused, Err(LimitError::Target(_))), "{impossible:?}: {refused:?}");
+    }
+    let kept = "select count(*) from audit_entry where source = 'order_limit' and entry like '%USDC%'";
+    wait_for("the audit entry", || async { (harness.count(kept).await == 1).then_some(()) }).await;
+    assert!(sqlx::query("delete from order_limit").execute(harness.pool()).await.is_err());
+}

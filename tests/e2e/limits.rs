@@ -1,0 +1,70 @@
+//! A limit that two operators have set is refused over REST and over FIX by the same code.
+
+use serde_json::json;
+
+use crate::cli::{refused, said};
+use crate::fix::FixClient;
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+const WHY: [&str; 6] = ["--operator", "jo", "--reason", "new partner", "--evidence", "risk memo 7"];
+
+fn change<'a>(action: &'a str, words: &[&'a str]) -> Vec<&'a str> {
+    [&["limit", action][..], words, &WHY].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_refused_over_both_doors_until_two_operators_lift_it() {
+    let sandbox = Sandbox::start().await;
+    let limit = ["--scope", "partner", "--target", "acme", "--asset", "USDC", "--per", "day"];
+    let set = change("set", &[&limit[..], &["--amount-minor", "1"]].concat());
+    let requested = said(&sandbox, &set);
+    assert_eq!((&requested["state"], &requested["repeated"]), (&json!("pending"), &json!(false)));
+    assert_eq!(said(&sandbox, &set)["repeated"], true);
+    assert_eq!(said(&sandbox, &["limit", "list"])["limits"], json!([]));
+    let id = requested["id"].as_str().unwrap();
+    let approve = |id, operator| ["approval", "approve", "--id", id, "--operator", operator];
+    assert!(refused(&sandbox, &approve(id, "jo")).contains("another operator"));
+    assert_eq!(said(&sandbox, &approve(id, "mika"))["state"], "approved");
+    let listed = said(&sandbox, &["limit", "list"]);
+    assert_eq!(
+        (&listed["limits"][0]["amountMinor"], &listed["limits"][0]["per"]),
+        (&json!("1"), &json!("day"))
+    );
+
+    let partner = Partner::of(&sandbox);
+    let order = partner.order(&sandbox, 0, "000123450000").await;
+    let (status, rejected) = partner.submit(&order).await;
+    assert_eq!((status, &rejected["reason"]), (422, &json!("partner_day_limit_exceeded")), "{rejected}");
+    let mut fix = FixClient::log_on(&sandbox).await;
+    fix.new_order("ORD-1", "bene_a:dest_10000000", &order["permit"]).await;
+    let report = fix.report(|report| report.get(11) == "ORD-1").await;
+    assert_eq!((report.get(150), report.get(58)), ("8", "partner_day_limit_exceeded"));
+
+    let lifted = said(&sandbox, &change("remove", &limit));
+    assert_eq!(said(&sandbox, &approve(lifted["id"].as_str().unwrap(), "mika"))["state"], "approved");
+    let (status, accepted) = partner.submit(&partner.order(&sandbox, 0, "000123450000").await).await;
+    assert_eq!(status, 202, "{accepted}");
+    assert_eq!(said(&sandbox, &["audit", "verify"])["ok"], true);
+    sandbox.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_names_something_that_there_is() {
+    let sandbox = Sandbox::start().await;
+    for (scope, target, asset, per, said) in [
+        ("partner", "nobody", "USDC", "day", "nobody"),
+        ("pair", "USDC", "USDC", "day", "INPUT/OUTPUT"),
+        ("pair", "USDC/USD", "USD", "day", "INPUT/OUTPUT"),
+        ("everything", "x", "USDC", "day", "nothing for everything"),
+        ("provider", "nobody", "USD", "order", "no provider is called nobody"),
+        ("rail", "payout", "USD", "order", "the scopes are everything, partner"),
+        ("provider", "northwind", "USD", "week", "a limit is per order or day"),
+    ] {
+        let words =
+            ["--scope", scope, "--target", target, "--asset", asset, "--per", per, "--amount-minor", "1"];
+        let complaint = refused(&sandbox, &change("set", &words));
+        assert!(complaint.contains(said), "{scope} {target}: {complaint}");
+    }
+    sandbox.stop().await;
+}
