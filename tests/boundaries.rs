@@ -149,7 +149,16 @@ fn statements_stand_in_the_store() {
 const TRANSACTIONS: [(&str, &[&str]); 3] = [
     (
         "dvp-core",
-        &["approvals", "audit", "ledger_operations", "operations", "retention", "webhooks", "writer"],
+        &[
+            "approvals",
+            "audit",
+            "ledger_operations",
+            "limits",
+            "operations",
+            "retention",
+            "webhooks",
+            "writer",
+        ],
     ),
     // Outcomes of attempts, queues and their leases.
     ("dvp-api", &["delivery"]),
