@@ -14,6 +14,7 @@ use alloy::transports::{RpcError, TransportError, TransportErrorKind};
 use dvp_core::chain::{
     ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
 };
+use dvp_domain::chain::BlockNumber;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -169,7 +170,7 @@ async fn read_once(
         facts.push(calls.answers().await?);
     }
     let is_of_one_block = after.await?.ok_or(RpcError::NullResp)?.header.hash == head.hash;
-    let head = ChainHead { number: head.inner.number, hash: head.hash.0 };
+    let head = ChainHead { number: BlockNumber(head.inner.number), hash: head.hash.0 };
     Ok((WalletReading { head, facts }, is_of_one_block))
 }
 
@@ -178,7 +179,7 @@ impl WalletReader for ChainWallets {
         Box::pin(self.ask(|provider| {
             Box::pin(async move {
                 let head = rpc::head(&provider).await?;
-                Ok(ChainHead { number: head.number.0, hash: head.hash.0 })
+                Ok(ChainHead { number: head.number, hash: head.hash.0 })
             })
         }))
     }

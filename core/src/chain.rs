@@ -5,12 +5,13 @@
 
 pub mod expected;
 
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::permit::PermitDefect;
 
 /// The latest block of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChainHead {
-    pub number: u64,
+    pub number: BlockNumber,
     pub hash: [u8; 32],
 }
 

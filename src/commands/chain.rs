@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use dvp_chain_indexer::deploy::{DeployPlan, Deployment, deploy};
 use dvp_chain_indexer::indexer::{Progress, backfill};
-use dvp_store::chain::{self as store, RelayerAccount, StatusRow};
+use dvp_store::chain::{self as store, RelayerAccount, StateName, StatusRow};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tokio_util::sync::CancellationToken;
@@ -145,7 +145,7 @@ async fn status(args: PlaceArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn is_well(chain: &StatusRow) -> bool {
-    matches!(chain.state.as_str(), "following" | "backfilling")
+    matches!(chain.state, StateName::Following | StateName::Backfilling)
 }
 
 fn accounts_of<'a>(
@@ -167,7 +167,7 @@ fn chain_view(chain: &StatusRow, lanes: &[RelayerAccount]) -> Value {
         })
         .collect();
     json!({
-        "chainId": chain.chain_id, "name": chain.name, "state": chain.state, "reason": chain.reason,
+        "chainId": chain.chain_id, "name": chain.name, "state": chain.state.as_str(), "reason": chain.reason,
         "stateSeconds": chain.state_seconds, "silentSeconds": chain.silent_seconds,
         "nodeHead": chain.node_head, "nodeFinal": chain.node_final, "indexedHead": chain.indexed_head,
         "indexedFinal": chain.indexed_final, "retractedFacts": chain.retracted_facts, "fillsWaiting": chain.fills_waiting,
@@ -180,8 +180,9 @@ fn chain_lines(chain: &StatusRow, lanes: &[RelayerAccount]) -> Vec<String> {
     let StatusRow { chain_id, name, state, state_seconds, indexed_head, node_head, indexed_final, .. } =
         chain;
     let mut lines = vec![format!(
-        "{name} ({chain_id}): {state} for {state_seconds} s, read up to block {indexed_head} of {node_head}, \
-         final {indexed_final}"
+        "{name} ({chain_id}): {} for {state_seconds} s, read up to block {indexed_head} of {node_head}, \
+         final {indexed_final}",
+        state.as_str()
     )];
     lines.extend(chain.reason.iter().map(|reason| format!("  {reason}")));
     if let Some(backfill) = &chain.backfill {

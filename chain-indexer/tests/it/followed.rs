@@ -373,13 +373,15 @@ async fn a_chain_without_a_new_block_for_too_long_is_said_to_hold_until_there_is
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.stalled_after = Some(Duration::from_secs(1));
     let running = Running::start(&chain);
-    let held =
-        eventually("the alarm", async || shown(&chain).await.filter(|row| row.state == "holding")).await;
+    let held = eventually("the alarm", async || {
+        shown(&chain).await.filter(|row| row.state == store::StateName::Holding)
+    })
+    .await;
     let reason = held.reason.unwrap_or_default();
     assert!(reason.starts_with("the newest block of all endpoints is "), "{reason}");
     eventually("the end of the alarm", async || {
         chain.mined(1).await;
-        shown(&chain).await.filter(|row| row.state == "following" && row.reason.is_none())
+        shown(&chain).await.filter(|row| row.state == store::StateName::Following && row.reason.is_none())
     })
     .await;
     running.stop().await;

@@ -152,6 +152,8 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use dvp_domain::chain::BlockNumber;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -161,7 +163,7 @@ mod tests {
     }
 
     const fn head(number: u64) -> ChainHead {
-        ChainHead { number, hash: [number.to_le_bytes()[0]; 32] }
+        ChainHead { number: BlockNumber(number), hash: [number.to_le_bytes()[0]; 32] }
     }
 
     fn dated(nonce: u128, number: u64, asked_at: Instant) -> Dated {

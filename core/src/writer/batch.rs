@@ -218,19 +218,20 @@ async fn change_executions<'u>(
             _ => None,
         })
         .filter(|change| change.step.is_some() && seen.insert(change.terms.reference.as_str()))
-        .filter_map(|change| {
-            let step = change.step.as_ref()?;
-            let told = i64::try_from(step.events.len()).unwrap_or(i64::MAX);
+        .filter_map(|change| Some((change, change.step.as_ref()?)))
+        .map(|(change, step)| {
             let last_at = change.last_occurred_at;
-            Some(StateChange {
+            let events = i64::try_from(step.events.len()).ok();
+            let last_sequence = events.and_then(|events| change.last_sequence.checked_add(events));
+            Ok(StateChange {
                 reference: change.terms.reference.as_str(),
                 version: change.version,
                 state: &step.next,
-                last_sequence: change.last_sequence.saturating_add(told),
+                last_sequence: last_sequence.ok_or_else(plan::sequence_overflow)?,
                 last_occurred_at: step.occurred(last_at, now).last().copied().unwrap_or(last_at),
             })
         })
-        .collect();
+        .collect::<Result<_, StoreError>>()?;
     if changes.is_empty() {
         return Ok(HashSet::new());
     }
@@ -294,7 +295,7 @@ impl<'u> Gathering<'_, 'u> {
                 return Ok(None);
             }
             let at = plan::At {
-                version: change.version.saturating_add(1),
+                version: change.version.checked_add(1).ok_or_else(plan::sequence_overflow)?,
                 last_sequence: change.last_sequence,
                 last_occurred_at: change.last_occurred_at,
                 now: self.now,
@@ -322,7 +323,7 @@ fn finish<'u>(units: &[&'u Unit], outcomes: Vec<Option<Outcome>>) -> Finished<'u
         let Some(outcome) = outcome else {
             let what = match &unit.work {
                 Work::Step(_) => "the execution",
-                Work::Submit(submission) if submission.turn.is_some() => "the older order",
+                Work::Submit(submission) if submission.turn.is_some() => "the legacy order",
                 _ => "the FIX session",
             };
             finished.done.push(Err(WriteError::Stale { what }));

@@ -46,7 +46,7 @@ pub(super) fn gather(
     // Our clock may be behind the clock of the process that recorded the last event.
     let recorded_at = occurred.last().copied().unwrap_or(now).max(now);
     for (told, occurred_at) in step.events.iter().zip(occurred) {
-        sequence = sequence.saturating_add(1);
+        sequence = sequence.checked_add(1).ok_or_else(sequence_overflow)?;
         let times = Times { occurred_at, observed_at: recorded_at };
         rows.events.push(new_event(context, terms, told, sequence, times)?);
     }
@@ -54,6 +54,11 @@ pub(super) fn gather(
         gather_effect(context, rows, terms, &step.next, effect, (version, recorded_at))?;
     }
     Ok(sequence)
+}
+
+/// The version or the event sequence of an execution would exceed `bigint`.
+pub(super) fn sequence_overflow() -> StoreError {
+    StoreError::corrupt("execution", "a version or sequence beyond bigint")
 }
 
 /// An event is recorded no earlier than it occurred (contract section 2.6).

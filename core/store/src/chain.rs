@@ -22,15 +22,16 @@ pub use index::{
     unwind_to,
 };
 pub use relay::{
-    AttemptRow, CommandFilter, CommandRow, CommandView, Load, NewAttempt, NewSlot, RelayerAccount, Retried,
-    Share, SlotRow, SlotState, WaitingRow, abandon_slots, complete_command, count_waiting, defer_commands,
-    fail_command, finalize_slots, find_load, find_share, insert_attempt, insert_slot, judge_slots,
-    list_accounts, list_attempts, list_commands, list_live_commands, list_ready_commands, list_retired,
-    list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast, mark_foreign, mark_mined,
-    mark_unmined, note_balance, note_send_error, remake_slot, reserve_nonce, retry_command, trouble_command,
+    AttemptRow, CommandFilter, CommandRow, CommandState, CommandView, Load, NewAttempt, NewSlot,
+    RelayerAccount, Retried, Share, SlotRow, SlotState, WaitingRow, abandon_slots, complete_command,
+    count_waiting, defer_commands, fail_command, finalize_slots, find_load, find_share, insert_attempt,
+    insert_slot, judge_slots, list_accounts, list_attempts, list_commands, list_live_commands,
+    list_ready_commands, list_retired, list_unsettled_slots, lock_commands, lowest_waiting, mark_broadcast,
+    mark_foreign, mark_mined, mark_unmined, note_balance, note_send_error, remake_slot, reserve_nonce,
+    retry_command, trouble_command,
 };
 
-pub use status::{Backfill, IndexerState, StatusRow, list_statuses, report_status};
+pub use status::{Backfill, IndexerState, StateName, StatusRow, list_statuses, report_status};
 
 use super::StoreError;
 use alloy::primitives::{Address, B256};

@@ -223,7 +223,7 @@ pub async fn count_kept(
     .bind(stale_types)
     .fetch_one(conn)
     .await?;
-    Ok(u64::try_from(row.0).unwrap_or(0))
+    unsigned(row.0)
 }
 
 /// The next outbound number of each existing session.
@@ -348,7 +348,6 @@ pub(super) async fn move_kept(
     session_id: &str,
     reset: &FixReset,
 ) -> Result<(), StoreError> {
-    let seen_out = i64::try_from(reset.seen_out).unwrap_or(i64::MAX);
     // The window function reads every deleted row before the first one is inserted, so that numbers do not collide.
     let done = sqlx::query(
         "with gone as (delete from fix_outbound where session_id = $1 returning seq, msg_type, body, sending_time), \
@@ -365,7 +364,7 @@ pub(super) async fn move_kept(
          from kept",
     )
     .bind(session_id)
-    .bind(seen_out)
+    .bind(number(reset.seen_out)?)
     .bind(number(reset.written_out)?)
     .bind(number(reset.first_kept)?)
     .bind(&reset.stale_types)
@@ -570,6 +569,14 @@ pub async fn list_reportable(
     Ok(Reportable { events, position })
 }
 
+fn unsigned(value: i64) -> Result<u64, StoreError> {
+    u64::try_from(value).map_err(|_| StoreError::corrupt("fix_session", "a negative number"))
+}
+
 fn number(value: u64) -> Result<i64, StoreError> {
-    i64::try_from(value).map_err(|_| StoreError::corrupt("fix_session", "a number beyond bigint"))
+    i64::try_from(value).map_err(|_| beyond_bigint())
+}
+
+fn beyond_bigint() -> StoreError {
+    StoreError::corrupt("fix_session", "a number beyond bigint")
 }

@@ -10,7 +10,7 @@ use dvp_core::chain::{ChainAnswer, ChainHead, WalletFacts, WalletKey, WalletRead
 use dvp_core::context::now;
 use dvp_core::engine::{CancelOutcome, Engine, SubmitCommand};
 use dvp_core::writer::Outcome;
-use dvp_domain::chain::ChainFact;
+use dvp_domain::chain::{BlockNumber, ChainFact};
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::{Bounds, IntentRequest, Permit};
 use dvp_domain::money::Minor;
@@ -31,7 +31,7 @@ struct Chain(Mutex<WalletFacts>);
 
 impl WalletReader for Chain {
     fn head(&self) -> ChainAnswer<'_, ChainHead> {
-        Box::pin(async { Ok(ChainHead { number: 1, hash: [1; 32] }) })
+        Box::pin(async { Ok(ChainHead { number: BlockNumber(1), hash: [1; 32] }) })
     }
 
     fn read<'a>(&'a self, wallets: &'a [WalletKey]) -> ChainAnswer<'a, WalletReading> {

@@ -9,6 +9,7 @@ use dvp_core::chain::{
 use dvp_core::engine::{Engine, EngineError, SubmitCommand};
 use dvp_core::wallets::Wallets;
 use dvp_core::writer::Outcome;
+use dvp_domain::chain::BlockNumber;
 use dvp_domain::intent::{Bounds, IntentRequest};
 use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
@@ -55,7 +56,7 @@ impl Node {
         self.at_once_max.fetch_max(at_once, Ordering::SeqCst);
         self.answers.acquire().await.unwrap().forget();
         self.at_once.fetch_sub(1, Ordering::SeqCst);
-        Ok(ChainHead { number: self.block.load(Ordering::SeqCst), hash: [1; 32] })
+        Ok(ChainHead { number: BlockNumber(self.block.load(Ordering::SeqCst)), hash: [1; 32] })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
-use dvp_store::chain::{self as store, CommandFilter, CommandView, Retried};
+use dvp_store::chain::{self as store, CommandFilter, CommandState, CommandView, Retried};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 
@@ -36,15 +36,15 @@ async fn list(args: RelayList) -> anyhow::Result<ExitCode> {
 fn view(row: &CommandView) -> Value {
     json!({
         "id": row.id, "chainId": row.chain_id, "reference": row.reference, "intentId": row.intent_id,
-        "kind": row.kind, "state": row.state, "tries": row.tries, "trouble": row.trouble,
+        "kind": row.kind, "state": row.state.as_str(), "tries": row.tries, "trouble": row.trouble,
         "troubledAt": row.troubled_at.map(|at| at.to_rfc3339()), "createdAt": row.created_at.to_rfc3339(),
-        "nextLookAt": (row.state == "pending").then(|| row.not_before.to_rfc3339()), "txHash": row.tx_hash,
+        "nextLookAt": (row.state == CommandState::Pending).then(|| row.not_before.to_rfc3339()), "txHash": row.tx_hash,
     })
 }
 
 fn line(row: &CommandView) -> String {
     let CommandView { id, chain_id, reference, kind, state, tries, .. } = row;
-    let created = row.created_at.to_rfc3339();
+    let (created, state) = (row.created_at.to_rfc3339(), state.as_str());
     let trouble = row.trouble.as_deref().map(|why| format!("  {tries} tries: {why}")).unwrap_or_default();
     let tx = row.tx_hash.as_deref().map(|hash| format!("  {hash}")).unwrap_or_default();
     format!("{id}  chain {chain_id}  {created}  {reference}  {kind}  {state}{trouble}{tx}")

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use dvp_core::chain::{
     ChainAnswer, ChainHead, ChainUnavailable, WalletFacts, WalletKey, WalletReader, WalletReading,
 };
+use dvp_domain::chain::BlockNumber;
 use tokio::sync::watch;
 
-const HEAD: ChainHead = ChainHead { number: 1, hash: [1; 32] };
+const HEAD: ChainHead = ChainHead { number: BlockNumber(1), hash: [1; 32] };
 
 /// A node for which every wallet has the same next nonce, zero at first, and enough money. It answers while it is open,
 /// waits while it is closed, and fails when it is told to.

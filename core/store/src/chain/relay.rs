@@ -10,7 +10,7 @@ mod slots;
 
 pub use accounts::{RelayerAccount, Share, find_share, list_accounts, note_balance, reserve_nonce};
 pub use attempts::{AttemptRow, NewAttempt, insert_attempt, list_attempts, mark_broadcast, note_send_error};
-pub use operators::{CommandFilter, CommandView, Retried, list_commands, retry_command};
+pub use operators::{CommandFilter, CommandState, CommandView, Retried, list_commands, retry_command};
 pub use slots::{
     Load, NewSlot, SlotRow, SlotState, abandon_slots, finalize_slots, find_load, insert_slot, judge_slots,
     list_retired, list_unsettled_slots, lowest_waiting, mark_foreign, mark_mined, mark_unmined, remake_slot,

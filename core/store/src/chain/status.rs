@@ -33,13 +33,40 @@ pub struct Backfill {
 }
 
 impl IndexerState {
-    const fn name(&self) -> &'static str {
+    const fn name(&self) -> StateName {
         match self {
-            Self::Backfilling(_) => "backfilling",
-            Self::Following => "following",
-            Self::Holding { .. } => "holding",
-            Self::Halted { .. } => "halted",
+            Self::Backfilling(_) => StateName::Backfilling,
+            Self::Following => StateName::Following,
+            Self::Holding { .. } => StateName::Holding,
+            Self::Halted { .. } => StateName::Halted,
         }
+    }
+}
+
+/// An [`IndexerState`] without its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateName {
+    Backfilling,
+    Following,
+    Holding,
+    Halted,
+}
+
+impl StateName {
+    const ALL: [Self; 4] = [Self::Backfilling, Self::Following, Self::Holding, Self::Halted];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Backfilling => "backfilling",
+            Self::Following => "following",
+            Self::Holding => "holding",
+            Self::Halted => "halted",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        known.ok_or_else(|| StoreError::corrupt("chain_status", format_args!("state {text}")))
     }
 }
 
@@ -48,8 +75,7 @@ impl IndexerState {
 pub struct StatusRow {
     pub chain_id: u64,
     pub name: String,
-    /// `backfilling`, `following`, `holding` or `halted`.
-    pub state: String,
+    pub state: StateName,
     pub reason: Option<String>,
     /// Seconds in this state.
     pub state_seconds: u64,
@@ -119,7 +145,7 @@ pub async fn report_status(
     )
     .bind(bigint(chain_id))
     .bind(name)
-    .bind(state.name())
+    .bind(state.name().as_str())
     .bind(reason)
     .bind(bigint(node.0.0))
     .bind(bigint(node.1.0))
@@ -173,7 +199,7 @@ fn status_row(row: &PgRow) -> Result<StatusRow, StoreError> {
     Ok(StatusRow {
         chain_id: number("chain_id")?,
         name: row.try_get("name")?,
-        state: row.try_get("state")?,
+        state: StateName::parse(row.try_get("state")?)?,
         reason: row.try_get("reason")?,
         state_seconds: number("state_seconds")?,
         silent_seconds: number("silent_seconds")?,

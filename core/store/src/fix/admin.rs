@@ -114,21 +114,20 @@ pub async fn renumber(
     .bind(session_id)
     .fetch_one(&mut *tx)
     .await?;
-    let bigint = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let mut next_out = bigint(numbers.next_out);
+    let mut next_out = fix::number(numbers.next_out)?;
     let mut kept = 0;
     if numbers.with_reset {
-        let seen_out = u64::try_from(seen_out.min(before - 1)).unwrap_or(0);
+        let seen_out = fix::unsigned(seen_out.min(before - 1))?;
         kept = fix::count_kept(tx, session_id, seen_out, stale_types).await?;
         let reset = FixReset {
             seen_out,
-            written_out: u64::try_from(written_out).unwrap_or(0),
+            written_out: fix::unsigned(written_out)?,
             first_kept: numbers.next_out,
             kept,
             stale_types: stale_types.to_vec(),
         };
         fix::move_kept(tx, session_id, &reset).await?;
-        next_out = next_out.saturating_add(bigint(kept));
+        next_out = fix::number(numbers.next_out.checked_add(kept).ok_or_else(fix::beyond_bigint)?)?;
     } else if next_out < before {
         return Ok(Renumbered::TooLow { next_out: before });
     }
@@ -139,7 +138,7 @@ pub async fn renumber(
          where session_id = $1",
     )
     .bind(session_id)
-    .bind(bigint(numbers.next_in))
+    .bind(fix::number(numbers.next_in)?)
     .bind(next_out)
     .bind(numbers.with_reset)
     .execute(&mut *tx)

@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::number;
 use crate::StoreError;
 
 /// A command that was not claimed within this time expires.
@@ -86,7 +87,6 @@ pub async fn insert_command(
             (None, false)
         }
     };
-    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let row: (i64,) = sqlx::query_as(
         "insert into fix_session_command (session_id, action, next_in, next_out, with_reset, operator, reason, \
                                           outcome, done_at) \
@@ -94,8 +94,8 @@ pub async fn insert_command(
     )
     .bind(&command.session_id)
     .bind(command.action.name())
-    .bind(numbers.map(|(next_in, _)| number(next_in)))
-    .bind(numbers.map(|(_, next_out)| number(next_out)))
+    .bind(numbers.map(|(next_in, _)| number(next_in)).transpose()?)
+    .bind(numbers.map(|(_, next_out)| number(next_out)).transpose()?)
     .bind(with_reset)
     .bind(&command.operator)
     .bind(&command.reason)

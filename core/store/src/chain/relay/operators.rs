@@ -7,6 +7,37 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::{PgConnection, PgTransaction, Row};
 
+/// The state of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandState {
+    /// Waiting for a transaction.
+    Pending,
+    /// In a live transaction.
+    Sent,
+    /// Its event is in a canonical block.
+    Done,
+    /// Given up permanently.
+    Failed,
+}
+
+impl CommandState {
+    const ALL: [Self; 4] = [Self::Pending, Self::Sent, Self::Done, Self::Failed];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Sent => "sent",
+            Self::Done => "done",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, StoreError> {
+        let known = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        known.ok_or_else(|| StoreError::corrupt("chain_command", format_args!("state {text}")))
+    }
+}
+
 /// A command and its state.
 #[derive(Debug, Clone)]
 pub struct CommandView {
@@ -15,7 +46,7 @@ pub struct CommandView {
     pub reference: String,
     pub intent_id: String,
     pub kind: String,
-    pub state: String,
+    pub state: CommandState,
     pub tries: i32,
     /// The reason of its last rejection that was not final.
     pub trouble: Option<String>,
@@ -75,7 +106,7 @@ pub async fn list_commands(
                 reference: row.try_get("reference")?,
                 intent_id: row.try_get("intent_id")?,
                 kind: row.try_get("kind")?,
-                state: row.try_get("state")?,
+                state: CommandState::parse(row.try_get("state")?)?,
                 tries: row.try_get("tries")?,
                 trouble: row.try_get("trouble")?,
                 troubled_at: row.try_get("troubled_at")?,
@@ -115,12 +146,13 @@ pub async fn retry_command(
             .fetch_optional(&mut **tx)
             .await?;
     let Some(row) = row else { return Ok(Retried::Unknown) };
-    let (reference, state): (String, String) = (row.try_get("reference")?, row.try_get("state")?);
-    match state.as_str() {
-        "sent" => return Ok(Retried::Sent),
-        "done" => return Ok(Retried::Done),
-        "failed" if has_gone_on(tx, id, &reference).await? => return Ok(Retried::OrderGoneOn),
-        _ => {}
+    let reference: String = row.try_get("reference")?;
+    let state = CommandState::parse(row.try_get("state")?)?;
+    match state {
+        CommandState::Sent => return Ok(Retried::Sent),
+        CommandState::Done => return Ok(Retried::Done),
+        CommandState::Failed if has_gone_on(tx, id, &reference).await? => return Ok(Retried::OrderGoneOn),
+        CommandState::Failed | CommandState::Pending => {}
     }
     sqlx::query(
         "update chain_command
@@ -131,7 +163,7 @@ pub async fn retry_command(
     .execute(&mut **tx)
     .await?;
     let (chain, kind): (i64, String) = (row.try_get("chain_id")?, row.try_get("kind")?);
-    let evidence = json!({"command": id, "kind": kind, "chainId": chain, "was": state});
+    let evidence = json!({"command": id, "kind": kind, "chainId": chain, "was": state.as_str()});
     insert_action(
         tx,
         &NewAction {
