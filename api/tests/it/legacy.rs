@@ -115,7 +115,7 @@ async fn an_order_is_cancelled_until_it_is_executed_and_expires_when_its_time_is
     let cancelled = cancel(&harness, &one).await.ok(200);
     assert_eq!(cancelled["data"]["status"], "cancelled");
     assert_eq!(cancel(&harness, &one).await.ok(200), cancelled, "asked again");
-    sqlx::query("update legacy_intent set run_at = now(), expires_at = now()")
+    sqlx::query("update legacy_intent set run_at = now(), expires_at = now() - interval '1 s'")
         .execute(harness.pool())
         .await
         .unwrap();
