@@ -58,6 +58,6 @@ pub(crate) async fn request(
 }
 
 /// Names of operators that differ in case and spaces are one operator's.
-pub(crate) fn is_same_operator(one: &str, other: &str) -> bool {
+pub fn is_same_operator(one: &str, other: &str) -> bool {
     one.trim().to_lowercase() == other.trim().to_lowercase()
 }

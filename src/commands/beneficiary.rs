@@ -1,6 +1,7 @@
 //! `dvp beneficiary …`: recipients that orders name as `bene_…:dest_…`.
 
 use anyhow::{Context as _, bail, ensure};
+use dvp_core::requests::is_same_operator;
 use dvp_domain::beneficiary::BeneficiaryAddress;
 use dvp_domain::beneficiary::destination::DestinationStatus;
 use dvp_domain::money::Minor;
@@ -121,7 +122,7 @@ async fn verify(args: DestinationVerify) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let mut tx = access.conn.begin().await?;
     let row = locked(&mut tx, &args.destination).await?;
-    if row.created_by == operator {
+    if is_same_operator(&row.created_by, operator) {
         bail!("{operator} has entered {}: another operator has to verify it", args.destination);
     }
     if row.destination.status == DestinationStatus::Disabled {

@@ -130,3 +130,24 @@ async fn the_database_lets_no_request_be_changed_or_approved_by_its_maker() {
     let revived = sqlx::query("update approval set state = 'pending', checker = null, decided_at = null");
     assert!(revived.execute(harness.pool()).await.is_err());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_denied_while_another_operator_decides_the_same_is_not_carried_out() {
+    let (harness, _, reference) = stuck().await;
+    long_ago(&harness).await;
+    let paid = mark_paid("S1");
+    let id = requested(&harness, &reference, paid.clone()).await;
+    let mut denial = harness.pool().begin().await.unwrap();
+    deny(&mut denial, &id, "kim", "not on the statement").await.unwrap();
+    let deciding = decide(&harness, "mika", &reference, paid);
+    let blocked = "select count(*) from pg_locks where not granted";
+    let (decided, ()) = tokio::join!(deciding, async {
+        harness.wait_for_count(blocked, 1).await;
+        denial.commit().await.unwrap();
+    });
+    let decided = decided.unwrap();
+    assert!(decided.is_proposal && decided.approval != Some(id), "a request of its own: {decided:?}");
+    let carried_out = "select count(*) from operator_action where action = 'mark_paid'";
+    assert_eq!(harness.count(carried_out).await, 0);
+    assert_eq!(harness.count("select count(*) from effect where verdict is not null").await, 0);
+}

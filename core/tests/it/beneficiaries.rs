@@ -160,8 +160,10 @@ async fn nobody_verifies_what_he_entered_and_details_never_change() {
     let harness = scenes::harness().await;
     enter(&harness, &harness.tenant.partner_id).await;
     let mut conn = harness.pool().acquire().await.unwrap();
-    let same = verify_destination(&mut conn, DESTINATION, "jo", "myself").await.unwrap_err();
-    assert_eq!(same.constraint(), Some("destination_verified_by_another"));
+    for operator in ["jo", "Jo", " JO "] {
+        let same = verify_destination(&mut conn, DESTINATION, operator, "myself").await.unwrap_err();
+        assert_eq!(same.constraint(), Some("destination_verified_by_another"), "{operator}");
+    }
     assert!(verify(&harness).await && !verify(&harness).await, "once");
     for change in [
         "update destination set account = '999'",
