@@ -308,7 +308,9 @@ fn launch(
         "logging_collector=off".to_owned(),
     ];
     if running.durable {
-        settings.push("shared_buffers=128MB".to_owned());
+        // A new database has no statistics until the first round of autovacuum. Until then the planner may read a chain's
+        // whole history by an index that leads to it, instead of a few rows by their key.
+        settings.extend(["shared_buffers=128MB", "autovacuum_naptime=5s"].map(str::to_owned));
     } else {
         let fast = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"];
         settings.extend(fast.map(str::to_owned));
