@@ -119,16 +119,22 @@ impl Access {
 
     /// Refuses an asset, or a provider, that neither the configuration lists nor the ledger knows.
     pub(crate) async fn check_known(&mut self, owner: &Owner, asset: &str) -> anyhow::Result<()> {
-        let is_listed = self.listed.assets.iter().any(|one| one == asset);
-        if !is_listed {
-            let is_known = balances::is_known(&mut self.conn, None, Some(asset)).await?;
-            ensure!(is_known, "no asset is called {asset}");
-        }
+        self.check_asset(asset).await?;
         if let Owner::Provider(id) = owner
             && !self.listed.providers.contains(id)
         {
             let is_known = balances::is_known(&mut self.conn, Some(owner), None).await?;
             ensure!(is_known, "no provider is called {id}");
+        }
+        Ok(())
+    }
+
+    /// Refuses an asset that neither the configuration lists nor the ledger knows.
+    pub(crate) async fn check_asset(&mut self, asset: &str) -> anyhow::Result<()> {
+        let is_listed = self.listed.assets.iter().any(|one| one == asset);
+        if !is_listed {
+            let is_known = balances::is_known(&mut self.conn, None, Some(asset)).await?;
+            ensure!(is_known, "no asset is called {asset}");
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod approval;
 mod audit;
+mod band;
 mod beneficiary;
 mod chain;
 mod execution;
@@ -29,6 +30,7 @@ pub(crate) use self::approval::{
     ApprovalApprove, ApprovalCommand, ApprovalDeny, ApprovalList, ApprovalShow, ApprovalState,
 };
 pub(crate) use self::audit::{AuditAnchor, AuditCommand, AuditList};
+pub(crate) use self::band::{BandCommand, BandRemove, BandSet, BandWhich};
 pub(crate) use self::beneficiary::{
     BeneficiaryCommand, BeneficiaryCreate, BeneficiaryList, DestinationAdd, DestinationArgs,
     DestinationDisable, DestinationVerify,
@@ -102,6 +104,9 @@ pub(crate) enum Command {
     /// How much orders may be, one by one and by day: set by two operators.
     #[command(subcommand)]
     Limit(LimitCommand),
+    /// How far prices may be from the middle of their pair: set by two operators.
+    #[command(subcommand)]
+    Band(BandCommand),
     /// What operators stop and let go on.
     #[command(subcommand)]
     Pause(PauseCommand),

@@ -2,6 +2,7 @@
 
 pub(crate) mod approval;
 pub(crate) mod audit;
+pub(crate) mod band;
 pub(crate) mod beneficiary;
 pub(crate) mod chain;
 mod deposit;

@@ -60,6 +60,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Audit(command) => return commands::audit::run(command).await,
         Command::Ledger(command) => return commands::ledger::run(command).await,
         Command::Limit(command) => commands::limit::run(command).await?,
+        Command::Band(command) => commands::band::run(command).await?,
         Command::Pause(command) => commands::pause::run(command).await?,
         Command::Beneficiary(command) => commands::beneficiary::run(command).await?,
         Command::Provider(command) => commands::provider::run(command).await?,

@@ -12,6 +12,7 @@
 use dvp_store::approvals::{self as store, Approval, Decision};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 
+use crate::bands::{self, BAND, BandError};
 use crate::ledger_operations::{self, LEDGER, LedgerError};
 use crate::limits::{self, LIMIT, LimitError};
 use crate::operations::{self, EXECUTION, ResolveError};
@@ -38,6 +39,8 @@ pub enum ApprovalError {
     Ledger(#[from] LedgerError),
     #[error(transparent)]
     Limit(#[from] LimitError),
+    #[error(transparent)]
+    Band(#[from] BandError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -91,6 +94,7 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
     match request.kind.as_str() {
         EXECUTION => Ok(operations::carry_out_requested(conn, request, checker).await?),
         LEDGER => Ok(ledger_operations::carry_out_requested(conn, request, checker).await?),
+        BAND => Ok(bands::carry_out_requested(conn, request).await?),
         LIMIT => Ok(limits::carry_out_requested(conn, request).await?),
         other => Err(ApprovalError::UnknownKind(other.to_owned())),
     }

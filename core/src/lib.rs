@@ -13,6 +13,7 @@
 pub mod approvals;
 pub mod audit;
 pub mod backlog;
+pub mod bands;
 pub mod chain;
 mod clock;
 pub mod context;

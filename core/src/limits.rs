@@ -3,11 +3,11 @@
 
 use dvp_domain::limit::{LimitKey, LimitScope, Period};
 use dvp_domain::money::Minor;
-use dvp_store::approvals::{self as approval_store, Approval};
-use dvp_store::{Acquire as _, PgConnection, StoreError, limits};
+use dvp_store::approvals::Approval;
+use dvp_store::{PgConnection, StoreError, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::requests::{self, Maker, Wanted};
+use crate::requests::{self, ChangeError, Maker, Requested, SettingChange};
 
 /// The kind of requests about limits.
 pub const LIMIT: &str = "limit";
@@ -51,19 +51,9 @@ impl LimitChange {
     }
 }
 
-/// What became of a request.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RequestedLimit {
-    pub approval: Approval,
-    /// It was requested before.
-    pub repeated: bool,
-}
-
 /// Nothing was requested or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
-    #[error("operator, reason and evidence are needed")]
-    NoReason,
     #[error(
         "the target of a limit of scope {} is wrong: nothing for everything, INPUT/OUTPUT with the input as the asset \
          for a pair", .0.as_str()
@@ -71,18 +61,10 @@ pub enum LimitError {
     Target(LimitScope),
     #[error("a limit needs an asset")]
     NoAsset,
-    #[error("another change of the same limit waits for approval: {0}")]
-    OtherRequested(String),
-    #[error("the limit was changed since: request it again")]
-    Moved,
+    #[error(transparent)]
+    Change(#[from] ChangeError),
     #[error(transparent)]
     Store(#[from] StoreError),
-}
-
-impl From<sqlx::Error> for LimitError {
-    fn from(error: sqlx::Error) -> Self {
-        Self::Store(error.into())
-    }
 }
 
 /// Requests a change of a limit.
@@ -90,50 +72,12 @@ pub async fn request(
     conn: &mut PgConnection,
     change: &LimitChange,
     maker: Maker<'_>,
-) -> Result<RequestedLimit, LimitError> {
-    if [maker.operator, maker.reason, maker.evidence].iter().any(|text| text.trim().is_empty()) {
-        return Err(LimitError::NoReason);
-    }
+) -> Result<Requested, LimitError> {
     change.check()?;
-    let mut tx = conn.begin().await?;
-    let requested = request_in(&mut tx, change, maker).await;
-    if requested.is_ok() {
-        tx.commit().await?;
-    } else {
-        tx.rollback().await?;
-    }
-    requested
-}
-
-async fn request_in(
-    conn: &mut PgConnection,
-    change: &LimitChange,
-    maker: Maker<'_>,
-) -> Result<RequestedLimit, LimitError> {
     let details = serde_json::to_value(change).map_err(|error| StoreError::corrupt("approval", error))?;
-    let subject = change.subject();
-    let touches = touches(change);
-    approval_store::lock(conn).await?;
-    let version = approval_store::count_touching(conn, &touches).await?;
-    let standing = requests::find_standing(conn, LIMIT, &subject, version).await?;
-    if let Some(pending) = standing.filter(|standing| standing.state == "pending") {
-        return if pending.details == details {
-            Ok(RequestedLimit { approval: pending, repeated: true })
-        } else {
-            Err(LimitError::OtherRequested(pending.id))
-        };
-    }
-    let action = change.action();
-    let wanted =
-        Wanted { kind: LIMIT, subject: &subject, action, details: &details, touches: &touches, version };
-    let id = requests::request(conn, &wanted, maker).await?;
-    let approval = approval_store::find(conn, &id).await?;
-    let approval = approval.ok_or(StoreError::Stale { what: "the request" })?;
-    Ok(RequestedLimit { approval, repeated: false })
-}
-
-fn touches(change: &LimitChange) -> [String; 1] {
-    [format!("{LIMIT}:{}", change.subject())]
+    let (subject, action) = (change.subject(), change.action());
+    let change = SettingChange { kind: LIMIT, subject: &subject, action, details: &details };
+    Ok(requests::request_change(conn, change, maker).await?)
 }
 
 /// Changes a limit as another operator approves it.
@@ -141,11 +85,9 @@ pub(crate) async fn carry_out_requested(
     conn: &mut PgConnection,
     request: &Approval,
 ) -> Result<(), LimitError> {
+    requests::check_unmoved(conn, request).await?;
     let change: LimitChange = serde_json::from_value(request.details.clone())
         .map_err(|error| StoreError::corrupt("approval", error))?;
-    if approval_store::count_touching(conn, &touches(&change)).await? != request.version {
-        return Err(LimitError::Moved);
-    }
     let LimitChange { scope, target, asset, period, amount_minor } = change;
     let key = LimitKey { scope, target, asset };
     Ok(limits::set(conn, &key, period, amount_minor, &request.id).await?)

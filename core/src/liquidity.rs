@@ -16,23 +16,29 @@ mod http;
 mod pool;
 mod providers;
 mod references;
+mod refused;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use dvp_domain::asset::{Asset, Registry};
 use dvp_domain::intent::ActorType;
+use dvp_domain::liquidity::band::{Bands, RefusedPrice};
 use dvp_domain::liquidity::{Offer, Reference, Snapshot};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
-use dvp_store::{StoreError, pauses};
+use dvp_store::StoreError;
+use dvp_store::controls::{self, Controls};
 use rust_decimal::Decimal;
 use sqlx::PgPool;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
+
+use self::refused::RefusedPrices;
+use crate::clock::now;
 
 pub use self::balances::KnownBalances;
 pub use self::book::{BookConfig, OrderBook};
@@ -120,10 +126,28 @@ pub struct Liquidity {
     sources: Vec<Arc<dyn LiquiditySource>>,
     /// The first source that knows a pair determines its price.
     references: Vec<Arc<dyn ReferenceSource>>,
-    snapshot: RwLock<Arc<Snapshot>>,
+    published: RwLock<Published>,
     balances: KnownBalances,
-    /// The pauses as last read: this process's quotes offer no paused liquidity.
-    pauses: RwLock<Pauses>,
+    /// The configured price bands, which those of operators take the place of.
+    configured_bands: Bands,
+    /// The controls as last read: this process's quotes offer neither paused liquidity nor prices outside of a band.
+    /// Held while offers are published, so that the newest controls are published last.
+    known: Mutex<Known>,
+    refused: RefusedPrices,
+}
+
+/// The controls that offers are held against.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Known {
+    pauses: Pauses,
+    bands: Bands,
+}
+
+/// The present offers, and the controls they are under.
+#[derive(Debug, Clone, Default)]
+struct Published {
+    snapshot: Arc<Snapshot>,
+    under: Known,
 }
 
 impl std::fmt::Debug for Liquidity {
@@ -140,13 +164,25 @@ impl Liquidity {
         sources: Vec<Arc<dyn LiquiditySource>>,
         references: Vec<Arc<dyn ReferenceSource>>,
     ) -> Self {
+        Self::with_bands(registry, sources, references, Bands::default())
+    }
+
+    /// The same with configured price bands.
+    pub fn with_bands(
+        registry: Registry,
+        sources: Vec<Arc<dyn LiquiditySource>>,
+        references: Vec<Arc<dyn ReferenceSource>>,
+        bands: Bands,
+    ) -> Self {
         let liquidity = Self {
             registry,
             sources,
             references,
-            snapshot: RwLock::default(),
+            published: RwLock::default(),
             balances: KnownBalances::default(),
-            pauses: RwLock::default(),
+            known: Mutex::new(Known { pauses: Pauses::default(), bands: bands.clone() }),
+            configured_bands: bands,
+            refused: RefusedPrices::default(),
         };
         liquidity.publish();
         liquidity
@@ -164,62 +200,79 @@ impl Liquidity {
 
     /// The present offers.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.published().snapshot)
+    }
+
+    fn published(&self) -> RwLockReadGuard<'_, Published> {
+        self.published.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub const fn balances(&self) -> &KnownBalances {
         &self.balances
     }
 
-    /// The present offers without paused liquidity.
-    pub fn snapshot_under(&self, pauses: &Pauses) -> Arc<Snapshot> {
-        let mut snapshot = Snapshot::clone(&self.snapshot());
-        self.apply(pauses, &mut snapshot);
+    /// The present offers under the controls of a transaction, which may be newer than those of this process.
+    pub fn snapshot_under(&self, controls: &Controls) -> Arc<Snapshot> {
+        let under = self.of(controls);
+        let published = self.published().clone();
+        if under == published.under {
+            return published.snapshot;
+        }
+        let mut snapshot = Snapshot::clone(&published.snapshot);
+        self.apply(&under, &mut snapshot);
         Arc::new(snapshot)
     }
 
-    fn apply(&self, pauses: &Pauses, snapshot: &mut Snapshot) {
-        pauses.apply(snapshot, |symbol| self.registry.find(symbol)?.chain().map(str::to_owned));
+    fn of(&self, controls: &Controls) -> Known {
+        let bands = self.configured_bands.overridden_by(controls.bands.iter().cloned());
+        Known { pauses: controls.pauses.clone(), bands }
     }
 
-    fn apply_known(&self, snapshot: &mut Snapshot) {
-        self.apply(&self.pauses.read().unwrap_or_else(PoisonError::into_inner), snapshot);
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the pauses, and recomputes the offers when they have changed.
-    pub async fn load_pauses(&self, pool: &PgPool) -> Result<(), StoreError> {
-        let loaded = pauses::load(&mut *pool.acquire().await?).await?;
-        let mut known = self.pauses.write().unwrap_or_else(PoisonError::into_inner);
-        let is_new = *known != loaded;
-        *known = loaded;
-        drop(known);
+    fn apply(&self, under: &Known, snapshot: &mut Snapshot) -> Vec<RefusedPrice> {
+        under.pauses.apply(snapshot, |symbol| self.registry.find(symbol)?.chain().map(str::to_owned));
+        under.bands.apply(snapshot, &self.registry, now())
+    }
+
+    /// Reads the controls, and recomputes the offers when they have changed.
+    pub async fn load_controls(&self, pool: &PgPool) -> Result<(), StoreError> {
+        let loaded = self.of(&controls::load(&mut *pool.acquire().await?, &[]).await?);
+        let is_new = loaded != std::mem::replace(&mut *self.known(), loaded.clone());
         if is_new {
             self.publish();
         }
         Ok(())
     }
 
-    /// Combines the sources' offers.
+    /// Combines the sources' offers, and reports which prices are not used.
     pub fn publish(&self) {
+        let known = self.known();
         let mut snapshot = Snapshot::default();
         for pair in &self.registry.pairs {
             let assets = self.registry.find(&pair.base).zip(self.registry.find(&pair.quote));
             let Some((input, output)) = assets else { continue };
-            let reference = self.references.iter().find_map(|r| r.reference(&pair.base, &pair.quote));
+            let mut references = self.references.iter().filter_map(|r| r.reference(&pair.base, &pair.quote));
+            let reference = references.next();
             let assets = PairAssets { input, output };
             let market = snapshot.pair_mut(&pair.base, &pair.quote);
             market.reference = reference;
+            market.other_references = references.collect();
             let offers = self.sources.iter().filter_map(|source| source.offer(assets, reference.as_ref()));
             market.offers = offers.collect();
         }
-        self.apply_known(&mut snapshot);
-        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        let refused = self.apply(&known, &mut snapshot);
+        let published = Published { snapshot: Arc::new(snapshot), under: known.clone() };
+        *self.published.write().unwrap_or_else(PoisonError::into_inner) = published;
+        self.refused.report(refused);
     }
 
     /// The present offers, with the answers of the sources that answer requests in place of their last offers. All are
     /// asked concurrently, each under its own time limit.
     pub async fn snapshot_with_answers(&self, request: PriceRequest<'_>) -> Arc<Snapshot> {
-        let snapshot = self.snapshot();
+        let Published { snapshot, under } = self.published().clone();
         let asked: Vec<_> = self.sources.iter().filter_map(|source| source.request(request)).collect();
         if asked.is_empty() {
             return snapshot;
@@ -232,7 +285,7 @@ impl Liquidity {
             offers.retain(|offer| offer.source != answer.source);
             offers.push(answer);
         }
-        self.apply_known(&mut with_answers);
+        self.apply(&under, &mut with_answers);
         Arc::new(with_answers)
     }
 
@@ -280,11 +333,11 @@ impl Liquidity {
             loop {
                 let loaded = liquidity.balances.load(&pool).await;
                 let loaded = match loaded {
-                    Ok(()) => liquidity.load_pauses(&pool).await,
+                    Ok(()) => liquidity.load_controls(&pool).await,
                     Err(error) => Err(error),
                 };
                 let loaded = loaded.map_err(|error| SourceError::Unavailable(error.to_string()));
-                report("balances and pauses", loaded, &mut failed);
+                report("balances and controls", loaded, &mut failed);
                 tokio::time::sleep(balances::REFRESH_EVERY).await;
             }
         });

@@ -2,7 +2,7 @@
 
 use dvp_domain::ids::ApprovalId;
 use dvp_store::approvals::{self as store, Approval, Decision, NewApproval};
-use dvp_store::{PgConnection, StoreError};
+use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -60,4 +60,100 @@ pub(crate) async fn request(
 /// Names of operators that differ in case and spaces are one operator's.
 pub fn is_same_operator(one: &str, other: &str) -> bool {
     one.trim().to_lowercase() == other.trim().to_lowercase()
+}
+
+/// A change of a setting: all requests about one setting have one subject.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SettingChange<'a> {
+    pub kind: &'static str,
+    pub subject: &'a str,
+    pub action: &'a str,
+    pub details: &'a Value,
+}
+
+impl SettingChange<'_> {
+    fn touches(&self) -> [String; 1] {
+        touches(self.kind, self.subject)
+    }
+}
+
+fn touches(kind: &str, subject: &str) -> [String; 1] {
+    [format!("{kind}:{subject}")]
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Requested {
+    pub approval: Approval,
+    /// It was requested before.
+    pub repeated: bool,
+}
+
+/// A change of a setting was not requested, or not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    #[error("operator, reason and evidence are needed")]
+    NoReason,
+    #[error("another change of the same setting waits for approval: {0}")]
+    OtherRequested(String),
+    #[error("the setting was changed since: request it again")]
+    Moved,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<sqlx::Error> for ChangeError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Store(error.into())
+    }
+}
+
+/// Requests a change of a setting at its present version, which is how many changes of it were approved.
+pub(crate) async fn request_change(
+    conn: &mut PgConnection,
+    change: SettingChange<'_>,
+    maker: Maker<'_>,
+) -> Result<Requested, ChangeError> {
+    if [maker.operator, maker.reason, maker.evidence].iter().any(|text| text.trim().is_empty()) {
+        return Err(ChangeError::NoReason);
+    }
+    let mut tx = conn.begin().await?;
+    let requested = request_change_in(&mut tx, change, maker).await;
+    // At once: a transaction that is only dropped keeps its locks until the connection is used again.
+    if requested.is_ok() {
+        tx.commit().await?;
+    } else {
+        tx.rollback().await?;
+    }
+    requested
+}
+
+async fn request_change_in(
+    conn: &mut PgConnection,
+    change: SettingChange<'_>,
+    maker: Maker<'_>,
+) -> Result<Requested, ChangeError> {
+    let SettingChange { kind, subject, action, details } = change;
+    store::lock(conn).await?;
+    let touches = change.touches();
+    let version = store::count_touching(conn, &touches).await?;
+    let standing = find_standing(conn, kind, subject, version).await?;
+    if let Some(pending) = standing.filter(|standing| standing.state == "pending") {
+        return if pending.details == *details && pending.action == action {
+            Ok(Requested { approval: pending, repeated: true })
+        } else {
+            Err(ChangeError::OtherRequested(pending.id))
+        };
+    }
+    let id =
+        request(conn, &Wanted { kind, subject, action, details, touches: &touches, version }, maker).await?;
+    let approval = store::find(conn, &id).await?.ok_or(StoreError::Stale { what: "the request" })?;
+    Ok(Requested { approval, repeated: false })
+}
+
+/// Whether a request is still about the present version of its setting.
+pub(crate) async fn check_unmoved(conn: &mut PgConnection, request: &Approval) -> Result<(), ChangeError> {
+    let touches = touches(&request.kind, &request.subject);
+    let version = store::count_touching(conn, &touches).await?;
+    if version == request.version { Ok(()) } else { Err(ChangeError::Moved) }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Context as _;
 use dvp_core::approvals::{approve, deny};
+use dvp_core::requests::Requested;
 use dvp_store::approvals::{self, Approval, Filter};
 use serde_json::{Value, json};
 
@@ -44,6 +45,19 @@ async fn deny_one(args: ApprovalDeny) -> anyhow::Result<()> {
     let mut access = Access::open(&args.place).await?;
     let denied = deny(&mut access.conn, &args.id, &args.operator, &args.reason).await?;
     print(args.place.json, &view(&denied), || vec![line(&denied)])
+}
+
+/// Prints a request of a change, and how it is approved.
+pub(super) fn print_requested(is_json: bool, requested: &Requested) -> anyhow::Result<()> {
+    let Requested { approval, repeated } = requested;
+    let mut value = view(approval);
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("repeated".into(), json!(repeated));
+    }
+    print(is_json, &value, || {
+        let approve = format!("another operator approves it: dvp approval approve --id {}", approval.id);
+        vec![line(approval), approve]
+    })
 }
 
 pub(super) fn view(row: &Approval) -> Value {

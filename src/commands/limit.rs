@@ -1,6 +1,6 @@
 //! `dvp limit …`: how much orders may be. Two operators change it.
 
-use dvp_core::limits::{LimitChange, RequestedLimit, request};
+use dvp_core::limits::{LimitChange, request};
 use dvp_core::requests::Maker;
 use dvp_domain::ledger::Owner;
 use dvp_domain::limit::LimitScope;
@@ -8,7 +8,7 @@ use dvp_domain::money::Minor;
 use dvp_store::limits;
 use serde_json::{Value, json};
 
-use super::approval::{line, view};
+use super::approval::print_requested;
 use super::named_partner;
 use crate::access::Access;
 use crate::cli::{LimitCommand, LimitRemove, LimitSet, LimitWhich, PlaceArgs};
@@ -35,15 +35,7 @@ async fn make(which: LimitWhich, amount_minor: Option<Minor>) -> anyhow::Result<
     };
     let change = LimitChange { scope, target, asset, period, amount_minor };
     let maker = Maker { operator: &operator, reason: &reason, evidence: &evidence };
-    let RequestedLimit { approval, repeated } = request(&mut access.conn, &change, maker).await?;
-    let mut value = view(&approval);
-    if let Some(fields) = value.as_object_mut() {
-        fields.insert("repeated".into(), json!(repeated));
-    }
-    print(place.json, &value, || {
-        let approve = format!("another operator approves it: dvp approval approve --id {}", approval.id);
-        vec![line(&approval), approve]
-    })
+    print_requested(place.json, &request(&mut access.conn, &change, maker).await?)
 }
 
 async fn list(place: PlaceArgs) -> anyhow::Result<()> {

@@ -44,6 +44,8 @@ pub(crate) struct PairSection {
     pub min_input_minor: Minor,
     /// The largest order, likewise.
     pub max_input_minor: Option<Minor>,
+    /// How far a price may be from the reference price, in basis points; operators can set another band.
+    pub price_band_bps: Option<u32>,
 }
 
 /// The sources of liquidity and of reference prices.
@@ -221,6 +223,10 @@ pub(super) fn check(
         ensure!(
             pair.max_input_minor.is_none_or(|max| max >= pair.min_input_minor),
             "pairs[{n}].max_input_minor is below min_input_minor"
+        );
+        ensure!(
+            pair.price_band_bps.is_none_or(|bps| (1..10_000).contains(&bps)),
+            "pairs[{n}].price_band_bps is not between 1 and 9999"
         );
     }
     for (n, provider) in liquidity.providers.iter().enumerate() {

@@ -14,6 +14,7 @@ use dvp_core::liquidity::{
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::fees::FeeSchedule;
+use dvp_domain::liquidity::band::{Band, Bands};
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_rails::iso20022::instruction::check_payout as check_bank_payout;
 use dvp_rails::{CheckPayout, iso20022};
@@ -97,6 +98,7 @@ fn pair(section: &PairSection) -> anyhow::Result<Pair> {
         network_fee_minor,
         min_input_minor,
         max_input_minor,
+        price_band_bps: _,
     } = section;
     let price = reference_price.as_ref().map(|price| price.parse()).transpose();
     let wrong = |error| anyhow!("pairs: the reference_price of {base}/{quote}: {error}");
@@ -172,7 +174,15 @@ fn liquidity(
         let list = HttpPrices::new(config);
         references.push(Arc::new(list.with_context(|| format!("liquidity.price_lists {}", section.id))?));
     }
-    Ok(Liquidity::new(registry.clone(), sources, references))
+    Ok(Liquidity::with_bands(registry.clone(), sources, references, bands(&config.pairs)))
+}
+
+fn bands(pairs: &[PairSection]) -> Bands {
+    let band = |pair: &PairSection| {
+        let band = Band { deviation_bps: pair.price_band_bps?, middle: None };
+        Some(((pair.base.clone(), pair.quote.clone()), band))
+    };
+    pairs.iter().filter_map(band).collect()
 }
 
 fn provider(section: &ProviderSection) -> anyhow::Result<LiquidityProvider> {

@@ -1,6 +1,7 @@
 //! End to end: the real binary, its own PostgreSQL and chain, its two doors.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
+mod bands;
 mod beneficiaries;
 mod chain_faults;
 mod cli;

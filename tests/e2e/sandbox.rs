@@ -74,6 +74,19 @@ impl Sandbox {
         self.dir.path().join("data")
     }
 
+    /// Waits until a line of the figures reads so.
+    pub(crate) async fn wait_for_metric(&self, line: &str) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let figures = reqwest::get(self.text("/metrics")).await.unwrap().text().await.unwrap();
+            if figures.lines().any(|one| one == line) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "no {line} in\n{figures}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     pub(crate) async fn database(&self) -> PgConnection {
         PgConnection::connect(&self.text("/databaseUrl")).await.unwrap()
     }

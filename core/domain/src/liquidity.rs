@@ -10,6 +10,7 @@
 //! that nobody holds; an offer past its `valid_until` does not exist; which routes there are does not depend on the
 //! amount (but for an offer's smallest order), so that the smallest input for an output is exact over all of them.
 
+pub mod band;
 pub mod curve;
 pub mod route;
 
@@ -198,7 +199,17 @@ pub struct Reference {
 #[derive(Debug, Clone, Default)]
 pub struct PairMarket {
     pub reference: Option<Reference>,
+    /// What other sources say that the reference price is: a price band compares them.
+    pub other_references: Vec<Reference>,
     pub offers: Vec<Offer>,
+}
+
+impl PairMarket {
+    /// No price and no offer.
+    fn withdraw(&mut self) {
+        self.reference = None;
+        self.offers.clear();
+    }
 }
 
 /// Everything the sources offer at a moment. Never changed: the next moment has its own.
@@ -251,6 +262,14 @@ impl Offer {
         };
         let all = self.rungs().iter().map(|rung| &rung.deliverer).chain(desk);
         all.map(|deliverer| deliverer.provider_id.as_str())
+    }
+
+    /// Whether nobody can take anything.
+    fn is_empty(&self) -> bool {
+        match &self.curve {
+            Curve::Ladder(rungs) => rungs.is_empty(),
+            Curve::Pool { pool, .. } => pool.depth().is_zero(),
+        }
     }
 
     fn levels(&self) -> impl Iterator<Item = i64> {

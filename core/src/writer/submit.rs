@@ -22,13 +22,14 @@ use dvp_domain::settlement::accept;
 use dvp_domain::terms::{AssetAmount, Terms};
 use dvp_domain::time::Timestamp;
 use dvp_rails::{PayoutOrder, Unpayable};
+use dvp_store::controls::{self, Controls};
 use dvp_store::ledger::balances::{Balance, BalanceKey};
 use dvp_store::orders::intents::{self, IntentRow, Tenant};
 use dvp_store::orders::legacy::{self, HeldTurn};
 use dvp_store::orders::permits::{self, PermitHold};
 use dvp_store::orders::quotes::{self, FirmQuote};
 use dvp_store::orders::resting_orders;
-use dvp_store::{StoreError, beneficiaries, limits, pauses};
+use dvp_store::{StoreError, beneficiaries, limits};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -185,15 +186,14 @@ pub(super) async fn load(
     trust: Trust,
     now: Timestamp,
 ) -> Result<BatchSnapshot, StoreError> {
-    let mut known = BatchSnapshot { snapshot: context.liquidity.snapshot(), ..BatchSnapshot::default() };
+    let mut known = BatchSnapshot::default();
     if submissions.is_empty() {
         return Ok(known);
     }
     let partners: BTreeSet<&str> = submissions.iter().map(|s| s.tenant.partner_id.as_str()).collect();
-    let (pauses, disabled) = pauses::load_with_disabled(conn, &Vec::from_iter(partners)).await?;
-    if !pauses.is_empty() {
-        known.snapshot = context.liquidity.snapshot_under(&pauses);
-    }
+    let controls = controls::load(conn, &Vec::from_iter(partners)).await?;
+    known.snapshot = context.liquidity.snapshot_under(&controls);
+    let Controls { pauses, disabled, .. } = controls;
     known.disabled = disabled.into_iter().collect();
     known.destinations = load_destinations(conn, submissions).await?;
     known.pauses = pauses;

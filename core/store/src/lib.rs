@@ -8,8 +8,10 @@
 
 pub mod approvals;
 pub mod audit;
+pub mod bands;
 pub mod beneficiaries;
 pub mod chain;
+pub mod controls;
 pub mod database;
 pub mod deployment;
 pub mod fault;

@@ -1,4 +1,4 @@
-//! Operators' pauses: read with every batch of orders and every claim of legs.
+//! Operators' pauses: read with every batch of orders ([`crate::controls`]) and every claim of legs.
 
 use chrono::{DateTime, Utc};
 use dvp_domain::pause::{Pauses, Scope};
@@ -23,36 +23,15 @@ pub struct PauseRow {
     pub paused_at: DateTime<Utc>,
 }
 
-/// The present pauses, and the disabled ones among some partners: one query for each batch of orders.
-pub async fn load_with_disabled(
-    conn: &mut PgConnection,
-    partner_ids: &[&str],
-) -> Result<(Pauses, Vec<String>), StoreError> {
-    let rows: Vec<(Option<String>, String)> = sqlx::query_as(
-        "select scope, target from pause \
-         union all select null, id from partner where id = any($1) and disabled_at is not null",
-    )
-    .bind(partner_ids)
-    .fetch_all(conn)
-    .await?;
-    let (pauses, disabled): (Vec<_>, Vec<_>) = rows.into_iter().partition(|(scope, _)| scope.is_some());
-    let pauses = pauses.into_iter().filter_map(|(scope, target)| Some((scope?, target)));
-    Ok((read(pauses)?, disabled.into_iter().map(|(_, id)| id).collect()))
-}
-
-fn read(rows: impl Iterator<Item = (String, String)>) -> Result<Pauses, StoreError> {
-    rows.map(|(scope, target)| {
-        let corrupt = || StoreError::corrupt("pause", format_args!("scope {scope}"));
-        Ok((Scope::parse(&scope).ok_or_else(corrupt)?, target))
-    })
-    .collect()
-}
-
 /// The present pauses.
 pub async fn load(conn: &mut PgConnection) -> Result<Pauses, StoreError> {
     let rows: Vec<(String, String)> =
         sqlx::query_as("select scope, target from pause").fetch_all(conn).await?;
-    read(rows.into_iter())
+    let rows = rows.into_iter().map(|(scope, target)| {
+        let unknown = || StoreError::corrupt("pause", format_args!("scope {scope}"));
+        Ok((Scope::parse(&scope).ok_or_else(unknown)?, target))
+    });
+    rows.collect()
 }
 
 pub async fn list(conn: &mut PgConnection) -> Result<Vec<PauseRow>, StoreError> {

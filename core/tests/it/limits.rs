@@ -2,8 +2,8 @@
 
 use dvp_core::approvals::{ApprovalError, approve};
 use dvp_core::engine::{Engine, SubmitCommand};
-use dvp_core::limits::{LimitChange, LimitError, RequestedLimit, request};
-use dvp_core::requests::Maker;
+use dvp_core::limits::{LimitChange, LimitError, request};
+use dvp_core::requests::{ChangeError, Maker, Requested};
 use dvp_core::writer::Outcome;
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::IntentRequest;
@@ -22,7 +22,7 @@ fn limit(scope: LimitScope, target: &str, asset: &str, period: Period, amount: O
     LimitChange { scope, target, asset, period, amount_minor: amount.map(Minor::new) }
 }
 
-async fn wanted(harness: &Harness, change: &LimitChange) -> Result<RequestedLimit, LimitError> {
+async fn wanted(harness: &Harness, change: &LimitChange) -> Result<Requested, LimitError> {
     request(&mut harness.pool().acquire().await.unwrap(), change, MAKER).await
 }
 
@@ -149,7 +149,7 @@ async fn a_limit_is_changed_by_two_operators_and_the_change_is_kept() {
     assert!(again.repeated && again.approval.id == requested.approval.id);
     let other = wanted(&harness, &all(Some(2))).await;
     assert!(
-        matches!(&other, Err(LimitError::OtherRequested(id)) if *id == requested.approval.id),
+        matches!(&other, Err(LimitError::Change(ChangeError::OtherRequested(id))) if *id == requested.approval.id),
         "{other:?}"
     );
     let own = approved(&harness, &requested.approval.id, " JO").await;

@@ -29,13 +29,13 @@ use dvp_testing::market::north;
 use dvp_testing::orders::order;
 
 /// An HTTP server of somebody else's that answers everything with one thing.
-struct Stranger {
-    url: String,
+pub(crate) struct Stranger {
+    pub(crate) url: String,
     asked: Arc<AtomicUsize>,
 }
 
 #[derive(Clone)]
-enum Manner {
+pub(crate) enum Manner {
     Answers(Value),
     NeverAnswers,
     Says(&'static str),
@@ -43,7 +43,7 @@ enum Manner {
 }
 
 impl Stranger {
-    async fn with(manner: Manner) -> Self {
+    pub(crate) async fn with(manner: Manner) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/rfq", listener.local_addr().unwrap());
         let asked = Arc::new(AtomicUsize::new(0));
@@ -82,14 +82,14 @@ async fn answer(mut stream: TcpStream, manner: Manner) {
     }
 }
 
-fn good(price: &str) -> Value {
+pub(crate) fn good(price: &str) -> Value {
     json!({
         "price": price, "maxOutputMinor": "5000000", "validUntil": now().plus_millis(20_000).millis(),
         "lpId": "lp-7", "lpName": "Seventh", "policyBps": 3, "confidence": 0.97, "isDynamic": true,
     })
 }
 
-fn external(url: &str, pause: Duration) -> Arc<ExternalProvider> {
+pub(crate) fn external(url: &str, pause: Duration) -> Arc<ExternalProvider> {
     let registry = registry();
     let asset = |symbol| registry.find(symbol).unwrap().clone();
     let config = ExternalConfig {
@@ -116,7 +116,7 @@ fn beside_north(other: Arc<dyn LiquiditySource>) -> Liquidity {
     Liquidity::new(registry, sources, vec![prices])
 }
 
-async fn quoted(harness: &Harness, amount: u128) -> Vec<Candidate> {
+pub(crate) async fn quoted(harness: &Harness, amount: u128) -> Vec<Candidate> {
     let registry: &Registry = &harness.engine.context().registry;
     let request = IndicativeRequest {
         request_id: "r",
@@ -213,7 +213,7 @@ async fn a_provider_that_fails_three_times_is_left_alone() {
     assert_eq!(stranger.asked(), 3);
 }
 
-async fn rest(harness: &Harness, provider: &str, rate: &str, amount: u128) {
+pub(crate) async fn rest(harness: &Harness, provider: &str, rate: &str, amount: u128) {
     let level = NewRestingOrder {
         provider_id: provider.into(),
         wallet: format!("0x{provider}"),
@@ -284,7 +284,7 @@ impl FeedReader for Feed {
     }
 }
 
-fn by_feed(base: &str, quote: &str, answer: i128, updated_at: u64) -> Arc<dyn ReferenceSource> {
+pub(crate) fn by_feed(base: &str, quote: &str, answer: i128, updated_at: u64) -> Arc<dyn ReferenceSource> {
     let config = FeedConfig {
         id: "feed".into(),
         address: "0xfeed".into(),

@@ -5,6 +5,7 @@ mod acceptance;
 mod approvals;
 mod audit;
 mod away;
+mod bands;
 mod bank_files;
 mod beneficiaries;
 mod commitment;

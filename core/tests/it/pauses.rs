@@ -72,10 +72,10 @@ async fn quotes_offer_nothing_that_is_paused() {
     let before = offers();
     assert!(before > 0);
     pause(&harness, Scope::Provider, "north").await;
-    liquidity.load_pauses(harness.pool()).await.unwrap();
+    liquidity.load_controls(harness.pool()).await.unwrap();
     assert!(offers() < before, "the provider's offer is gone");
     resume(&harness, Scope::Provider, "north").await;
-    liquidity.load_pauses(harness.pool()).await.unwrap();
+    liquidity.load_controls(harness.pool()).await.unwrap();
     assert_eq!(offers(), before);
 }
 

@@ -15,6 +15,8 @@ pub struct Pool {
     reserve_out: Minor,
     /// What the fee leaves of an input, in basis points.
     kept_bps: u32,
+    /// The most that may be taken out.
+    depth: Minor,
 }
 
 impl Pool {
@@ -24,7 +26,22 @@ impl Pool {
         if reserve_in.is_zero() || reserve_out.is_zero() {
             return None;
         }
-        Some(Self { reserve_in, reserve_out, kept_bps })
+        // A pool is never emptied, whatever is paid.
+        let depth = Minor::new(reserve_out.get().saturating_sub(1));
+        Some(Self { reserve_in, reserve_out, kept_bps, depth })
+    }
+
+    /// The pool up to where the next unit would cost more than at `worst`.
+    #[must_use]
+    pub fn until(self, worst: &Ratio) -> Self {
+        let depth = self.forward(self.input_until(worst)).min(self.depth);
+        Self { depth, ..self }
+    }
+
+    /// The pool without anything to take.
+    #[must_use]
+    pub const fn emptied(self) -> Self {
+        Self { depth: Minor::ZERO, ..self }
     }
 
     fn kept(&self) -> U512 {
@@ -35,9 +52,9 @@ impl Pool {
         U512::from(self.reserve_in.get()) * U512::from(WHOLE_BPS)
     }
 
-    /// The most that can be taken out, whatever is paid: a pool is never emptied.
-    pub fn depth(&self) -> Minor {
-        Minor::new(self.reserve_out.get().saturating_sub(1))
+    /// The most that may be taken out.
+    pub const fn depth(&self) -> Minor {
+        self.depth
     }
 
     /// What `input` takes out.

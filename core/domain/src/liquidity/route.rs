@@ -362,7 +362,8 @@ fn of_pool<'a>(
     let spot = pool.marginal(Minor::ZERO);
     let (mut start, mut taken, mut price) = (Minor::ZERO, Minor::ZERO, spot);
     let mut cut_up = Vec::with_capacity(cuts.len().saturating_add(1));
-    let ends = cuts.iter().filter(|cut| **cut < spot).map(|cut| (pool.forward(pool.input_until(cut)), *cut));
+    let end = |cut: &Ratio| pool.forward(pool.input_until(cut)).min(pool.depth());
+    let ends = cuts.iter().filter(|cut| **cut < spot).map(|cut| (end(cut), *cut));
     for (end, next_price) in ends.chain([(pool.depth(), spot)]) {
         if let Some(cap) = end.checked_sub(taken).filter(|cap| !cap.is_zero()) {
             let shape = Shape::Pool { pool, start, taken };

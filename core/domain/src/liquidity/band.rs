@@ -1,0 +1,177 @@
+//! Price bands: how far from the middle of a pair a price may be.
+//!
+//! The middle is the operators' own price of the pair, or else its reference price. A pair with a band is not dealt in
+//! without a fresh middle, nor when a fresh reference price of any source is outside of the band: the sources of prices
+//! disagree, and nobody knows which one is right. Of the offers, what is outside of the band is left out: a rung by its
+//! rate, a pool from the amount on at which its price leaves the band.
+
+use std::collections::BTreeMap;
+
+use rust_decimal::Decimal;
+
+use super::{Curve, Offer, PairMarket, Reference, Snapshot};
+use crate::asset::{Asset, Registry};
+use crate::money::{Minor, Ratio};
+use crate::time::Timestamp;
+
+/// One is nothing.
+const WHOLE_BPS: u32 = 10_000;
+
+/// The band of one pair, in one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Band {
+    /// How far a price may be from the middle, in basis points: more than 0 and less than 10,000.
+    pub deviation_bps: u32,
+    /// The operators' own price; `None`: the reference price is the middle.
+    pub middle: Option<Decimal>,
+}
+
+/// The bands in force, by input and output.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bands(BTreeMap<(String, String), Band>);
+
+impl FromIterator<((String, String), Band)> for Bands {
+    fn from_iter<T: IntoIterator<Item = ((String, String), Band)>>(bands: T) -> Self {
+        Self(bands.into_iter().collect())
+    }
+}
+
+/// Why a price is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// The pair has no middle: no reference price, or a stale one.
+    NoReference,
+    /// A reference price is outside of the band.
+    ReferenceOutside,
+    /// The source gives more than the band allows.
+    Above,
+    /// The source gives less, and nothing of its offer is left.
+    Below,
+}
+
+impl Fault {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NoReference => "no_reference",
+            Self::ReferenceOutside => "reference_outside",
+            Self::Above => "above",
+            Self::Below => "below",
+        }
+    }
+}
+
+/// A price that is not used.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RefusedPrice {
+    pub input: String,
+    pub output: String,
+    /// The source of liquidity; `None`: the pair's reference price.
+    pub source: Option<String>,
+    pub fault: Fault,
+}
+
+/// The lowest and the highest price of a band.
+struct Range {
+    low: Decimal,
+    high: Decimal,
+}
+
+impl Range {
+    fn holds(&self, price: Decimal) -> bool {
+        self.low <= price && price <= self.high
+    }
+}
+
+impl Band {
+    /// `None` when a bound is beyond all prices, or the band is no band.
+    fn around(&self, middle: Decimal) -> Option<Range> {
+        let whole = Decimal::from(WHOLE_BPS);
+        let of = |bps: u32| middle.checked_mul(Decimal::from(bps))?.checked_div(whole);
+        let low = of(WHOLE_BPS.checked_sub(self.deviation_bps)?)?;
+        let high = of(WHOLE_BPS.checked_add(self.deviation_bps)?)?;
+        (low > Decimal::ZERO).then_some(Range { low, high })
+    }
+
+    /// Takes out of a pair's market what is outside of the band.
+    fn limit(
+        &self,
+        market: &mut PairMarket,
+        assets: (&Asset, &Asset),
+        now: Timestamp,
+    ) -> Vec<(Option<String>, Fault)> {
+        let fresh = |reference: &Reference| now < reference.valid_until;
+        let reference = market.reference.filter(fresh);
+        let middle = self.middle.or_else(|| reference.map(|reference| reference.price));
+        let Some(range) = middle.and_then(|middle| self.around(middle)) else {
+            market.withdraw();
+            return vec![(None, Fault::NoReference)];
+        };
+        let others = market.other_references.iter().copied().filter(fresh);
+        if reference.into_iter().chain(others).any(|reference| !range.holds(reference.price)) {
+            market.withdraw();
+            return vec![(None, Fault::ReferenceOutside)];
+        }
+        let until = reference.filter(|_| self.middle.is_none()).map(|reference| reference.valid_until);
+        let mut refused = Vec::new();
+        market.offers.retain_mut(|offer| {
+            let fault = limit_offer(offer, &range, assets);
+            refused.extend(fault.map(|fault| (Some(offer.source.clone()), fault)));
+            offer.valid_until = until.map_or(offer.valid_until, |until| until.min(offer.valid_until));
+            !offer.is_empty()
+        });
+        refused
+    }
+}
+
+/// Cuts an offer to the band.
+fn limit_offer(offer: &mut Offer, range: &Range, (input, output): (&Asset, &Asset)) -> Option<Fault> {
+    match &mut offer.curve {
+        Curve::Ladder(rungs) => {
+            let is_above = rungs.iter().any(|rung| rung.rate > range.high);
+            rungs.retain(|rung| range.holds(rung.rate));
+            if is_above { Some(Fault::Above) } else { rungs.is_empty().then_some(Fault::Below) }
+        }
+        Curve::Pool { pool, .. } => {
+            let bound = |price| Ratio::from_rate(price, input.exponent, output.exponent);
+            let spot = pool.marginal(Minor::ZERO);
+            let (low, high) = (bound(range.low), bound(range.high));
+            let is_above = high.is_none_or(|high| spot > high);
+            // A bound that is no price leaves nothing.
+            *pool = match low.filter(|_| !is_above) {
+                Some(low) => pool.until(&low),
+                None => pool.emptied(),
+            };
+            if is_above { Some(Fault::Above) } else { pool.depth().is_zero().then_some(Fault::Below) }
+        }
+    }
+}
+
+impl Bands {
+    /// The bands of another list in place of those of the same pairs.
+    #[must_use]
+    pub fn overridden_by(&self, changed: impl IntoIterator<Item = ((String, String), Band)>) -> Self {
+        let mut all = self.0.clone();
+        all.extend(changed);
+        Self(all)
+    }
+
+    /// Takes every price outside of its band out of what is offered, and says what it took.
+    pub fn apply(&self, snapshot: &mut Snapshot, registry: &Registry, now: Timestamp) -> Vec<RefusedPrice> {
+        let mut refused = Vec::new();
+        for ((input, output), band) in &self.0 {
+            let assets = registry.find(input).zip(registry.find(output));
+            let Some(assets) = assets.filter(|_| snapshot.pair(input, output).is_some()) else { continue };
+            let faults = band.limit(snapshot.pair_mut(input, output), assets, now);
+            refused.extend(faults.into_iter().map(|(source, fault)| RefusedPrice {
+                input: input.clone(),
+                output: output.clone(),
+                source,
+                fault,
+            }));
+        }
+        refused
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! Price bands of pairs, changed by two operators: a change is requested, and holds from its approval on
+//! ([`crate::approvals`]). Its version is how many changes the same pair's band has had.
+
+use dvp_domain::liquidity::band::Band;
+use dvp_store::approvals::Approval;
+use dvp_store::{PgConnection, StoreError, bands};
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+use crate::requests::{self, ChangeError, Maker, Requested, SettingChange};
+
+/// The kind of requests about price bands.
+pub const BAND: &str = "band";
+
+/// A pair's band as it shall be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct BandChange {
+    /// What orders pay.
+    pub input: String,
+    /// What they get.
+    pub output: String,
+    /// `None`: the configured band holds, if there is one.
+    pub deviation_bps: Option<u32>,
+    /// The operators' own price; `None`: the reference price is the middle.
+    pub middle: Option<Decimal>,
+}
+
+impl BandChange {
+    fn check(&self) -> Result<(), BandError> {
+        let Self { input, output, deviation_bps, middle } = self;
+        if input.trim().is_empty() || output.trim().is_empty() {
+            return Err(BandError::Pair);
+        }
+        let is_width = deviation_bps.is_none_or(|bps| (1..10_000).contains(&bps));
+        let is_price = middle.is_none_or(|middle| middle > Decimal::ZERO && deviation_bps.is_some());
+        if is_width && is_price { Ok(()) } else { Err(BandError::Numbers) }
+    }
+}
+
+/// Nothing was requested or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum BandError {
+    #[error("a price band needs a pair: INPUT/OUTPUT")]
+    Pair,
+    #[error("a price band is 1 to 9999 basis points wide, around a positive price if one is given")]
+    Numbers,
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Requests a change of a pair's band.
+pub async fn request(
+    conn: &mut PgConnection,
+    change: &BandChange,
+    maker: Maker<'_>,
+) -> Result<Requested, BandError> {
+    change.check()?;
+    let details = serde_json::to_value(change).map_err(|error| StoreError::corrupt("approval", error))?;
+    let subject = format!("{}/{}", change.input, change.output);
+    let action = if change.deviation_bps.is_some() { "set_band" } else { "remove_band" };
+    let change = SettingChange { kind: BAND, subject: &subject, action, details: &details };
+    Ok(requests::request_change(conn, change, maker).await?)
+}
+
+/// Changes a band as another operator approves it.
+pub(crate) async fn carry_out_requested(
+    conn: &mut PgConnection,
+    request: &Approval,
+) -> Result<(), BandError> {
+    requests::check_unmoved(conn, request).await?;
+    let change: BandChange = serde_json::from_value(request.details.clone())
+        .map_err(|error| StoreError::corrupt("approval", error))?;
+    let BandChange { input, output, deviation_bps, middle } = change;
+    let band = deviation_bps.map(|deviation_bps| Band { deviation_bps, middle });
+    Ok(bands::set(conn, (&input, &output), band, &request.id).await?)
+}

@@ -1,0 +1,204 @@
+//! A price outside of its pair's band is neither quoted nor filled at, whatever source it comes from.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dvp_core::approvals::approve;
+use dvp_core::bands::{BandChange, BandError, request};
+use dvp_core::chain::{ChainUnavailable, PoolReader, PoolReserves};
+use dvp_core::context::now;
+use dvp_core::liquidity::{
+    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, Liquidity, LiquiditySource, OrderBook,
+    PoolConfig, ReferenceSource,
+};
+use dvp_core::requests::{ChangeError, Maker};
+use dvp_core::writer::Outcome;
+use dvp_domain::decision::Reason;
+use dvp_domain::liquidity::band::{Band, Bands};
+use dvp_domain::liquidity::{Deliverer, Policy};
+use dvp_testing::Harness;
+use dvp_testing::market::{TOKEN, WETH, north};
+use dvp_testing::orders::{Terms, order, order_for};
+use dvp_testing::wait::wait_for;
+
+use crate::liquidity::{Manner, Stranger, by_feed, external, good, quoted, rest};
+use crate::scenes::{self, registry};
+
+const MAKER: Maker<'_> = Maker { operator: "jo", reason: "thin market", evidence: "risk memo 8" };
+
+fn band(deviation_bps: Option<u32>, middle: Option<&str>) -> BandChange {
+    let middle = middle.map(|middle| middle.parse().unwrap());
+    BandChange { input: "USDC".into(), output: "USD".into(), deviation_bps, middle }
+}
+
+async fn set(harness: &Harness, change: &BandChange) {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let requested = request(&mut conn, change, MAKER).await.unwrap();
+    approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
+}
+
+async fn is_refused(harness: &Harness) -> bool {
+    match harness.submit(order("000123450000")).await {
+        Outcome::Rejected { reason: Reason::NoLiquidity, .. } => true,
+        Outcome::Accepted(_) => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_band_holds_for_the_next_order_and_for_quotes_once_it_was_read() {
+    let harness = scenes::harness().await;
+    let liquidity = &harness.engine.context().liquidity;
+    assert!(!is_refused(&harness).await);
+    // The reference price of 1 is outside: all prices of the pair are in doubt.
+    set(&harness, &band(Some(50), Some("1.1"))).await;
+    assert!(is_refused(&harness).await, "before this process has read the band");
+    assert_eq!(quoted(&harness, 100_000_000).await.len(), 1);
+    liquidity.load_controls(harness.pool()).await.unwrap();
+    assert!(quoted(&harness, 100_000_000).await.is_empty());
+    assert!(is_refused(&harness).await);
+    let other = order_for(&Terms { input: ("WETH", 1_000_000_000_000_000_000), output: "USDC", account: "" });
+    harness.fund("north", "USDC", 100_000_000_000).await;
+    harness.accept(other).await;
+    // The provider's 10 basis points are within the next one.
+    for change in [band(Some(50), None), band(Some(9), None), band(None, None)] {
+        set(&harness, &change).await;
+        liquidity.load_controls(harness.pool()).await.unwrap();
+        let is_narrow = change.deviation_bps == Some(9);
+        assert_eq!(quoted(&harness, 100_000_000).await.is_empty(), is_narrow);
+        assert_eq!(is_refused(&harness).await, is_narrow);
+    }
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_band_is_changed_by_two_operators_and_the_change_is_kept() {
+    let harness = scenes::harness().await;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for impossible in
+        [band(Some(0), None), band(Some(10_000), None), band(None, Some("1")), band(Some(1), Some("0"))]
+    {
+        let refused = request(&mut conn, &impossible, MAKER).await;
+        assert!(matches!(refused, Err(BandError::Numbers)), "{impossible:?}: {refused:?}");
+    }
+    let first = request(&mut conn, &band(Some(9), None), MAKER).await.unwrap();
+    assert!(!is_refused(&harness).await, "nobody has approved it");
+    assert!(request(&mut conn, &band(Some(9), None), MAKER).await.unwrap().repeated);
+    let other = request(&mut conn, &band(Some(8), None), MAKER).await;
+    assert!(matches!(other, Err(BandError::Change(ChangeError::OtherRequested(_)))), "{other:?}");
+    assert!(approve(&mut conn, &first.approval.id, "JO ", "mine").await.is_err());
+    approve(&mut conn, &first.approval.id, "mika", "seen").await.unwrap();
+    assert!(is_refused(&harness).await);
+    let kept = "select count(*) from audit_entry where source = 'price_band' and entry like '%USDC%'";
+    wait_for("the audit entry", || async { (harness.count(kept).await == 1).then_some(()) }).await;
+    assert!(sqlx::query("delete from price_band").execute(harness.pool()).await.is_err());
+}
+
+/// North around a reference, and another source, with a configured band of one percent.
+fn banded(other: Arc<dyn LiquiditySource>, references: Vec<Arc<dyn ReferenceSource>>) -> Liquidity {
+    let sources: Vec<Arc<dyn LiquiditySource>> = vec![Arc::new(ConfiguredProvider::new(north())), other];
+    let band = Band { deviation_bps: 100, middle: None };
+    let pairs =
+        [("USDC", "USD"), ("WETH", "USDC")].map(|(input, output)| (input.to_owned(), output.to_owned()));
+    Liquidity::with_bands(registry(), sources, references, Bands::from_iter(pairs.map(|pair| (pair, band))))
+}
+
+fn configured() -> Arc<dyn ReferenceSource> {
+    Arc::new(ConfiguredPrices::of(&registry()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_source_sells_at_a_price_that_gives_far_too_much() {
+    let held = [("north", 100_000_000), ("seventh", 100_000_000)];
+    let stranger = Stranger::with(Manner::Answers(good("1.5"))).await;
+    let source = external(&stranger.url, Duration::from_secs(60));
+    let harness = scenes::harness_over(&held, |_| banded(source, vec![configured()])).await;
+    harness.engine.context().liquidity.refresh().await;
+    let by: Vec<String> = quoted(&harness, 100_000_000).await.into_iter().map(|one| one.provider).collect();
+    assert_eq!(by, ["north"], "an answer to this very request is refused as well");
+    assert_eq!(harness.accept(order("000123450000")).await.plan.solver_id, "north");
+
+    let book = |pool: &sqlx::PgPool| -> Arc<dyn LiquiditySource> {
+        Arc::new(OrderBook::new(BookConfig::default(), pool.clone()))
+    };
+    let harness = scenes::harness_over(&held, |pool| banded(book(pool), vec![configured()])).await;
+    rest(&harness, "seventh", "1.5", 5_000).await;
+    rest(&harness, "seventh", "1.005", 5_000).await;
+    harness.engine.context().liquidity.refresh().await;
+    let plan = harness.accept(order("000123450000")).await.plan;
+    let given: Vec<u128> = plan.slices.iter().map(|slice| slice.output.get()).collect();
+    assert_eq!(given[0], 5_000, "{plan:?}");
+    assert_eq!(harness.count("select count(*) from resting_order where remaining = placed").await, 1);
+}
+
+/// A pool that gives so many USDC for so many WETH.
+struct Reserves(u128, u128);
+
+impl PoolReader for Reserves {
+    fn reserves<'a>(
+        &'a self,
+        _pool: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<PoolReserves, ChainUnavailable>> + Send + 'a>> {
+        let Self(weth, usdc) = *self;
+        let (token0, token1) = (WETH.to_owned(), TOKEN.to_owned());
+        let reserves = PoolReserves { token0, token1, reserve0: weth, reserve1: usdc, fee_bps: 0 };
+        Box::pin(async { Ok(reserves) })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_moved_by_a_trade_is_left_alone_and_a_fair_one_is_used_within_the_band() {
+    // At 2000 the reference is; a thousand WETH are in the pool.
+    for (usdc, is_used) in [(2_000_000_000_000, true), (2_100_000_000_000, false), (1_900_000_000_000, false)]
+    {
+        let config = PoolConfig {
+            id: "pool".into(),
+            address: "0xpool".into(),
+            desk: Deliverer { provider_id: "desk".into(), wallet: "0x9".into() },
+            policy: Policy::default(),
+            refresh_every: Duration::from_secs(1),
+            good_for: Duration::from_secs(60),
+            candidate_ttl_sec: 5,
+        };
+        let pool = AmmPool::new(config, Arc::new(Reserves(1_000_000_000_000_000_000_000, usdc)));
+        let harness = scenes::harness_over(&[], |_| banded(Arc::new(pool), vec![configured()])).await;
+        harness.fund("desk", "USDC", 100_000_000_000_000).await;
+        harness.engine.context().liquidity.refresh().await;
+        let terms = |weth| Terms { input: ("WETH", weth), output: "USDC", account: "" };
+        let outcome = harness.submit(order_for(&terms(1_000_000_000_000_000_000))).await;
+        match outcome {
+            Outcome::Accepted(accepted) if is_used => assert_eq!(accepted.plan.solver_id, "desk"),
+            Outcome::Rejected { reason: Reason::NoLiquidity, .. } if !is_used => {}
+            other => panic!("{usdc}: {other:?}"),
+        }
+        // About five WETH move the price by one percent; a hundred would move it by a fifth.
+        let large = harness.submit(order_for(&terms(100_000_000_000_000_000_000))).await;
+        assert!(matches!(large, Outcome::Rejected { reason: Reason::NoLiquidity, .. }), "{large:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stale_reference_or_one_that_another_contradicts_leaves_no_price_of_any_source() {
+    let secs = now().unix_secs();
+    let feed = |answer, at| by_feed("USDC", "USD", answer, at);
+    let none = |_: &str| Vec::<Arc<dyn ReferenceSource>>::new();
+    for (name, references, is_priced) in [
+        ("none", none(""), false),
+        ("fresh", vec![feed(100_000_000, secs)], true),
+        ("stale", vec![feed(100_000_000, secs - 3601)], false),
+        ("agreeing", vec![configured(), feed(100_500_000, secs)], true),
+        ("contradicted", vec![configured(), feed(110_000_000, secs)], false),
+        ("contradicted by a stale one", vec![configured(), feed(110_000_000, secs - 3601)], true),
+    ] {
+        let harness = scenes::harness_over(&[("a", 1_000_000), ("north", 1_000_000)], |pool| {
+            let book = Arc::new(OrderBook::new(BookConfig::default(), pool.clone()));
+            banded(book, references)
+        })
+        .await;
+        rest(&harness, "a", "1", 500_000).await;
+        harness.engine.context().liquidity.refresh().await;
+        assert_eq!(!quoted(&harness, 100_000_000).await.is_empty(), is_priced, "{name}");
+        assert_eq!(!is_refused(&harness).await, is_priced, "{name}");
+    }
+}
