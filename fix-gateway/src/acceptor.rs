@@ -284,7 +284,7 @@ async fn first_message(connection: &mut Connection) -> Option<Message> {
         match connection.inbound.next(frame_max).ok()? {
             Some(Ok(message)) if message.msg_type() == b"A" => return Some(message.to_owned()),
             Some(_) => return None,
-            None => connection.fill().await.ok()?,
+            None => connection.fill().await.map(drop).ok()?,
         }
     }
 }

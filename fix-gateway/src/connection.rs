@@ -123,23 +123,23 @@ impl Connection {
         self.place = None;
     }
 
-    /// Reads once. Nothing is lost when this is dropped while it waits.
-    pub(crate) async fn fill(&mut self) -> io::Result<()> {
+    /// Reads once, and returns the number of bytes. Nothing is lost when this is dropped while it waits.
+    pub(crate) async fn fill(&mut self) -> io::Result<usize> {
         poll_fn(|cx| self.poll_fill(cx)).await
     }
 
     /// Performs the next operation for which the socket is ready: writes bytes of `out`, or reads when that
-    /// `is_wanted`.
+    /// `is_wanted`. Returns the number of bytes read.
     pub(crate) fn poll_progress(
         &mut self,
         cx: &mut Context<'_>,
         out: &mut Outgoing,
         is_wanted: bool,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<io::Result<usize>> {
         let was_done = out.is_done();
         let written = self.poll_write_out(cx, out);
         if written.is_ready() && !was_done {
-            return written;
+            return written.map_ok(|()| 0);
         }
         if is_wanted { self.poll_fill(cx) } else { Poll::Pending }
     }
@@ -175,7 +175,7 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut room = ReadBuf::new(self.inbound.framer.room(self.read_bytes));
         match Pin::new(&mut self.stream).poll_read(cx, &mut room) {
             Poll::Ready(Ok(())) => {}
@@ -190,7 +190,7 @@ impl Connection {
             self.read_bytes = READ_MAX.min(self.read_bytes * 2);
         }
         self.inbound.framer.filled(bytes);
-        Poll::Ready(Ok(()))
+        Poll::Ready(Ok(bytes))
     }
 
     /// Releases unused memory after a quiet period.

@@ -18,7 +18,6 @@ mod presence;
 mod reached;
 mod reason;
 mod recovery;
-mod resends;
 mod resets;
 mod wake;
 
@@ -37,15 +36,13 @@ use crate::{
     application::{Application, Unavailable},
     clock,
     connection::{Attach, Connection, Outgoing, Pass, SlowConsumer},
-    limits::MessageLimits,
+    limits::{ByteBucket, BytePace, MessageLimits},
 };
 pub(crate) use control::{Ask, Control};
 use flight::Pending;
 use limiter::Limiter;
 use reached::Reached;
 use reason::CloseReason;
-pub use resends::ResendPace;
-use resends::Resent;
 use resets::Resets;
 use wake::{Alarm, Event};
 
@@ -93,8 +90,10 @@ pub struct Driver<A> {
     slow_consumer: SlowConsumer,
     /// A slice of a resend that waits until the peer has taken the previous one, and for the resend pace.
     fetch: Option<(SeqNum, SeqNum)>,
-    resend_pace: ResendPace,
-    resent: Resent,
+    resend_pace: BytePace,
+    resent: ByteBucket,
+    read_pace: BytePace,
+    read: ByteBucket,
     resets: Resets,
     /// Cancelled when the driver is to stop.
     stop: CancellationToken,
@@ -156,8 +155,10 @@ impl<A: Application> Driver<A> {
             out: Outgoing::default(),
             slow_consumer: SlowConsumer::default(),
             fetch: None,
-            resend_pace: ResendPace::default(),
-            resent: Resent::new(now.mono),
+            resend_pace: BytePace::RESENDS,
+            resent: ByteBucket::new(now.mono),
+            read_pace: BytePace::READS,
+            read: ByteBucket::new(now.mono),
             resets: Resets::new(now.mono),
             stop: CancellationToken::new(),
             newcomer: None,
@@ -187,8 +188,15 @@ impl<A: Application> Driver<A> {
 
     /// Sets the pace of resends.
     #[must_use]
-    pub const fn with_resend_pace(mut self, resend_pace: ResendPace) -> Self {
+    pub const fn with_resend_pace(mut self, resend_pace: BytePace) -> Self {
         self.resend_pace = resend_pace;
+        self
+    }
+
+    /// Sets the pace at which a connection is read; the peer's TCP window does the rest.
+    #[must_use]
+    pub const fn with_read_pace(mut self, read_pace: BytePace) -> Self {
+        self.read_pace = read_pace;
         self
     }
 
@@ -269,7 +277,7 @@ impl<A: Application> Driver<A> {
     async fn handle(&mut self, event: Event) -> Result<(), Broken> {
         match event {
             Event::Attached(attach) => self.attached(attach).await?,
-            Event::Progress(Ok(())) => {}
+            Event::Progress(Ok(bytes)) => self.read.spend(self.read_pace, self.now.mono, bytes),
             Event::Progress(Err(error)) => {
                 debug!(session = self.name, %error, "connection ended");
                 return Err(Broken::Connection(CloseReason::PeerClosed));
@@ -303,7 +311,7 @@ impl<A: Application> Driver<A> {
             Event::Chore => self.app.handle_timeout().await?,
             Event::Control(control) => self.controlled(control).await?,
             Event::ErrandDue => return Err(Broken::Connection(CloseReason::Operator)),
-            Event::Resend | Event::Shutdown => {}
+            Event::Read | Event::Resend | Event::Shutdown => {}
         }
         loop {
             if self.fetch.is_some() {
@@ -331,6 +339,13 @@ impl<A: Application> Driver<A> {
         self.fetch.filter(|_| self.out.len() < OUT_MAX).map(|_| self.resent.goes_on_at(self.resend_pace))
     }
 
+    /// When the connection is read again, if it has to wait for its pace.
+    fn reads_at(&self) -> Option<Instant> {
+        self.connection.as_ref()?;
+        let at = self.read.goes_on_at(self.read_pace);
+        (at > self.now.mono).then_some(at)
+    }
+
     fn has_stalled(&self) -> bool {
         self.out.gives_up_at(self.slow_consumer).is_some_and(|at| at <= self.now.mono)
     }
@@ -347,7 +362,8 @@ impl<A: Application> Driver<A> {
         self.read_clocks();
         let now = self.now;
         self.limiter = Limiter::new(pass.admission.limits, now.mono);
-        self.resent = Resent::new(now.mono);
+        self.resent = ByteBucket::new(now.mono);
+        self.read = ByteBucket::new(now.mono);
         self.pass = Some(pass);
         (self.is_admitted, self.is_cut_off) = (true, false);
         self.reached.connected();

@@ -3,7 +3,12 @@
 //! The form is the "generic cell rate algorithm": instead of counting tokens, remember when the next one would be due
 //! if everything taken so far had kept the pace. It needs no timer and cannot overflow.
 
+mod bytes;
+
 use std::time::{Duration, Instant};
+
+pub(crate) use bytes::ByteBucket;
+pub use bytes::BytePace;
 
 /// A steady pace with a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

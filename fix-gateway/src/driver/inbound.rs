@@ -38,7 +38,7 @@ impl<A: Application> Driver<A> {
                 Ok(Some(frame)) => self.frame(frame).await?,
                 Ok(None) => return Ok(()),
                 Err(error) => {
-                    warn!(session = self.name, %error, "connection closed: outbound queue not read in time");
+                    warn!(session = self.name, %error, "connection closed: a frame is too long");
                     return Err(Broken::Connection(CloseReason::FrameTooLong));
                 }
             }

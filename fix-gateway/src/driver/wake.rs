@@ -24,11 +24,13 @@ use crate::{
 /// The event that woke the driver.
 pub(super) enum Event {
     Attached(Box<Attach>),
-    /// The socket is readable or writable.
-    Progress(io::Result<()>),
+    /// So many bytes were read, or some were written.
+    Progress(io::Result<usize>),
     Committed(Result<Vec<Stored>, Unavailable>),
     Timer,
     Reports,
+    /// The connection may be read again.
+    Read,
     /// A resend may continue.
     Resend,
     /// The peer takes no bytes.
@@ -50,6 +52,7 @@ impl<A: Application> Driver<A> {
         let is_draining = self.draining.is_some();
         // Events between two windows are reported in the next one: a number of this window would be dropped with it.
         let may_report = may_take_more && self.session.is_open() && !is_draining;
+        let may_read = may_take_more && self.reads_at().is_none();
         let due = self.first_due();
         self.turns = self.turns.wrapping_add(1);
         let reports_first = self.turns.is_multiple_of(2);
@@ -88,7 +91,7 @@ impl<A: Application> Driver<A> {
                 return Poll::Ready(Event::Reports);
             }
             if let Some(connection) = connection
-                && let Poll::Ready(done) = connection.poll_progress(cx, out, may_take_more)
+                && let Poll::Ready(done) = connection.poll_progress(cx, out, may_read)
             {
                 return Poll::Ready(Event::Progress(done));
             }
@@ -106,6 +109,7 @@ impl<A: Application> Driver<A> {
             (self.session.poll_timeout(), Ring::Timer),
             (self.out.gives_up_at(self.slow_consumer), Ring::Stalled),
             (self.newcomer.as_ref().map(|(_, at)| *at), Ring::TakeOver),
+            (self.reads_at().filter(|_| self.may_take_more()), Ring::Read),
             (self.resend_goes_on_at(), Ring::Resend),
             (self.errand.as_ref().map(|(_, at)| *at), Ring::Errand),
             (self.app.poll_timeout().filter(|_| self.draining.is_none()), Ring::Chore),
@@ -122,6 +126,7 @@ enum Ring {
     Timer,
     Stalled,
     TakeOver,
+    Read,
     Resend,
     Errand,
     Chore,
@@ -134,6 +139,7 @@ impl Ring {
             Self::Timer => Event::Timer,
             Self::Stalled => Event::Stalled,
             Self::TakeOver => Event::TakeOver,
+            Self::Read => Event::Read,
             Self::Resend => Event::Resend,
             Self::Errand => Event::ErrandDue,
             Self::Chore => Event::Chore,
