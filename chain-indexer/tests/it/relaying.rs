@@ -253,6 +253,43 @@ async fn what_an_account_left_that_is_not_in_service_is_sent_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_abandoned_nonce_whose_fees_cannot_be_raised_is_used_by_the_bytes_it_had() {
+    let mut chain = Chain::new(Scene::new().await).await;
+    chain.config.fees.cap_wei = rpc::head(&chain.scene.provider).await.unwrap().base_fee.into();
+    let automine = async |on: bool| {
+        let _: serde_json::Value = raw(&chain.scene.provider, "evm_setAutomine", json!([on])).await;
+    };
+    automine(false).await;
+    chain.command("one", anchor(1)).await;
+    signed(&chain, "signed").await;
+    let lease = chain.lease("abandoned").await;
+    let account = chain.scene.relayer.clone();
+    let mut relayer = Relayer::new(chain.pool(), chain.config.clone(), account.clone(), vault()).unwrap();
+    let mut fillers = Vec::new();
+    for _ in 0..3 {
+        let mut conn = chain.pool().acquire().await.unwrap();
+        store::abandon_slots(&mut conn, chain.config.chain_id, account.address()).await.unwrap();
+        drop(conn);
+        relayer.turn(&lease).await.unwrap();
+        let (state, hash): (String, Vec<u8>) = sqlx::query_as(
+            "select state, hash from nonce_slot join tx_attempt using (chain_id, signer, nonce)
+             where nonce = 0 order by attempt desc limit 1",
+        )
+        .fetch_one(&chain.pool())
+        .await
+        .unwrap();
+        assert_eq!(state, "broadcast");
+        fillers.push(hash);
+    }
+    assert_eq!((&fillers[0], &fillers[1]), (&fillers[1], &fillers[2]), "nothing may be paid more");
+    lease.release(&chain.pool()).await.unwrap();
+    automine(true).await;
+    let running = Running::start(&chain);
+    chain.state("one", "anchor", "done").await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_final_and_is_gone_is_sent_again_once_an_operator_resumes_the_chain() {
     let mut chain = Chain::new(Scene::new().await).await;
     chain.config.finality_margin = 0;

@@ -62,7 +62,8 @@ impl From<NewAttempt> for AttemptRow {
     }
 }
 
-/// Stores signed bytes. They may be broadcast only after the commit.
+/// Stores signed bytes. They may be broadcast only after the commit. Bytes that were signed before become the newest
+/// attempt: the same call for the same fees has the same hash.
 pub async fn insert_attempt(
     conn: &mut PgConnection,
     chain_id: u64,
@@ -71,7 +72,9 @@ pub async fn insert_attempt(
 ) -> Result<(), StoreError> {
     sqlx::query(
         "insert into tx_attempt (chain_id, signer, nonce, attempt, hash, sealed, max_fee, priority_fee, head_number)
-         values ($1, $2, $3, $4, $5, $6, $7::text::numeric, $8::text::numeric, $9)",
+         values ($1, $2, $3, $4, $5, $6, $7::text::numeric, $8::text::numeric, $9)
+         on conflict on constraint tx_attempt_hash_key do update
+         set attempt = excluded.attempt, head_number = excluded.head_number",
     )
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
