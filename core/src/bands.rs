@@ -7,7 +7,7 @@ use dvp_store::{PgConnection, StoreError, bands};
 use rust_decimal::Decimal;
 use serde::{Deserialize, Serialize};
 
-use crate::requests::{self, ChangeError, Maker, Requested, SettingChange};
+use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
 
 /// The kind of requests about price bands.
 pub const BAND: &str = "band";
@@ -56,7 +56,7 @@ pub async fn request(
     conn: &mut PgConnection,
     change: &BandChange,
     maker: Maker<'_>,
-) -> Result<Requested, BandError> {
+) -> Result<RequestedChange, BandError> {
     change.check()?;
     let details = serde_json::to_value(change).map_err(|error| StoreError::corrupt("approval", error))?;
     let subject = format!("{}/{}", change.input, change.output);

@@ -7,7 +7,7 @@ use dvp_store::approvals::Approval;
 use dvp_store::{PgConnection, StoreError, limits};
 use serde::{Deserialize, Serialize};
 
-use crate::requests::{self, ChangeError, Maker, Requested, SettingChange};
+use crate::requests::{self, ChangeError, Maker, RequestedChange, SettingChange};
 
 /// The kind of requests about limits.
 pub const LIMIT: &str = "limit";
@@ -72,7 +72,7 @@ pub async fn request(
     conn: &mut PgConnection,
     change: &LimitChange,
     maker: Maker<'_>,
-) -> Result<Requested, LimitError> {
+) -> Result<RequestedChange, LimitError> {
     change.check()?;
     let details = serde_json::to_value(change).map_err(|error| StoreError::corrupt("approval", error))?;
     let (subject, action) = (change.subject(), change.action());

@@ -83,7 +83,7 @@ fn touches(kind: &str, subject: &str) -> [String; 1] {
 
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Requested {
+pub struct RequestedChange {
     pub approval: Approval,
     /// It was requested before.
     pub repeated: bool,
@@ -113,7 +113,7 @@ pub(crate) async fn request_change(
     conn: &mut PgConnection,
     change: SettingChange<'_>,
     maker: Maker<'_>,
-) -> Result<Requested, ChangeError> {
+) -> Result<RequestedChange, ChangeError> {
     if [maker.operator, maker.reason, maker.evidence].iter().any(|text| text.trim().is_empty()) {
         return Err(ChangeError::NoReason);
     }
@@ -132,7 +132,7 @@ async fn request_change_in(
     conn: &mut PgConnection,
     change: SettingChange<'_>,
     maker: Maker<'_>,
-) -> Result<Requested, ChangeError> {
+) -> Result<RequestedChange, ChangeError> {
     let SettingChange { kind, subject, action, details } = change;
     store::lock(conn).await?;
     let touches = change.touches();
@@ -140,7 +140,7 @@ async fn request_change_in(
     let standing = find_standing(conn, kind, subject, version).await?;
     if let Some(pending) = standing.filter(|standing| standing.state == "pending") {
         return if pending.details == *details && pending.action == action {
-            Ok(Requested { approval: pending, repeated: true })
+            Ok(RequestedChange { approval: pending, repeated: true })
         } else {
             Err(ChangeError::OtherRequested(pending.id))
         };
@@ -148,7 +148,7 @@ async fn request_change_in(
     let id =
         request(conn, &Wanted { kind, subject, action, details, touches: &touches, version }, maker).await?;
     let approval = store::find(conn, &id).await?.ok_or(StoreError::Stale { what: "the request" })?;
-    Ok(Requested { approval, repeated: false })
+    Ok(RequestedChange { approval, repeated: false })
 }
 
 /// Whether a request is still about the present version of its setting.

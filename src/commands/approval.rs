@@ -2,7 +2,7 @@
 
 use anyhow::Context as _;
 use dvp_core::approvals::{approve, deny};
-use dvp_core::requests::Requested;
+use dvp_core::requests::RequestedChange;
 use dvp_store::approvals::{self, Approval, Filter};
 use serde_json::{Value, json};
 
@@ -48,8 +48,8 @@ async fn deny_one(args: ApprovalDeny) -> anyhow::Result<()> {
 }
 
 /// Prints a request of a change, and how it is approved.
-pub(super) fn print_requested(is_json: bool, requested: &Requested) -> anyhow::Result<()> {
-    let Requested { approval, repeated } = requested;
+pub(super) fn print_requested(is_json: bool, requested: &RequestedChange) -> anyhow::Result<()> {
+    let RequestedChange { approval, repeated } = requested;
     let mut value = view(approval);
     if let Some(fields) = value.as_object_mut() {
         fields.insert("repeated".into(), json!(repeated));

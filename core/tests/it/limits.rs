@@ -3,7 +3,7 @@
 use dvp_core::approvals::{ApprovalError, approve};
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::limits::{LimitChange, LimitError, request};
-use dvp_core::requests::{ChangeError, Maker, Requested};
+use dvp_core::requests::{ChangeError, Maker, RequestedChange};
 use dvp_core::writer::Outcome;
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::IntentRequest;
@@ -22,7 +22,7 @@ fn limit(scope: LimitScope, target: &str, asset: &str, period: Period, amount: O
     LimitChange { scope, target, asset, period, amount_minor: amount.map(Minor::new) }
 }
 
-async fn wanted(harness: &Harness, change: &LimitChange) -> Result<Requested, LimitError> {
+async fn wanted(harness: &Harness, change: &LimitChange) -> Result<RequestedChange, LimitError> {
     request(&mut harness.pool().acquire().await.unwrap(), change, MAKER).await
 }
 
