@@ -1,5 +1,6 @@
 //! How a command reaches a service that runs elsewhere: its database and its master key.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
@@ -26,22 +27,27 @@ pub(crate) struct Access {
     listed: Listed,
 }
 
-/// Assets and accounts of providers that the configuration lists.
+/// Assets with their decimals, and accounts of providers, that the configuration lists.
 #[derive(Debug, Default)]
 struct Listed {
-    assets: Vec<String>,
+    assets: HashMap<String, u8>,
     providers: Vec<String>,
 }
 
 impl Listed {
     fn of(place: &ServiceLocation) -> Self {
-        let ServiceLocation::Configured(config) = place else { return Self::default() };
+        let config = match place {
+            ServiceLocation::Configured(config) => config,
+            ServiceLocation::Sandbox { ready, .. } => {
+                return Self { assets: sandbox_dir::assets(ready), providers: Vec::new() };
+            }
+        };
         let liquidity = &config.liquidity;
         let own = liquidity.providers.iter().map(|one| &one.id);
         let external = liquidity.external.iter().map(|one| &one.provider_id);
         let pools = liquidity.pools.iter().map(|one| &one.provider_id);
         Self {
-            assets: config.assets.iter().map(|one| one.symbol.clone()).collect(),
+            assets: config.assets.iter().map(|one| (one.symbol.clone(), one.exponent)).collect(),
             providers: own.chain(external).chain(pools).cloned().collect(),
         }
     }
@@ -131,12 +137,17 @@ impl Access {
 
     /// Refuses an asset that neither the configuration lists nor the ledger knows.
     pub(crate) async fn check_asset(&mut self, asset: &str) -> anyhow::Result<()> {
-        let is_listed = self.listed.assets.iter().any(|one| one == asset);
+        let is_listed = self.listed.assets.contains_key(asset);
         if !is_listed {
             let is_known = balances::is_known(&mut self.conn, None, Some(asset)).await?;
             ensure!(is_known, "no asset is called {asset}");
         }
         Ok(())
+    }
+
+    /// How many decimals each asset has.
+    pub(crate) fn decimals(&self) -> HashMap<String, u8> {
+        self.listed.assets.clone()
     }
 
     /// The deployment's environment, which a command may name to be sure.

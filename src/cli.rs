@@ -17,6 +17,7 @@ mod provider;
 mod receipt;
 mod secret;
 mod secrets;
+mod statement;
 mod webhook;
 
 use std::net::SocketAddr;
@@ -60,6 +61,7 @@ pub(crate) use self::provider::{ProviderBalance, ProviderCommand, ProviderDeposi
 pub(crate) use self::receipt::{ReceiptCommand, ReceiptVerify};
 pub(crate) use self::secret::GivenSecret;
 pub(crate) use self::secrets::SecretsCommand;
+pub(crate) use self::statement::{RangeArgs, ReportAt, ReportCommand, ReportFees, StatementArgs};
 pub(crate) use self::webhook::{
     WebhookCommand, WebhookDeliveries, WebhookListen, WebhookMove, WebhookTrigger, WebhookVerify,
 };
@@ -101,6 +103,16 @@ pub(crate) enum Command {
     /// The ledger: what operators post, with four eyes, and what is in it.
     #[command(subcommand)]
     Ledger(LedgerCommand),
+    /// Statements of accounts: opening balance, entries, closing balance.
+    ///
+    /// In minor units, with the asset and its decimals. The closing balance is the opening one and the entries.
+    #[command(
+        after_help = "Example:\n  dvp statement --provider northwind --day 2026-11-22 --csv --config dvp.toml"
+    )]
+    Statement(StatementArgs),
+    /// Fees, exposure and balances by the ledger.
+    #[command(subcommand)]
+    Report(ReportCommand),
     /// How much orders may be, one by one and by day: set by two operators.
     #[command(subcommand)]
     Limit(LimitCommand),

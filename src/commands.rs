@@ -20,6 +20,7 @@ pub(crate) mod provider;
 pub(crate) mod receipt;
 pub(crate) mod reconcile;
 pub(crate) mod secrets;
+pub(crate) mod statement;
 pub(crate) mod webhook;
 
 use anyhow::Context as _;

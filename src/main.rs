@@ -59,6 +59,8 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Approval(command) => commands::approval::run(command).await?,
         Command::Audit(command) => return commands::audit::run(command).await,
         Command::Ledger(command) => return commands::ledger::run(command).await,
+        Command::Statement(args) => commands::statement::run(args).await?,
+        Command::Report(command) => commands::statement::report(command).await?,
         Command::Limit(command) => commands::limit::run(command).await?,
         Command::Band(command) => commands::band::run(command).await?,
         Command::Pause(command) => commands::pause::run(command).await?,

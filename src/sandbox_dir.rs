@@ -1,5 +1,6 @@
 //! A sandbox's directory as commands read it, whichever build runs the sandbox.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
@@ -45,6 +46,17 @@ pub(crate) fn master_key(hex: &str) -> anyhow::Result<[u8; 32]> {
 /// The contracts of the sandbox in a directory.
 pub(crate) fn read_deployment(dir: &Path) -> anyhow::Result<Deployment> {
     read(dir, DEPLOYMENT)?.with_context(|| format!("{} has no {DEPLOYMENT}", dir.display()))
+}
+
+/// The assets of a ready file, with their decimals.
+pub(crate) fn assets(ready: &Value) -> HashMap<String, u8> {
+    let listed = ready.get("assets").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let asset = |one: &Value| {
+        let decimals =
+            one.get("decimals").and_then(Value::as_u64).and_then(|count| u8::try_from(count).ok())?;
+        Some((one.get("symbol")?.as_str()?.to_owned(), decimals))
+    };
+    listed.iter().filter_map(asset).collect()
 }
 
 /// A text of the ready file, by JSON pointer.

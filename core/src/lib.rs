@@ -30,6 +30,7 @@ pub mod requests;
 pub mod retention;
 pub mod rotation;
 pub mod secrets;
+pub mod statements;
 mod statuses;
 pub mod wallets;
 pub mod webhooks;

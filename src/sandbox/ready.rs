@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::chain::{NAME, SandboxChain};
 use super::files::{PartnerSecrets, Secrets};
+use super::market::CURRENCIES;
 use super::seed::{SERVICE_COMP_ID, SESSIONS};
 
 /// Recipients the simulated bank knows; the last four characters choose how it behaves.
@@ -35,6 +36,13 @@ pub(super) fn document(
         .tokens
         .iter()
         .map(|t| json!({"symbol": t.symbol, "address": t.address.to_string(), "decimals": t.decimals}))
+        .collect();
+    let fiat = CURRENCIES.map(|symbol| json!({"symbol": symbol, "decimals": 2}));
+    let assets: Vec<Value> = at
+        .tokens
+        .iter()
+        .map(|token| json!({"symbol": token.symbol, "decimals": token.decimals}))
+        .chain(fiat)
         .collect();
     let wallets: Vec<Value> = chain
         .wallets
@@ -69,6 +77,7 @@ pub(super) fn document(
             "tokens": tokens,
             "wallets": wallets,
         },
+        "assets": assets,
         "beneficiaries": BENEFICIARIES,
     })
 }

@@ -1,6 +1,7 @@
 //! What operators do beside a running sandbox: operations of the ledger, returns, and the log of both.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -84,6 +85,30 @@ fn operations_of_the_ledger(sandbox: &Sandbox) {
     let listed = said(sandbox, &["ledger", "list"]);
     assert_eq!(listed["operations"].as_array().unwrap().len(), 6);
     assert_eq!(said(sandbox, &["ledger", "check"])["ok"], true);
+    statements_and_reports(sandbox);
+}
+
+fn statements_and_reports(sandbox: &Sandbox) {
+    let range = ["--from", "2020-01-01", "--to", "2100-01-01"];
+    let of = ["statement", "--provider", "northwind", "--asset", "USD"];
+    let found = said(sandbox, &[&of[..], &range].concat());
+    let statement = &found["statements"][0];
+    assert_eq!(statement["account"], "provider:northwind:available");
+    assert_eq!((&statement["decimals"], &statement["openingMinor"]), (&json!(2), &json!("0")));
+    let held: u64 = statement["closingMinor"].as_str().unwrap().parse().unwrap();
+    assert_eq!(held, available(sandbox, "northwind"));
+    let fees = said(sandbox, &[&["report", "fees"][..], &range].concat());
+    let swept = fees["fees"].as_array().unwrap().iter().find(|row| row["reason"] == "sweep_fees").unwrap();
+    assert_eq!((&swept["earnedMinor"], &swept["absorbedMinor"]), (&json!("-40"), &json!("0")));
+    let csv = Command::new(env!("CARGO_BIN_EXE_dvp"))
+        .args(["report", "balances", "--csv", "--dir"])
+        .arg(sandbox.dir())
+        .output()
+        .unwrap();
+    let csv = String::from_utf8(csv.stdout).unwrap();
+    assert!(csv.contains(&format!("provider:northwind:available,USD,2,{held},1\r\n")), "{csv}");
+    assert!(refused(sandbox, &["statement", "--account", "purse", "--day", "2026-11-22"]).contains("purse"));
+    assert!(!said(sandbox, &["report", "exposure"])["balances"].is_null());
 }
 
 async fn a_payment_comes_back(sandbox: &Sandbox) {

@@ -3,6 +3,7 @@
 
 pub mod balances;
 pub mod liquidity;
+pub mod statements;
 
 use std::collections::HashMap;
 

@@ -34,6 +34,7 @@ mod reversals;
 mod rotation;
 mod scenes;
 mod settling;
+mod statements;
 mod statuses;
 mod times;
 mod tls;

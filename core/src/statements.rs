@@ -1,0 +1,214 @@
+//! Statements of accounts, and reports of fees, balances and exposure: what the ledger says, page by page.
+//!
+//! A statement is one snapshot of the database: its opening balance and its entries add up to its closing balance,
+//! whatever is posted meanwhile. Times are those of the postings' transactions, in UTC; `to` is not included.
+
+pub mod csv;
+
+use chrono::{DateTime, Utc};
+use dvp_domain::ledger::{Account, Claimant, Owner, Part};
+use dvp_store::ledger::statements as store;
+pub use dvp_store::ledger::statements::{BalanceAt, FeeSum, StatementAccount, StatementEntry, TimeRange};
+use dvp_store::{PgConnection, StoreError};
+use sqlx::Connection as _;
+
+use crate::reads::SNAPSHOT;
+
+/// Entries read at once.
+const PAGE: i64 = 1_000;
+
+/// One line of a statement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// What the account held at the beginning.
+    Opening {
+        balance: &'a str,
+    },
+    Entry(&'a StatementEntry),
+    /// What it held at the end.
+    Closing {
+        balance: &'a str,
+        entries: u64,
+    },
+}
+
+/// Where a line belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heading<'a> {
+    /// `kind:owner:part`, as [`account_name`] writes it.
+    pub account: &'a str,
+    pub asset: &'a str,
+}
+
+/// Receives the lines of statements, in order.
+pub trait Sink {
+    fn line(&mut self, heading: Heading<'_>, line: Line<'_>) -> std::io::Result<()>;
+}
+
+/// A statement was not read, or not written.
+#[derive(Debug, thiserror::Error)]
+pub enum StatementError {
+    #[error("the beginning is not before the end")]
+    EmptyRange,
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("writing the statement: {0}")]
+    Write(#[from] std::io::Error),
+}
+
+/// `kind:owner:part`; an account without an owner, and one of a single part, leave these out.
+pub fn account_name(kind: &str, owner: &str, part: &str) -> String {
+    match (owner, part) {
+        ("", "total") => kind.to_owned(),
+        ("", part) => format!("{kind}:{part}"),
+        (owner, "total") => format!("{kind}:{owner}"),
+        (owner, part) => format!("{kind}:{owner}:{part}"),
+    }
+}
+
+/// The account of a name. `None`: no account is called so.
+pub fn parse_account(name: &str) -> Option<StatementAccount> {
+    let account = |kind: &str, owner: &str, part: &str| {
+        Some(StatementAccount { kind: kind.to_owned(), owner: owner.to_owned(), part: part.to_owned() })
+    };
+    match name.split_once(':') {
+        None => match name {
+            "escrow" | "clearing" | "fees" | "residual" | "house" => account(name, "", "total"),
+            _ => None,
+        },
+        Some(("house", "claim")) => account("house", "", "claim"),
+        Some((kind @ ("external" | "debt"), owner)) if !owner.is_empty() => account(kind, owner, "total"),
+        Some((kind @ ("provider" | "partner"), rest)) => {
+            let (owner, part) = rest.rsplit_once(':')?;
+            let is_known = match part {
+                "available" | "reserved" => true,
+                "owed" | "claim" => kind == "provider",
+                _ => false,
+            };
+            if is_known && !owner.is_empty() { account(kind, owner, part) } else { None }
+        }
+        Some(_) => None,
+    }
+}
+
+/// Every account of an owner.
+pub fn accounts_of(owner: &Owner) -> Vec<StatementAccount> {
+    let mut accounts = vec![
+        Account::Balance(owner.clone(), Part::Available),
+        Account::Balance(owner.clone(), Part::Reserved),
+    ];
+    if let Owner::Provider(id) = owner {
+        accounts.extend([Account::Owed(id.clone()), Account::Claim(Claimant::Provider(id.clone()))]);
+    }
+    accounts.iter().map(StatementAccount::from).collect()
+}
+
+/// Reads statements of accounts, one asset after the other. Returns how many there were.
+pub async fn write_statements(
+    conn: &mut PgConnection,
+    accounts: &[StatementAccount],
+    asset: Option<&str>,
+    range: TimeRange,
+    sink: &mut (impl Sink + Send),
+) -> Result<usize, StatementError> {
+    if range.from >= range.to {
+        return Err(StatementError::EmptyRange);
+    }
+    let mut tx = conn.begin_with(SNAPSHOT).await.map_err(StoreError::from)?;
+    let mut count = 0;
+    for account in accounts {
+        let name = account_name(&account.kind, &account.owner, &account.part);
+        let assets = match asset {
+            Some(asset) => vec![asset.to_owned()],
+            None => store::list_assets(&mut tx, account).await?,
+        };
+        for asset in &assets {
+            let heading = Heading { account: &name, asset };
+            write_one(&mut tx, account, heading, range, sink).await?;
+            count += 1;
+        }
+    }
+    tx.rollback().await.map_err(StoreError::from)?;
+    Ok(count)
+}
+
+async fn write_one(
+    conn: &mut PgConnection,
+    account: &StatementAccount,
+    heading: Heading<'_>,
+    range: TimeRange,
+    sink: &mut (impl Sink + Send),
+) -> Result<(), StatementError> {
+    let mut balance = store::load_balance_before(conn, account, heading.asset, range.from).await?;
+    sink.line(heading, Line::Opening { balance: &balance })?;
+    let (mut entries, mut last): (u64, Option<StatementEntry>) = (0, None);
+    loop {
+        let after = (last.as_ref(), balance.as_str());
+        let page = store::list_entries(conn, account, heading.asset, range, after, PAGE).await?;
+        let Some(end) = page.last().cloned() else { break };
+        for entry in &page {
+            sink.line(heading, Line::Entry(entry))?;
+            entries += 1;
+        }
+        balance.clone_from(&end.balance);
+        last = Some(end);
+    }
+    sink.line(heading, Line::Closing { balance: &balance, entries })?;
+    Ok(())
+}
+
+/// Fees within a time, by day, asset and reason.
+pub async fn fees(conn: &mut PgConnection, range: TimeRange) -> Result<Vec<FeeSum>, StatementError> {
+    if range.from >= range.to {
+        return Err(StatementError::EmptyRange);
+    }
+    Ok(store::list_fees(conn, range).await?)
+}
+
+/// Every account's balance before a time.
+pub async fn balances(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<BalanceAt>, StatementError> {
+    Ok(store::list_balances_before(conn, at).await?)
+}
+
+/// What was promised, is on its way, or is owed before a time: reserved balances, claims, debts of providers, funds in
+/// the escrow and in clearing, and debts of orders.
+pub async fn exposure(conn: &mut PgConnection, at: DateTime<Utc>) -> Result<Vec<BalanceAt>, StatementError> {
+    let mut found = store::list_balances_before(conn, at).await?;
+    found.retain(|one| {
+        matches!(one.part.as_str(), "reserved" | "claim" | "owed")
+            || matches!(one.owner_kind.as_str(), "escrow" | "clearing" | "debt")
+    });
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_account_has_a_name_that_leads_back_to_it() {
+        let partner = Owner::Partner { id: "ptn_1".into(), livemode: true };
+        let mut all = accounts_of(&partner);
+        all.extend(accounts_of(&Owner::Provider("north".into())));
+        let others = [
+            Account::Claim(Claimant::House),
+            Account::External("provider:north".into()),
+            Account::Escrow,
+            Account::Clearing,
+            Account::Debt("exe_1".into()),
+            Account::Fees,
+            Account::Residual,
+            Account::House,
+        ];
+        all.extend(others.iter().map(StatementAccount::from));
+        for account in all {
+            let name = account_name(&account.kind, &account.owner, &account.part);
+            assert_eq!(parse_account(&name), Some(account), "{name}");
+        }
+        for name in
+            ["", "purse", "provider", "provider:north", "provider::available", "partner:p:live:owed", "debt:"]
+        {
+            assert_eq!(parse_account(name), None, "{name}");
+        }
+    }
+}

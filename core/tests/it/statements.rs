@@ -1,0 +1,246 @@
+//! Statements and reports agree with the ledger to the minor unit, over random postings.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use dvp_core::statements::csv::{self, Decimals, StatementCsv};
+use dvp_core::statements::{self, StatementAccount, StatementError, TimeRange, write_statements};
+use dvp_domain::ledger::{Account, Claimant, Move, Owner, Part, Posting, PostingReason, Precise, deposited};
+use dvp_domain::money::Minor;
+use dvp_store::ledger::{NewPosting, insert_once};
+use dvp_testing::Harness;
+
+use crate::scenes;
+
+/// A small generator, so that a seed is a ledger.
+struct Dice(u64);
+
+impl Dice {
+    fn throw(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[usize::try_from(self.throw(from.len() as u64)).unwrap()]
+    }
+}
+
+const ASSETS: [&str; 2] = ["USD", "WETH"];
+
+fn owners() -> [Owner; 2] {
+    [Owner::Provider("north".into()), Owner::Partner { id: "ptn_acme".into(), livemode: false }]
+}
+
+/// Every kind of account.
+fn accounts() -> Vec<Account> {
+    let halves =
+        |owner: Owner| [Part::Available, Part::Reserved].map(|part| Account::Balance(owner.clone(), part));
+    let mut all: Vec<Account> = owners().into_iter().flat_map(halves).collect();
+    all.extend([
+        Account::Claim(Claimant::Provider("north".into())),
+        Account::Claim(Claimant::House),
+        Account::Owed("north".into()),
+        Account::External("provider:north".into()),
+        Account::External("partner:ptn_acme:test".into()),
+        Account::External("exe_1".into()),
+        Account::Debt("exe_1".into()),
+        Account::Escrow,
+        Account::Clearing,
+        Account::Fees,
+        Account::Residual,
+        Account::House,
+    ]);
+    all
+}
+
+fn amount(dice: &mut Dice, from: &Account, to: &Account) -> Precise {
+    let may_be_fraction = matches!((from, to), (Account::Owed(_), Account::Residual));
+    let minor = Minor::new(u128::from(dice.throw(1_000_000)) * u128::from(dice.throw(1_000_000) + 1) + 1);
+    Precise { minor, e18: if may_be_fraction { dice.throw(1_000_000_000_000_000_000) } else { 0 } }
+}
+
+/// Posts random moves, each in a transaction of its own; deposits first, so that limited balances suffice.
+async fn post(harness: &Harness, dice: &mut Dice, count: usize) {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for (number, owner) in owners().into_iter().enumerate() {
+        for asset in ASSETS {
+            for part in [Part::Available, Part::Reserved] {
+                let mut posting = deposited(owner.clone(), asset, Minor::new(1 << 100));
+                posting.moves[0].to = Account::Balance(owner.clone(), part);
+                let reference = format!("deposit:{number}{asset}{part:?}");
+                insert_once(&mut conn, &NewPosting { reference, step: 1, posting }).await.unwrap();
+            }
+        }
+    }
+    // One account has more entries than a page.
+    let all: Vec<Account> = accounts().into_iter().chain(std::iter::repeat_n(Account::Fees, 6)).collect();
+    for number in 0..count {
+        let moves = (0..=dice.throw(5))
+            .filter_map(|_| {
+                let (from, to) = (dice.pick(&all).clone(), dice.pick(&all).clone());
+                let asset = (*dice.pick(&ASSETS)).to_owned();
+                let amount = amount(dice, &from, &to);
+                (from != to).then_some(Move { asset, from, to, amount })
+            })
+            .collect();
+        let reason = *dice.pick(&[PostingReason::Settle, PostingReason::Pay, PostingReason::Adjust]);
+        // Accounts of single orders are read by the order's reference.
+        let reference = if dice.throw(4) == 0 { format!("op,{number}") } else { "exe_1".to_owned() };
+        let is_of_order = |account: &Account| {
+            matches!(account, Account::Debt(_)) || *account == Account::External("exe_1".into())
+        };
+        let moves: Vec<Move> = moves;
+        let moves = moves
+            .into_iter()
+            .filter(|one| reference == "exe_1" || !(is_of_order(&one.from) || is_of_order(&one.to)))
+            .collect();
+        let step = i64::try_from(number).unwrap() + 2;
+        let new = NewPosting { reference, step, posting: Posting { reason, moves } };
+        insert_once(&mut conn, &new).await.unwrap();
+    }
+}
+
+async fn sum(harness: &Harness, account: &StatementAccount, asset: &str, before: DateTime<Utc>) -> String {
+    let sum = sqlx::query_scalar(
+        "select trim_scale(coalesce(sum(amount), 0))::text from ledger_entry \
+         where (owner_kind, owner, part, asset) = ($1, $2, $3, $4) and recorded_at < $5",
+    );
+    let sum = sum.bind(&account.kind).bind(&account.owner).bind(&account.part).bind(asset).bind(before);
+    sum.fetch_one(harness.pool()).await.unwrap()
+}
+
+/// Adds up numbers as PostgreSQL does, exactly.
+async fn add(harness: &Harness, numbers: &[String]) -> String {
+    sqlx::query_scalar(
+        "select trim_scale(coalesce(sum(n::numeric), 0))::text from unnest($1::text[]) as t (n)",
+    )
+    .bind(numbers)
+    .fetch_one(harness.pool())
+    .await
+    .unwrap()
+}
+
+const HEADER: &str =
+    "line,account,asset,decimals,recorded_at,reference,step,reason,amount_minor,balance_minor";
+
+fn decimals() -> Decimals {
+    Decimals::from([("USD".to_owned(), 2), ("WETH".to_owned(), 18)])
+}
+
+async fn statement(
+    harness: &Harness,
+    account: &StatementAccount,
+    asset: &str,
+    range: TimeRange,
+) -> Vec<Vec<String>> {
+    let decimals = decimals();
+    let mut sink = StatementCsv::begin(Vec::new(), &decimals).unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let accounts = std::slice::from_ref(account);
+    let count = write_statements(&mut conn, accounts, Some(asset), range, &mut sink).await.unwrap();
+    assert_eq!(count, 1);
+    let text = String::from_utf8(sink.finish().unwrap()).unwrap();
+    let (header, lines) = text.split_once("\r\n").unwrap();
+    assert_eq!(header, HEADER);
+    // The only quoted field is the reference.
+    let fields =
+        |line: &str| line.replace("\"op,", "op_").replace('"', "").split(',').map(str::to_owned).collect();
+    lines.lines().map(fields).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn statements_of_random_postings_agree_with_the_ledger_to_the_minor_unit() {
+    let harness = scenes::harness_with(0).await;
+    let mut dice = Dice(1);
+    post(&harness, &mut dice, 2_200).await;
+    let times: Vec<DateTime<Utc>> =
+        sqlx::query_scalar("select distinct recorded_at from ledger_entry order by 1")
+            .fetch_all(harness.pool())
+            .await
+            .unwrap();
+    let end = *times.last().unwrap() + TimeDelta::microseconds(1);
+    let cuts = [times[0], times[times.len() / 8], end];
+    let (mut entries_seen, mut longest) = (0, 0);
+    for account in accounts().iter().map(StatementAccount::from) {
+        for asset in ASSETS {
+            let mut closing_before = sum(&harness, &account, asset, times[0]).await;
+            for cut in cuts.windows(2) {
+                let range = TimeRange { from: cut[0], to: cut[1] };
+                let lines = statement(&harness, &account, asset, range).await;
+                let (first, last) = (&lines[0], &lines[lines.len() - 1]);
+                assert_eq!((first[0].as_str(), last[0].as_str()), ("opening", "closing"));
+                assert_eq!(first[9], closing_before, "a statement begins where the last one ended");
+                let entries = &lines[1..lines.len() - 1];
+                let mut parts = vec![first[9].clone()];
+                for entry in entries {
+                    assert_eq!((entry[0].as_str(), entry[2].as_str()), ("entry", asset));
+                    assert_eq!(entry[3], decimals()[asset].to_string());
+                    parts.push(entry[8].clone());
+                }
+                assert_eq!(
+                    add(&harness, &parts).await,
+                    last[9],
+                    "opening and entries are the closing balance"
+                );
+                if let Some(entry) = entries.last() {
+                    assert_eq!(entry[9], last[9]);
+                }
+                assert_eq!(last[9], sum(&harness, &account, asset, range.to).await);
+                closing_before.clone_from(&last[9]);
+                entries_seen += entries.len();
+                longest = longest.max(entries.len());
+            }
+        }
+    }
+    assert!(longest > 1_000, "more than a page: {longest}");
+    let all = harness.count("select count(*) from ledger_entry").await;
+    assert_eq!(i64::try_from(entries_seen).unwrap(), all, "every entry is on one statement");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_of_random_postings_agree_with_the_ledger_to_the_minor_unit() {
+    let harness = scenes::harness_with(0).await;
+    post(&harness, &mut Dice(3), 400).await;
+    let (from, to) = (DateTime::UNIX_EPOCH, DateTime::<Utc>::MAX_UTC);
+    let mut conn = harness.pool().acquire().await.unwrap();
+
+    let balances = statements::balances(&mut conn, to).await.unwrap();
+    let mut out = Vec::new();
+    csv::write_balances(&mut out, &balances, &decimals()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    for asset in ASSETS {
+        let column: Vec<String> = text
+            .lines()
+            .map(|line| line.split(',').collect::<Vec<_>>())
+            .filter(|fields| fields[1] == asset)
+            .map(|fields| fields[3].to_owned())
+            .collect();
+        assert!(column.len() > 10, "{text}");
+        assert_eq!(add(&harness, &column).await, "0", "the trial balance");
+    }
+    for (account, name) in [(Account::Fees, "fees"), (Account::Debt("exe_1".into()), "debt:executions")] {
+        let account = StatementAccount::from(&account);
+        let line = format!("{name},USD,2,{},1", sum(&harness, &account, "USD", to).await);
+        assert!(text.lines().any(|one| one == line), "{line}\n{text}");
+    }
+
+    let exposure = statements::exposure(&mut conn, to).await.unwrap();
+    assert!(exposure.iter().all(|one| balances.contains(one)));
+    let held = |kind: &str| exposure.iter().any(|one| one.owner_kind == kind);
+    assert!(held("escrow") && held("debt") && held("provider") && !held("fees") && !held("external"));
+
+    let fees = statements::fees(&mut conn, TimeRange { from, to }).await.unwrap();
+    let mut out = Vec::new();
+    csv::write_fees(&mut out, &fees, &decimals()).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let earned: Vec<String> = text
+        .lines()
+        .map(|line| line.split(',').collect::<Vec<_>>())
+        .filter(|fields| fields[1] == "USD")
+        .map(|fields| fields[4].to_owned())
+        .collect();
+    let account = StatementAccount::from(&Account::Fees);
+    assert_eq!(add(&harness, &earned).await, sum(&harness, &account, "USD", to).await);
+
+    let empty = statements::fees(&mut conn, TimeRange { from: to, to }).await;
+    assert!(matches!(empty, Err(StatementError::EmptyRange)), "{empty:?}");
+}
