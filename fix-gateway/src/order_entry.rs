@@ -11,6 +11,7 @@ mod quotes;
 mod rows;
 mod status;
 mod submit;
+mod unwritable;
 mod waiting;
 
 use std::{sync::Arc, time::Instant};
@@ -38,6 +39,7 @@ use dvp_store::{
 use self::cancel_on_disconnect::CancelOnDisconnect;
 use self::parking::ParkedOrders;
 use self::rows::{Slot, is_repetition, stored, transmissible};
+use self::unwritable::{Subject, Unwritable};
 use crate::{
     application::{Application, Commit, Numbers, Reach, Renumbering, Turn, Unavailable},
     feed::{self, Subscription},
@@ -74,6 +76,7 @@ pub(crate) struct OrderEntry {
     cancel_on_disconnect: CancelOnDisconnect,
     ages: AgeLimits,
     parked: ParkedOrders,
+    unwritable: Unwritable,
     /// The commits since the numbers were loaded.
     chain: FixChain,
 }
@@ -119,6 +122,7 @@ impl OrderEntry {
             cancel_on_disconnect: CancelOnDisconnect::agreed(settings),
             ages: AgeLimits::agreed(settings),
             parked: ParkedOrders::new(parked_orders_max),
+            unwritable: Unwritable::default(),
             chain: FixChain::default(),
         }
     }
@@ -207,6 +211,29 @@ impl OrderEntry {
         self.write(numbers, FixRows { outbound, ..FixRows::default() }).await
     }
 
+    /// Acts on a message.
+    async fn process(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
+        match message.msg_type() {
+            b"j" => self.write(turn.numbers(), FixRows::default()).await,
+            _ if self.is_drop_copy => {
+                let (slot, numbers) = Slot::take(turn);
+                // FIX 4.2 has no value for this reason.
+                let reason = if self.version == Version::Fix42 { 0 } else { 6 };
+                self.refuse_message(message, slot, numbers, reason, "not authorized: drop copy").await
+            }
+            b"D" => self.new_order(message, turn).await,
+            b"F" => self.cancel(message, turn).await,
+            b"G" => self.replace(message, turn).await,
+            b"H" => self.status(message, turn).await,
+            b"AF" if self.version == Version::Fix44 => self.mass_status(message, turn).await,
+            b"R" => self.quote_request(message, turn).await,
+            _ => {
+                let (slot, numbers) = Slot::take(turn);
+                self.refuse_message(message, slot, numbers, 3, "Unsupported Message Type").await
+            }
+        }
+    }
+
     /// A BusinessMessageReject(j).
     async fn refuse_message(
         &self,
@@ -268,6 +295,7 @@ impl Application for OrderEntry {
     }
 
     async fn renumber(&mut self, to: Renumbering) -> Result<(Commit, u64), Unavailable> {
+        self.unwritable.forget_messages();
         let stale_types = stale_types();
         let Reach { seen, written, stored } = to.reach;
         let mut kept = 0;
@@ -291,6 +319,7 @@ impl Application for OrderEntry {
 
     async fn set_numbers(&mut self, numbers: Numbers) -> Result<Commit, Unavailable> {
         let mut part = self.part(numbers, Arc::new(|_| FixRows::default()));
+        self.unwritable.forget_messages();
         part.numbers.renumber = Some(Renumber::Inbound);
         self.queue(part).await
     }
@@ -317,26 +346,19 @@ impl Application for OrderEntry {
     }
 
     async fn deliver(&mut self, message: MessageRef<'_>, turn: &mut Turn<'_>) -> Result<Commit, Unavailable> {
-        match message.msg_type() {
-            // A reject is never answered with a reject.
-            b"j" => self.write(turn.numbers(), FixRows::default()).await,
-            _ if self.is_drop_copy => {
-                let (slot, numbers) = Slot::take(turn);
-                // FIX 4.2 has no value for this reason.
-                let reason = if self.version == Version::Fix42 { 0 } else { 6 };
-                self.refuse_message(message, slot, numbers, reason, "not authorized: drop copy").await
-            }
-            b"D" => self.new_order(message, turn).await,
-            b"F" => self.cancel(message, turn).await,
-            b"G" => self.replace(message, turn).await,
-            b"H" => self.status(message, turn).await,
-            b"AF" if self.version == Version::Fix44 => self.mass_status(message, turn).await,
-            b"R" => self.quote_request(message, turn).await,
-            _ => {
-                let (slot, numbers) = Slot::take(turn);
-                self.refuse_message(message, slot, numbers, 3, "Unsupported Message Type").await
-            }
-        }
+        // A reject is never answered with a reject.
+        let seq = message.seq().filter(|_| message.msg_type() != b"j");
+        let subject = seq.map(Subject::Message);
+        let commit = if subject.as_ref().is_some_and(|subject| self.unwritable.take(subject)) {
+            let (slot, numbers) = Slot::take(turn);
+            self.refuse_message(message, slot, numbers, 0, unwritable::TEXT).await?
+        } else {
+            self.process(message, turn).await?
+        };
+        Ok(match subject {
+            Some(subject) => self.unwritable.watch(subject, commit),
+            None => commit,
+        })
     }
 
     async fn refuse(

@@ -28,6 +28,7 @@ use super::{
     cancels::Named,
     refusal,
     rows::{Slot, cancel_order, to_json},
+    unwritable::{self, Subject},
     waiting::{Arrival, Ticket, Waiter, Waiting},
 };
 use crate::{
@@ -269,7 +270,13 @@ impl OrderEntry {
             Some(PermitCheck::Judged(permit)) => Some(permit),
             Some(PermitCheck::UnknownWallet(_)) | None => None,
         };
-        async {
+        let subject = Subject::Parked(cl_ord_id.clone());
+        let commit = async {
+            if self.unwritable.take(&subject) {
+                let refused = refusal(message.view(), slot, 0, unwritable::TEXT);
+                let parking = vec![Parking::Decide { cl_ord_id }];
+                return self.write(numbers, FixRows { parking, ..refused }).await;
+            }
             let order = match read.and_then(|order| self.still_in_time(order)) {
                 Ok(order) => order,
                 Err(rejection) => {
@@ -290,8 +297,8 @@ impl OrderEntry {
             }
         }
         .instrument(span)
-        .await
-        .map(Some)
+        .await?;
+        Ok(Some(self.unwritable.watch(subject, commit)))
     }
 
     /// An order that expired while it was parked is rejected.

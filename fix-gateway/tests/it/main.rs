@@ -27,3 +27,4 @@ mod sessions;
 mod terms;
 mod timers;
 mod tls;
+mod unwritable;

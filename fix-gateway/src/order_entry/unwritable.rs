@@ -1,0 +1,56 @@
+//! What the database refused because of its data. The peer sends it again after the disconnect; then it is refused, so
+//! that one message cannot keep a session from going on.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use dvp_fix::SeqNum;
+
+use crate::application::Commit;
+
+/// The text of the refusal.
+pub(super) const TEXT: &str = "the message cannot be stored";
+
+/// What a commit was about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Subject {
+    /// A message of the peer's, until the numbers restart.
+    Message(SeqNum),
+    /// A parked order with this ClOrdID.
+    Parked(String),
+}
+
+/// The failed subjects of a session. A session has few: the first one ends its connection.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unwritable(Arc<Mutex<HashSet<Subject>>>);
+
+impl Unwritable {
+    /// The same commit; its subject is kept here if its data is why it fails.
+    pub(super) fn watch(&self, subject: Subject, commit: Commit) -> Commit {
+        let Commit::UnderWay(work) = commit else { return commit };
+        let failed = self.clone();
+        Commit::under_way(async move {
+            let done = work.await;
+            if done.as_ref().is_err_and(super::Unavailable::is_data) {
+                failed.with(|subjects| subjects.insert(subject));
+            }
+            done
+        })
+    }
+
+    /// Whether the subject has failed; once.
+    pub(super) fn take(&self, subject: &Subject) -> bool {
+        self.with(|subjects| !subjects.is_empty() && subjects.remove(subject))
+    }
+
+    /// The peer's numbers stand for other messages from now on.
+    pub(super) fn forget_messages(&self) {
+        self.with(|subjects| subjects.retain(|subject| matches!(subject, Subject::Parked(_))));
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut HashSet<Subject>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
