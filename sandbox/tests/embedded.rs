@@ -11,7 +11,7 @@ use dvp_sandbox::embedded::tools::Finder;
 use dvp_sandbox::embedded::{EmbeddedError, Options, Postgres, TestDatabase};
 use sqlx::{Connection, Executor, PgConnection};
 
-const TEST_DATABASE_DIR: &str = "DVP_TEST_DATABASE_DIR";
+const TEST_DATABASE_FILE: &str = "DVP_TEST_DATABASE_FILE";
 const HELPER_DIR: &str = "DVP_TEST_OWNER_DIR";
 
 fn volatile() -> Options {
@@ -63,13 +63,82 @@ fn open_dir() -> tempfile::TempDir {
     dir
 }
 
-/// The process that the test below ends; it also shows that a throw-away cluster goes with its process.
+/// A place for the clusters of test processes, where any account can make and remove directories of its own.
+fn temporary_base() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let dir = tempfile::tempdir_in(base).unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    dir
+}
+
+/// Not a test of its own: a test process with a database, which writes what it sees and runs until it is killed.
 #[tokio::test]
-async fn test_database_process_prints_its_directory() {
-    let Some(dir) = std::env::var_os(TEST_DATABASE_DIR).map(PathBuf::from) else { return };
+async fn test_database_process_runs_until_it_is_killed() {
+    let Some(seen) = std::env::var_os(TEST_DATABASE_FILE).map(PathBuf::from) else { return };
     let database = TestDatabase::create().await;
-    let data: String = sqlx::query_scalar("show data_directory").fetch_one(database.pool()).await.unwrap();
-    fs::write(dir.join("data"), data).unwrap();
+    let names = "select current_setting('data_directory'), string_agg(datname, ' ' order by datname = current_database()) \
+                 from pg_database where datname like 't\\_%'";
+    let (data, databases): (String, String) = sqlx::query_as(names).fetch_one(database.pool()).await.unwrap();
+    fs::write(seen.with_extension("new"), format!("{data}\n{databases}\n")).unwrap();
+    fs::rename(seen.with_extension("new"), seen).unwrap();
+    std::future::pending::<()>().await;
+}
+
+/// A test process, and what it has seen.
+struct TestProcess {
+    child: Child,
+    /// The directory of its cluster.
+    root: PathBuf,
+    /// The databases of its cluster; its own is the last one.
+    databases: Vec<String>,
+}
+
+impl TestProcess {
+    /// Starts processes at once. Their clusters are in `base`, and end as soon as they have no users.
+    fn start<const COUNT: usize>(base: &Path, names: [&str; COUNT]) -> [Self; COUNT] {
+        let spawn = |name| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "test_database_process_runs_until_it_is_killed"])
+                .env(TEST_DATABASE_FILE, base.join(name))
+                .env("TMPDIR", base)
+                .env("DVP_TEST_CLUSTER_IDLE_SECS", "0")
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap()
+        };
+        let started = names.map(|name| (name, spawn(name)));
+        started.map(|(name, child)| {
+            let text = wait_for("a test process", || fs::read_to_string(base.join(name)).ok());
+            let mut lines = text.lines();
+            let data = Path::new(lines.next().unwrap());
+            let databases = lines.next().unwrap().split(' ').map(str::to_owned).collect();
+            Self { child, root: data.parent().unwrap().parent().unwrap().to_owned(), databases }
+        })
+    }
+
+    fn database(&self) -> &String {
+        self.databases.last().unwrap()
+    }
+}
+
+impl Drop for TestProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_until_gone(root: &Path) {
+    wait_for("the cluster's directory to go", || (!root.exists()).then_some(()));
+    assert_eq!(processes_with(&root.to_string_lossy()), Vec::<String>::new());
+}
+
+/// Sends SIGKILL to the process whose id is in the first line of a file.
+fn kill_process_of(pid_file: &Path) {
+    let text = fs::read_to_string(pid_file).unwrap();
+    let killed = Command::new("kill").args(["-KILL", text.lines().next().unwrap()]).status().unwrap();
+    assert!(killed.success());
 }
 
 /// Not a test of its own: the process that the tests below kill.
@@ -322,17 +391,46 @@ async fn test_databases_are_migrated_and_see_nothing_of_each_other() {
 }
 
 #[test]
-fn test_databases_leave_nothing_behind() {
-    let dir = tempfile::tempdir().unwrap();
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "test_database_process_prints_its_directory"])
-        .env(TEST_DATABASE_DIR, dir.path())
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    let data = PathBuf::from(fs::read_to_string(dir.path().join("data")).unwrap());
-    let root = data.parent().unwrap().parent().unwrap();
-    wait_for("the cluster's directory to go", || (!root.exists()).then_some(()));
-    assert_eq!(processes_with(&root.to_string_lossy()), Vec::<String>::new());
+fn test_processes_share_a_cluster_which_goes_with_the_last_of_them() {
+    let base = temporary_base();
+    let [first, second] = TestProcess::start(base.path(), ["first", "second"]);
+    assert_eq!(first.root, second.root);
+    let root = first.root.clone();
+    let ended = first.database().clone();
+    drop(first);
+    let [third] = TestProcess::start(base.path(), ["third"]);
+    assert_eq!(third.root, root);
+    assert_eq!(third.databases, [second.database().clone(), third.database().clone()], "{ended} was dropped");
+    drop(second);
+    drop(third);
+    wait_until_gone(&root);
+}
+
+#[test]
+fn test_cluster_whose_server_was_killed_is_replaced() {
+    let base = temporary_base();
+    let [first] = TestProcess::start(base.path(), ["first"]);
+    kill_process_of(&first.root.join("postgres/data/postmaster.pid"));
+    let [second] = TestProcess::start(base.path(), ["second"]);
+    assert_ne!(first.root, second.root);
+    for process in [first, second] {
+        let root = process.root.clone();
+        drop(process);
+        wait_until_gone(&root);
+    }
+}
+
+#[test]
+fn test_cluster_whose_watcher_was_killed_is_removed_by_the_next_run() {
+    let base = temporary_base();
+    let [first] = TestProcess::start(base.path(), ["first"]);
+    let root = first.root.clone();
+    kill_process_of(&root.join("watcher"));
+    drop(first);
+    assert!(root.exists());
+    let [second] = TestProcess::start(base.path(), ["second"]);
+    wait_until_gone(&root);
+    let root = second.root.clone();
+    drop(second);
+    wait_until_gone(&root);
 }

@@ -29,6 +29,7 @@ pub(super) const NAME: &str = "dvp";
 /// How the path of every socket's directory begins.
 pub(super) const SOCKET_DIR: &str = "/tmp/dvp-pg-";
 
+const LOCK: &str = "postgres.lock";
 const OUTSIDE: &str = "/var/lib/dvp";
 const INITDB_DEADLINE: Duration = Duration::from_secs(120);
 /// The directory of a cluster.
@@ -39,9 +40,20 @@ pub(super) struct Cluster {
 
 /// Takes the directory for ourselves until the returned file is dropped, or our process ends.
 pub(super) fn lock(dir: &Path) -> Result<File, EmbeddedError> {
-    let path = dir.join("postgres.lock");
+    let path = dir.join(LOCK);
     let file = File::create(&path).map_err(EmbeddedError::file("create", &path))?;
     match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(EmbeddedError::InUse { dir: dir.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(EmbeddedError::file("lock", &path)(error)),
+    }
+}
+
+/// Holds the directory together with others until the returned file is dropped, or our process ends.
+pub(super) fn lock_shared(dir: &Path) -> Result<File, EmbeddedError> {
+    let path = dir.join(LOCK);
+    let file = File::open(&path).map_err(EmbeddedError::file("open", &path))?;
+    match file.try_lock_shared() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(EmbeddedError::InUse { dir: dir.to_owned() }),
         Err(TryLockError::Error(error)) => Err(EmbeddedError::file("lock", &path)(error)),

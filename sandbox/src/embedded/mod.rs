@@ -2,10 +2,11 @@
 //! what other crates need to run theirs (the search for programs, the supervised child).
 //!
 //! Invariants:
-//! - nothing outlives us: a program started here stops when our process ends in any way, SIGKILL included
-//!   ([`child`]), and what it kept outside its directory goes with it;
-//! - nothing is shared: a directory has one owner at a time (a lock that dies with its process), a test has a
-//!   database that no other test sees;
+//! - nothing outlives its users: a program started here stops when our process ends in any way, SIGKILL included
+//!   ([`child`]), and what it kept outside its directory goes with it; the cluster of the tests stops a minute after
+//!   the last test process;
+//! - nothing is shared but that cluster: a directory has one owner at a time (a lock that dies with its process), a test
+//!   has a database that no other test sees;
 //! - nothing is downloaded when the machine has it, and what is downloaded is pinned by version and content.
 //!
 //! Not compiled into a server that has its own database: the module is behind the feature `embedded`.
@@ -21,6 +22,7 @@ pub mod tools;
 
 mod cluster;
 mod error;
+mod test_cluster;
 
 pub use error::EmbeddedError;
 pub use postgres::{Options, Postgres, ServerTls};

@@ -12,7 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 use super::account::{self, Account};
-use super::child::{Launch, StopSignal, Supervised};
+use super::child::{Launch, Sharing, StopSignal, Supervised};
 use super::cluster::{self, Cluster, NAME};
 use super::tools::{Finder, PostgresPrograms};
 use super::{EmbeddedError, random_hex};
@@ -23,6 +23,8 @@ const STOP_GRACE: Duration = Duration::from_secs(20);
 /// Between our choice of a free port and PostgreSQL's use of it somebody may take it.
 pub(super) const PORT_ATTEMPTS: usize = 5;
 const CONNECTIONS_MAX: u32 = 200;
+/// All test processes of a checkout share one.
+const TEST_CONNECTIONS_MAX: u32 = 500;
 
 /// How to run a private PostgreSQL.
 #[derive(Clone, Debug)]
@@ -55,10 +57,34 @@ impl Default for Options {
 pub struct Postgres {
     // Declared first, dropped first: the directory is ours until the server has stopped.
     server: Supervised,
-    socket_dir: PathBuf,
-    port: u16,
-    password: String,
+    access: Access,
     _lock: File,
+}
+
+/// How to connect to a private cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Access {
+    pub(super) socket_dir: PathBuf,
+    pub(super) port: u16,
+    pub(super) password: String,
+}
+
+impl Access {
+    /// By the socket, as the superuser, to the database `dvp`.
+    pub(super) fn connect_options(&self) -> PgConnectOptions {
+        PgConnectOptions::new_without_pgpass()
+            .socket(&self.socket_dir)
+            .port(self.port)
+            .username(NAME)
+            .password(&self.password)
+            .database(NAME)
+            .ssl_mode(PgSslMode::Disable)
+    }
+
+    /// The connection string of a database over TCP, with the password, for other programs.
+    pub(super) fn url_of(&self, database: &str) -> String {
+        format!("postgres://{NAME}:{}@127.0.0.1:{}/{database}", self.password, self.port)
+    }
 }
 
 /// Everything the blocking part of a start has found out.
@@ -73,10 +99,18 @@ struct Prepared {
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) durable: bool,
-    /// The socket goes here instead of into a directory of its own, and this goes when the server ends.
-    pub(super) throw_away: Option<PathBuf>,
+    /// For a cluster that is thrown away.
+    pub(super) throw_away: Option<ThrowAway>,
     /// Settings of the server beside the usual ones.
     pub(super) settings: Vec<String>,
+}
+
+/// A cluster that goes when its last user has ended.
+#[derive(Clone, Debug)]
+pub(super) struct ThrowAway {
+    /// The socket goes here instead of into a directory of its own, and this goes when the server ends.
+    pub(super) root: PathBuf,
+    pub(super) sharing: Sharing,
 }
 
 impl Postgres {
@@ -102,14 +136,20 @@ impl Postgres {
 
     /// Starts a cluster that exists and is thrown away afterwards.
     pub(super) async fn start_throw_away(
-        root: PathBuf,
+        throw_away: ThrowAway,
         programs: PostgresPrograms,
         run_as: Option<Account>,
     ) -> Result<Self, EmbeddedError> {
-        let lock = cluster::lock(&root)?;
-        let cluster = Cluster { root: root.join("postgres") };
-        let running = Running { durable: false, throw_away: Some(root), settings: Vec::new() };
+        let lock = cluster::lock(&throw_away.root)?;
+        let cluster = Cluster { root: throw_away.root.join("postgres") };
+        let running = Running { durable: false, throw_away: Some(throw_away), settings: Vec::new() };
         Self::run(Prepared { cluster, programs, run_as, lock }, running).await
+    }
+
+    /// Hands a throw-away cluster over to its users, of which we are one already.
+    pub(super) fn share(self) -> Result<Access, EmbeddedError> {
+        self.server.share()?;
+        Ok(self.access)
     }
 
     async fn run(prepared: Prepared, running: Running) -> Result<Self, EmbeddedError> {
@@ -120,11 +160,11 @@ impl Postgres {
         let attempts = if running.throw_away.is_some() { 1 } else { PORT_ATTEMPTS };
         for attempt in 1.. {
             let port = usable_port(remembered.take())?;
-            let socket_dir = make_socket_dir(running.throw_away.as_deref(), run_as.as_ref())?;
+            let socket_dir = make_socket_dir(running.throw_away.as_ref(), run_as.as_ref())?;
             let launch = launch(&cluster, &programs, run_as.as_ref(), &running, port, &socket_dir);
             let server = tokio::task::spawn_blocking(move || launch.spawn()).await??;
-            let mut postgres =
-                Self { server, socket_dir, port, password: password.clone(), _lock: lock_again(&lock)? };
+            let access = Access { socket_dir, port, password: password.clone() };
+            let mut postgres = Self { server, access, _lock: lock_again(&lock)? };
             match postgres.wait_until_ready().await {
                 Ok(()) => {
                     cluster.remember_port(port)?;
@@ -140,23 +180,12 @@ impl Postgres {
 
     /// The connection string over TCP, with the password, for other programs.
     pub fn url(&self) -> String {
-        self.url_of(NAME)
-    }
-
-    /// The connection string of another database of this cluster.
-    pub(super) fn url_of(&self, database: &str) -> String {
-        format!("postgres://{NAME}:{}@127.0.0.1:{}/{database}", self.password, self.port)
+        self.access.url_of(NAME)
     }
 
     /// How we connect ourselves: by the socket, as the superuser, to the database `dvp`.
     pub fn connect_options(&self) -> PgConnectOptions {
-        PgConnectOptions::new_without_pgpass()
-            .socket(&self.socket_dir)
-            .port(self.port)
-            .username(NAME)
-            .password(&self.password)
-            .database(NAME)
-            .ssl_mode(PgSslMode::Disable)
+        self.access.connect_options()
     }
 
     /// The process id of the postmaster.
@@ -295,14 +324,18 @@ fn launch(
     launch.current_dir = cluster.data();
     launch.env = vec![("LC_ALL".into(), "C".into()), ("TZ".into(), "UTC".into())];
     launch.grace = STOP_GRACE;
-    launch.remove_after = Some(running.throw_away.clone().unwrap_or_else(|| socket_dir.to_owned()));
+    launch.remove_after =
+        Some(running.throw_away.as_ref().map_or(socket_dir, |throw_away| &throw_away.root).to_owned());
     launch.args = vec!["-D".into(), cluster.data().into()];
     let mut settings = vec![
         "listen_addresses=127.0.0.1".to_owned(),
         format!("port={port}"),
         format!("unix_socket_directories={}", socket_dir.display()),
         "unix_socket_permissions=0700".to_owned(),
-        format!("max_connections={CONNECTIONS_MAX}"),
+        format!(
+            "max_connections={}",
+            if running.throw_away.is_some() { TEST_CONNECTIONS_MAX } else { CONNECTIONS_MAX }
+        ),
         "timezone=UTC".to_owned(),
         "log_timezone=UTC".to_owned(),
         "logging_collector=off".to_owned(),
@@ -315,7 +348,8 @@ fn launch(
         let fast = ["fsync=off", "synchronous_commit=off", "full_page_writes=off", "shared_buffers=64MB"];
         settings.extend(fast.map(str::to_owned));
     }
-    if running.throw_away.is_some() {
+    if let Some(throw_away) = &running.throw_away {
+        launch.sharing = Some(throw_away.sharing.clone());
         // Nobody reads what is left; no replication, no archive, so the least log.
         launch.stop_signal = StopSignal::Quit;
         settings.extend(["wal_level=minimal", "max_wal_senders=0", "autovacuum=off"].map(str::to_owned));
@@ -344,9 +378,12 @@ fn usable_port(remembered: Option<u16>) -> Result<u16, EmbeddedError> {
 
 /// A private directory for the socket. Its name is short wherever the cluster is: a socket's path has at most 103
 /// bytes on some systems.
-fn make_socket_dir(throw_away: Option<&Path>, run_as: Option<&Account>) -> Result<PathBuf, EmbeddedError> {
+fn make_socket_dir(
+    throw_away: Option<&ThrowAway>,
+    run_as: Option<&Account>,
+) -> Result<PathBuf, EmbeddedError> {
     let dir = match throw_away {
-        Some(root) => root.join(format!("s{}", random_hex(2))),
+        Some(throw_away) => throw_away.root.join(format!("s{}", random_hex(2))),
         None => PathBuf::from(format!("{}{}", cluster::SOCKET_DIR, random_hex(8))),
     };
     cluster::make_dir(&dir, 0o700)?;
