@@ -432,6 +432,7 @@ impl Engine {
             drop(conn);
             let Some(found) = found else { return Ok(CancelOutcome::Unknown) };
             let span = info_span!("cancel", intent_id = %found.terms.request.intent_id, reference);
+            let was_open = !found.state.is_terminal();
             let step = match found.state.step(&found.terms, Happened::CancelAsked) {
                 Ok(step) => step,
                 // The cancellation is our own attempt whose commit was not acknowledged, or another one: the execution
@@ -451,6 +452,7 @@ impl Engine {
                 last_occurred_at: found.last_occurred_at,
                 step: Some(step),
                 consumed: Consumed::default(),
+                was_open,
             };
             let unit = Unit {
                 lane: lane(tenant.clone(), fix.as_ref()),

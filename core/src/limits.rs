@@ -3,6 +3,7 @@
 
 use dvp_domain::limit::{LimitKey, LimitScope, Period};
 use dvp_domain::money::Minor;
+use dvp_domain::settlement::leg::LegKind;
 use dvp_store::approvals::Approval;
 use dvp_store::{PgConnection, StoreError, limits};
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,8 @@ impl LimitChange {
         let Self { scope, target, asset, .. } = self;
         let is_valid = match scope {
             LimitScope::Everything => target.is_empty(),
-            LimitScope::Partner | LimitScope::Provider => !target.trim().is_empty(),
+            LimitScope::Partner | LimitScope::Provider | LimitScope::Chain => !target.trim().is_empty(),
+            LimitScope::Rail => LegKind::ALL.into_iter().any(|leg| leg.as_str() == target),
             LimitScope::Pair => {
                 target.split_once('/').is_some_and(|(input, output)| input == asset && !output.is_empty())
             }
@@ -56,7 +58,7 @@ impl LimitChange {
 pub enum LimitError {
     #[error(
         "the target of a limit of scope {} is wrong: nothing for everything, INPUT/OUTPUT with the input as the asset \
-         for a pair", .0.as_str()
+         for a pair, offramp or payout for a rail", .0.as_str()
     )]
     Target(LimitScope),
     #[error("a limit needs an asset")]

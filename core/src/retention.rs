@@ -19,7 +19,7 @@ use dvp_store::lease::Lease;
 use dvp_store::orders::feed;
 use dvp_store::orders::idempotency::RETENTION_HOURS;
 use dvp_store::webhooks::{self, deliveries as webhook_deliveries};
-use dvp_store::{StoreError, retention};
+use dvp_store::{StoreError, limits, retention};
 
 const LEASE: &str = "retention";
 const LEASE_TIME: Duration = Duration::from_secs(60);
@@ -30,6 +30,8 @@ const ROUND: Duration = Duration::from_secs(30);
 const _: () = assert!(ROUND.as_secs() < LEASE_TIME.as_secs(), "a round ends within its lease");
 /// The pause between two statements, which leaves the disk to other work.
 const BREATH: Duration = Duration::from_millis(10);
+/// How long the sums of a day are kept for operators: no limit counts another day than the present one.
+const LIMIT_USAGE: Duration = Duration::from_secs(90 * 86_400);
 /// Rows of one statement.
 const ROWS: i64 = 1000;
 
@@ -82,10 +84,12 @@ enum Subject {
     FixMessages,
     Notices,
     Transactions,
+    LimitUsage,
+    OpenChanges,
 }
 
 impl Subject {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 13] = [
         Self::Events,
         Self::Deliveries,
         Self::WebhookAnswers,
@@ -97,6 +101,8 @@ impl Subject {
         Self::FixMessages,
         Self::Notices,
         Self::Transactions,
+        Self::LimitUsage,
+        Self::OpenChanges,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -112,6 +118,8 @@ impl Subject {
             Self::FixMessages => "fix_messages",
             Self::Notices => "notices",
             Self::Transactions => "transactions",
+            Self::LimitUsage => "limit_usage",
+            Self::OpenChanges => "open_changes",
         }
     }
 
@@ -128,6 +136,8 @@ impl Subject {
             Self::FixMessages => retention::delete_fix_messages(conn, ages.fix_messages, ROWS).await,
             Self::Notices => retention::delete_notices(conn, ages.notices, ROWS).await,
             Self::Transactions => retention::delete_transactions(conn, ages.transactions, ROWS).await,
+            Self::LimitUsage => retention::delete_limit_usage(conn, LIMIT_USAGE, ROWS).await,
+            Self::OpenChanges => limits::merge_open(conn, ROWS).await,
         }
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum LimitCommand {
         after_help = "Example:\n  dvp limit remove --scope partner --target acme --asset USDC --per day --operator jo --reason 'a year without a break' --evidence 'risk memo 9' --dir .dvp"
     )]
     Remove(LimitRemove),
-    /// Show the limits in force, and what was accepted today of what they count.
+    /// Show the limits in force, and what was accepted today, and is open, of what they count.
     #[command(after_help = "Example:\n  dvp limit list --dir .dvp --json")]
     List(PlaceArgs),
 }
@@ -41,16 +41,16 @@ pub(crate) struct LimitRemove {
 
 #[derive(Debug, Args)]
 pub(crate) struct LimitWhich {
-    /// everything, partner, pair or provider.
+    /// everything, partner, pair, provider, rail or chain.
     #[arg(long, value_parser = scope)]
     pub scope: LimitScope,
-    /// A partner's name, INPUT/OUTPUT, or a provider's id; nothing for everything.
+    /// A partner's name, INPUT/OUTPUT, a provider's id, offramp or payout, a chain's name; nothing for everything.
     #[arg(long, default_value = "", hide_default_value = true)]
     pub target: String,
     /// What orders pay, or what the provider delivers.
     #[arg(long)]
     pub asset: String,
-    /// order or day (of UTC).
+    /// order, day (of UTC), or open (accepted and not ended).
     #[arg(long, value_parser = period)]
     pub per: Period,
     /// Who requests it.
@@ -71,5 +71,5 @@ fn scope(text: &str) -> Result<LimitScope, String> {
 
 fn period(text: &str) -> Result<Period, String> {
     Period::parse(text)
-        .ok_or_else(|| format!("a limit is per {}", Period::ALL.map(Period::as_str).join(" or ")))
+        .ok_or_else(|| format!("a limit is per one of {}", Period::ALL.map(Period::as_str).join(", ")))
 }

@@ -31,7 +31,10 @@ async fn make(which: LimitWhich, amount_minor: Option<Minor>) -> anyhow::Result<
             access.check_known(&Owner::Provider(target.clone()), &asset).await?;
             target
         }
-        LimitScope::Everything | LimitScope::Pair => target,
+        LimitScope::Everything | LimitScope::Pair | LimitScope::Rail | LimitScope::Chain => {
+            access.check_asset(&asset).await?;
+            target
+        }
     };
     let change = LimitChange { scope, target, asset, period, amount_minor };
     let maker = Maker { operator: &operator, reason: &reason, evidence: &evidence };
@@ -45,7 +48,8 @@ async fn list(place: PlaceArgs) -> anyhow::Result<()> {
         .iter()
         .map(|row| {
             json!({"scope": row.scope, "target": row.target, "asset": row.asset, "per": row.period,
-                   "amountMinor": row.amount, "usedTodayMinor": row.used, "approval": row.approval,
+                   "amountMinor": row.amount, "usedTodayMinor": row.used, "openMinor": row.open,
+                   "approval": row.approval,
                    "setAt": row.set_at.to_rfc3339()})
         })
         .collect();
@@ -53,8 +57,15 @@ async fn list(place: PlaceArgs) -> anyhow::Result<()> {
         rows.iter()
             .map(|row| {
                 format!(
-                    "{} {} {}  {} per {}, {} accepted today  by {}",
-                    row.scope, row.target, row.asset, row.amount, row.period, row.used, row.approval
+                    "{} {} {}  {} per {}, {} accepted today, {} open  by {}",
+                    row.scope,
+                    row.target,
+                    row.asset,
+                    row.amount,
+                    row.period,
+                    row.used,
+                    row.open,
+                    row.approval
                 )
             })
             .collect()

@@ -43,8 +43,24 @@ async fn a_limit_is_refused_over_both_doors_until_two_operators_lift_it() {
 
     let lifted = said(&sandbox, &change("remove", &limit));
     assert_eq!(said(&sandbox, &approve(lifted["id"].as_str().unwrap(), "mika"))["state"], "approved");
-    let (status, accepted) = partner.submit(&partner.order(&sandbox, 0, "000123450000").await).await;
+    let open = ["--scope", "rail", "--target", "payout", "--asset", "USD", "--per", "open"];
+    let set = said(&sandbox, &change("set", &[&open[..], &["--amount-minor", "15000"]].concat()));
+    assert_eq!(said(&sandbox, &approve(set["id"].as_str().unwrap(), "mika"))["state"], "approved");
+    // It never ends by itself: about a hundred dollars are in flight.
+    let (status, accepted) = partner.submit(&partner.order(&sandbox, 0, "000123450007").await).await;
     assert_eq!(status, 202, "{accepted}");
+    let order = partner.order(&sandbox, 1, "000123450000").await;
+    let (status, rejected) = partner.submit(&order).await;
+    assert_eq!((status, &rejected["reason"]), (422, &json!("rail_open_limit_exceeded")), "{rejected}");
+    let mut fix = FixClient::log_on(&sandbox).await;
+    fix.new_order("ORD-2", "bene_a:dest_10000000", &order["permit"]).await;
+    let report = fix.report(|report| report.get(11) == "ORD-2").await;
+    assert_eq!((report.get(150), report.get(58)), ("8", "rail_open_limit_exceeded"));
+    let listed = said(&sandbox, &["limit", "list"]);
+    assert_eq!(
+        listed["limits"][0]["openMinor"], accepted["path"]["outputAmountMinor"],
+        "{listed} {accepted}"
+    );
     assert_eq!(said(&sandbox, &["audit", "verify"])["ok"], true);
     sandbox.stop().await;
 }
@@ -58,8 +74,10 @@ async fn a_limit_names_something_that_there_is() {
         ("pair", "USDC/USD", "USD", "day", "INPUT/OUTPUT"),
         ("everything", "x", "USDC", "day", "nothing for everything"),
         ("provider", "nobody", "USD", "order", "no provider is called nobody"),
-        ("rail", "payout", "USD", "order", "the scopes are everything, partner"),
-        ("provider", "northwind", "USD", "week", "a limit is per order or day"),
+        ("rail", "wire", "USD", "order", "offramp or payout"),
+        ("desk", "payout", "USD", "order", "the scopes are everything, partner"),
+        ("chain", "anvil", "XYZ", "open", "no asset is called XYZ"),
+        ("provider", "northwind", "USD", "week", "a limit is per one of order, day, open"),
     ] {
         let words =
             ["--scope", scope, "--target", target, "--asset", asset, "--per", per, "--amount-minor", "1"];

@@ -1,4 +1,4 @@
-//! Limits on orders: how much one order, and all orders of a UTC day, may be.
+//! Limits on orders: how much one order, all orders of a UTC day, and all open orders may be.
 //!
 //! | scope | target | counts |
 //! |---|---|---|
@@ -6,8 +6,11 @@
 //! | partner | its id | what its orders pay of the asset |
 //! | pair | `INPUT/OUTPUT` | what orders of the pair pay; the asset is the input |
 //! | provider | its id | what the provider delivers of the asset |
+//! | rail | `offramp` or `payout` | what orders pay of an asset to be converted; what is paid out of a currency |
+//! | chain | its name | what orders pay, and what they get, of a token of the chain |
 //!
-//! What was accepted on a day counts on that day, whatever becomes of the order.
+//! What was accepted on a day counts on that day, whatever becomes of the order: an order that is cancelled and placed
+//! again counts twice. An open order counts from its acceptance to its end.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::money::Minor;
 use crate::plan::Plan;
+use crate::settlement::leg::LegKind;
+use crate::terms::Terms;
 
 /// What a limit is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -24,10 +29,13 @@ pub enum LimitScope {
     Partner,
     Pair,
     Provider,
+    Rail,
+    Chain,
 }
 
 impl LimitScope {
-    pub const ALL: [Self; 4] = [Self::Everything, Self::Partner, Self::Pair, Self::Provider];
+    pub const ALL: [Self; 6] =
+        [Self::Everything, Self::Partner, Self::Pair, Self::Provider, Self::Rail, Self::Chain];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,6 +43,8 @@ impl LimitScope {
             Self::Partner => "partner",
             Self::Pair => "pair",
             Self::Provider => "provider",
+            Self::Rail => "rail",
+            Self::Chain => "chain",
         }
     }
 
@@ -43,21 +53,23 @@ impl LimitScope {
     }
 }
 
-/// What is limited: one order, or the sum of a UTC day.
+/// What is limited: one order, the sum of a UTC day, or the sum of the orders that have not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Period {
     Order,
     Day,
+    Open,
 }
 
 impl Period {
-    pub const ALL: [Self; 2] = [Self::Order, Self::Day];
+    pub const ALL: [Self; 3] = [Self::Order, Self::Day, Self::Open];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Order => "order",
             Self::Day => "day",
+            Self::Open => "open",
         }
     }
 
@@ -87,18 +99,49 @@ impl Exceeded {
         match (self.scope, self.period) {
             (LimitScope::Everything, Period::Order) => "order_limit_exceeded",
             (LimitScope::Everything, Period::Day) => "day_limit_exceeded",
+            (LimitScope::Everything, Period::Open) => "open_limit_exceeded",
             (LimitScope::Partner, Period::Order) => "partner_order_limit_exceeded",
             (LimitScope::Partner, Period::Day) => "partner_day_limit_exceeded",
+            (LimitScope::Partner, Period::Open) => "partner_open_limit_exceeded",
             (LimitScope::Pair, Period::Order) => "pair_order_limit_exceeded",
             (LimitScope::Pair, Period::Day) => "pair_day_limit_exceeded",
+            (LimitScope::Pair, Period::Open) => "pair_open_limit_exceeded",
             (LimitScope::Provider, Period::Order) => "provider_order_limit_exceeded",
             (LimitScope::Provider, Period::Day) => "provider_day_limit_exceeded",
+            (LimitScope::Provider, Period::Open) => "provider_open_limit_exceeded",
+            (LimitScope::Rail, Period::Order) => "rail_order_limit_exceeded",
+            (LimitScope::Rail, Period::Day) => "rail_day_limit_exceeded",
+            (LimitScope::Rail, Period::Open) => "rail_open_limit_exceeded",
+            (LimitScope::Chain, Period::Order) => "chain_order_limit_exceeded",
+            (LimitScope::Chain, Period::Day) => "chain_day_limit_exceeded",
+            (LimitScope::Chain, Period::Open) => "chain_open_limit_exceeded",
         }
     }
 }
 
+/// An asset that an order pays or gets, and the chain that it is on.
+#[derive(Debug, Clone, Copy)]
+pub struct OrderAsset<'a> {
+    pub symbol: &'a str,
+    pub chain: Option<&'a str>,
+}
+
+/// What an accepted order adds to each sum.
+pub fn amounts_of(terms: &Terms) -> BTreeMap<LimitKey, Minor> {
+    let [input, output] = [&terms.input, &terms.output]
+        .map(|side| OrderAsset { symbol: &side.asset, chain: side.chain.as_deref() });
+    amounts(terms.partner_id.as_str(), input, output, &terms.plan)
+}
+
 /// What an order adds to each sum.
-pub fn amounts(partner_id: &str, input: &str, output: &str, plan: &Plan) -> BTreeMap<LimitKey, Minor> {
+pub fn amounts(
+    partner_id: &str,
+    input: OrderAsset<'_>,
+    output: OrderAsset<'_>,
+    plan: &Plan,
+) -> BTreeMap<LimitKey, Minor> {
+    let sides = [(input, plan.priced.input), (output, plan.priced.output)];
+    let (input, output) = (input.symbol, output.symbol);
     let key = |scope, target: &str, asset: &str| LimitKey {
         scope,
         target: target.to_owned(),
@@ -114,7 +157,23 @@ pub fn amounts(partner_id: &str, input: &str, output: &str, plan: &Plan) -> BTre
         let sum = amounts.entry(key(LimitScope::Provider, &slice.provider_id, output)).or_default();
         *sum = plus(*sum, slice.output);
     }
+    for (side, amount) in sides {
+        if let Some(chain) = side.chain {
+            let sum = amounts.entry(key(LimitScope::Chain, chain, side.symbol)).or_default();
+            *sum = plus(*sum, amount);
+        }
+    }
+    if plan.kind.locks_input() != plan.kind.pays_on_chain() {
+        amounts.insert(key(LimitScope::Rail, LegKind::Offramp.as_str(), input), paid);
+    }
+    if !plan.kind.pays_on_chain() {
+        amounts.insert(key(LimitScope::Rail, LegKind::Payout.as_str(), output), plan.priced.output);
+    }
     amounts
+}
+
+fn left(limit: Minor, sum: Option<&Minor>) -> Minor {
+    limit.checked_sub(sum.copied().unwrap_or_default()).unwrap_or_default()
 }
 
 /// A sum beyond all amounts exceeds every limit that there can be.
@@ -122,17 +181,18 @@ fn plus(one: Minor, other: Minor) -> Minor {
     one.checked_add(other).unwrap_or(Minor::new(u128::MAX))
 }
 
-/// The limits in force, and what was accepted today by those of a day.
+/// The limits in force, what was accepted today by those of a day, and what is open by those of open orders.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
     limits: BTreeMap<(LimitKey, Period), Minor>,
     used: BTreeMap<LimitKey, Minor>,
+    open: BTreeMap<LimitKey, Minor>,
 }
 
 impl FromIterator<(LimitKey, Period, Minor)> for Limits {
     fn from_iter<T: IntoIterator<Item = (LimitKey, Period, Minor)>>(limits: T) -> Self {
         let limits = limits.into_iter().map(|(key, period, amount)| ((key, period), amount)).collect();
-        Self { limits, used: BTreeMap::new() }
+        Self { limits, ..Self::default() }
     }
 }
 
@@ -141,9 +201,9 @@ impl Limits {
         self.limits.is_empty()
     }
 
-    /// The sums that have a limit, in the order of their keys.
-    pub fn day_keys(&self) -> impl Iterator<Item = &LimitKey> {
-        self.limits.keys().filter(|(_, period)| *period == Period::Day).map(|(key, _)| key)
+    /// The sums that have a limit of this kind, in the order of their keys.
+    pub fn keys(&self, of: Period) -> impl Iterator<Item = &LimitKey> {
+        self.limits.keys().filter(move |(_, period)| *period == of).map(|(key, _)| key)
     }
 
     /// Sets what was accepted today before.
@@ -151,13 +211,17 @@ impl Limits {
         self.used.extend(used);
     }
 
+    /// Sets what is open before.
+    pub fn set_open(&mut self, open: impl IntoIterator<Item = (LimitKey, Minor)>) {
+        self.open.extend(open);
+    }
+
     fn room(&self, key: &LimitKey, period: Period) -> Option<Minor> {
         let limit = *self.limits.get(&(key.clone(), period))?;
         Some(match period {
             Period::Order => limit,
-            Period::Day => {
-                limit.checked_sub(self.used.get(key).copied().unwrap_or_default()).unwrap_or_default()
-            }
+            Period::Day => left(limit, self.used.get(key)),
+            Period::Open => left(limit, self.open.get(key)),
         })
     }
 
@@ -190,8 +254,10 @@ impl Limits {
             return;
         }
         for (key, amount) in amounts {
-            let used = self.used.entry(key.clone()).or_default();
-            *used = plus(*used, *amount);
+            for sums in [&mut self.used, &mut self.open] {
+                let sum = sums.entry(key.clone()).or_default();
+                *sum = plus(*sum, *amount);
+            }
         }
     }
 }
@@ -218,6 +284,50 @@ mod tests {
         assert_eq!(limits.exceeded(&order(1)), exceeded);
         limits.take(&order(u128::MAX));
         assert_eq!(limits.exceeded(&order(1)), exceeded, "a sum beyond all amounts is no small one");
+    }
+
+    #[test]
+    fn open_orders_have_a_sum_of_their_own() {
+        let partner = key(LimitScope::Partner, "p");
+        let mut limits = Limits::from_iter([
+            (partner.clone(), Period::Day, Minor::new(1000)),
+            (partner.clone(), Period::Open, Minor::new(100)),
+        ]);
+        limits.set_used([(partner.clone(), Minor::new(500))]);
+        limits.set_open([(partner, Minor::new(60))]);
+        let exceeded = Some(Exceeded { scope: LimitScope::Partner, period: Period::Open });
+        assert_eq!((limits.exceeded(&order(41)), limits.exceeded(&order(40))), (exceeded, None));
+        limits.take(&order(40));
+        assert_eq!(limits.exceeded(&order(1)), exceeded);
+    }
+
+    #[test]
+    fn an_order_counts_for_its_rails_and_chains() {
+        use crate::plan::OrderKind;
+        use crate::settlement::tests::terms_of;
+        let of = |terms: &Terms| -> Vec<(&'static str, String, String, u128)> {
+            amounts_of(terms)
+                .into_iter()
+                .filter(|(key, _)| matches!(key.scope, LimitScope::Rail | LimitScope::Chain))
+                .map(|(key, amount)| (key.scope.as_str(), key.target, key.asset, amount.get()))
+                .collect()
+        };
+        let mut token = terms_of(OrderKind::TokenToFiat);
+        token.input.chain = Some("anvil".into());
+        let (input, output) = (token.input.amount.get(), token.output.amount.get());
+        assert_eq!(
+            of(&token),
+            [
+                ("rail", "offramp".to_owned(), token.input.asset.clone(), input),
+                ("rail", "payout".to_owned(), token.output.asset.clone(), output),
+                ("chain", "anvil".to_owned(), token.input.asset.clone(), input),
+            ]
+        );
+        let money = terms_of(OrderKind::FiatToFiat);
+        assert_eq!(
+            of(&money),
+            [("rail", "payout".to_owned(), money.output.asset.clone(), money.output.amount.get())]
+        );
     }
 
     #[test]

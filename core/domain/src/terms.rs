@@ -25,6 +25,9 @@ pub struct Terms {
     pub hashlock: String,
     /// When the lock is sent; later than acceptance only when a rail asks for it.
     pub lock_at: Timestamp,
+    /// It counts as open from its acceptance to its end; not so orders from before open orders were counted.
+    #[serde(default)]
+    pub counts_as_open: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -41,7 +41,8 @@ pub(super) async fn take(
         }
     };
     let to = step.as_ref().map(|step| step.next.name());
-    let change = Change { terms, version, last_sequence, last_occurred_at, step, consumed };
+    let was_open = !state.is_terminal();
+    let change = Change { terms, version, last_sequence, last_occurred_at, step, consumed, was_open };
     match engine.writer.write_patiently(Unit::of_settlement(change, is_suspect)).await {
         Ok(_) => {
             if let Some(to) = to {

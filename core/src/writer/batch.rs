@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dvp_domain::limit;
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
 use dvp_store::database::session;
@@ -108,7 +109,7 @@ async fn write<'u>(
 ) -> Result<Written<'u>, StoreError> {
     let (context, trust, now) = (place.context.as_ref(), attempt.trust, place.context.clock.now());
     if let Some(patience) = attempt.patience {
-        limit(conn, patience).await?;
+        bound(conn, patience).await?;
     }
     let mut numbers = numbers(conn, units, trust).await?;
     // A unit whose FIX part does not continue its session's numbers is skipped as a whole.
@@ -164,7 +165,7 @@ async fn write<'u>(
     Ok(Written { done, rows, moved, numbers })
 }
 
-async fn limit(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
+async fn bound(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
     let Patience { lock, statement } = patience;
     Ok(session::limit_transaction(conn, lock, statement).await?)
 }
@@ -301,6 +302,9 @@ impl<'u> Gathering<'_, 'u> {
                 now: self.now,
             };
             plan::gather(self.context, self.rows, &change.terms, step, at)?;
+            if change.was_open && step.next.is_terminal() && change.terms.counts_as_open {
+                self.rows.close(limit::amounts_of(&change.terms));
+            }
         }
         self.rows.facts.extend(change.consumed.fact);
         self.rows.ended.extend(change.consumed.effect.clone());

@@ -45,6 +45,8 @@ pub(super) struct Rows {
     pub balances: BTreeMap<BalanceKey, Balance>,
     /// What the accepted orders add to the sums of the day.
     pub counted: BTreeMap<LimitKey, Minor>,
+    /// What the orders that end take off the sums of open orders.
+    pub closed: BTreeMap<LimitKey, Minor>,
     pub chain_id: i64,
 }
 
@@ -99,12 +101,14 @@ impl Rows {
         Ok(())
     }
 
-    /// Adds an accepted order to the sums of the day. Sums beyond all amounts stay there.
+    /// Adds an accepted order to the sums of the day and of open orders.
     pub(super) fn count(&mut self, amounts: BTreeMap<LimitKey, Minor>) {
-        for (key, amount) in amounts {
-            let sum = self.counted.entry(key).or_default();
-            *sum = sum.checked_add(amount).unwrap_or(Minor::new(u128::MAX));
-        }
+        add(&mut self.counted, amounts);
+    }
+
+    /// An order has ended: it is open no more.
+    pub(super) fn close(&mut self, amounts: BTreeMap<LimitKey, Minor>) {
+        add(&mut self.closed, amounts);
     }
 
     /// Writes all rows, in one statement at the end. `now`: when the orders are accepted.
@@ -128,6 +132,9 @@ impl Rows {
         if !self.counted.is_empty() {
             limits::count(conn, now.to_utc().date_naive(), &self.counted).await?;
         }
+        if !self.counted.is_empty() || !self.closed.is_empty() {
+            limits::append_open(conn, &self.counted, &self.closed).await?;
+        }
         effects::end(conn, &self.ended).await?;
         if !self.facts.is_empty() {
             open_facts::consume(conn, &self.facts).await?;
@@ -149,5 +156,13 @@ impl Rows {
             events: &self.events,
         };
         if added.is_empty() { Ok(()) } else { insert_batch::insert(conn, &added).await }
+    }
+}
+
+/// Sums beyond all amounts stay there.
+fn add(sums: &mut BTreeMap<LimitKey, Minor>, amounts: BTreeMap<LimitKey, Minor>) {
+    for (key, amount) in amounts {
+        let sum = sums.entry(key).or_default();
+        *sum = sum.checked_add(amount).unwrap_or(Minor::new(u128::MAX));
     }
 }

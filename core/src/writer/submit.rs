@@ -12,7 +12,7 @@ use dvp_domain::decision::{Decision, QuoteLookup, Reason, decide};
 use dvp_domain::ids::{PartnerId, Reference};
 use dvp_domain::intent::Bounds;
 use dvp_domain::ledger::Owner;
-use dvp_domain::limit::{self, LimitKey, Limits};
+use dvp_domain::limit::{self, LimitKey, Limits, OrderAsset};
 use dvp_domain::liquidity::{Holdings, Market, Snapshot};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
@@ -343,7 +343,7 @@ pub(super) fn decide_one<'a>(
         let outcome = Outcome::Rejected { intent_id: request.intent_id.clone(), reason };
         return Ok((outcome, Some(DecidedSubmission { submission, reference: None, reason: Some(reason) })));
     };
-    let amounts = amounts(submission, &plan);
+    let amounts = amounts(context, submission, &plan);
     if let Some(exceeded) = known.limits.exceeded(&amounts) {
         let reason = Reason::Limit(exceeded);
         let outcome = Outcome::Rejected { intent_id: request.intent_id.clone(), reason };
@@ -407,9 +407,11 @@ fn in_time(context: &Context, submission: &Submission, decision: Decision, now: 
     Decision::Rejected(Reason::NoLiquidity)
 }
 
-fn amounts(submission: &Submission, plan: &Plan) -> BTreeMap<LimitKey, Minor> {
+fn amounts(context: &Context, submission: &Submission, plan: &Plan) -> BTreeMap<LimitKey, Minor> {
     let Submission { tenant, request, .. } = submission;
-    limit::amounts(&tenant.partner_id, &request.input_asset.symbol, &request.output_asset.symbol, plan)
+    let [input, output] = [&request.input_asset.symbol, &request.output_asset.symbol]
+        .map(|symbol| OrderAsset { symbol, chain: context.registry.find(symbol).and_then(Asset::chain) });
+    limit::amounts(&tenant.partner_id, input, output, plan)
 }
 
 /// Decides with the providers' limits. An order that only these limits keep from being filled names the limit.
@@ -427,7 +429,7 @@ fn limited_decision(
     let Decision::Accepted(plan) = market_decision(context, known, rows, submission, (None, now)) else {
         return limited;
     };
-    let exceeded = known.limits.exceeded(&amounts(submission, &plan));
+    let exceeded = known.limits.exceeded(&amounts(context, submission, &plan));
     exceeded.map_or(limited, |exceeded| Decision::Rejected(Reason::Limit(exceeded)))
 }
 
@@ -523,6 +525,7 @@ fn terms(
         entity: hex32(&Context::entity(&reference)),
         hashlock: hex32(&context.vault.hashlock(reference.as_str())),
         lock_at: now.plus_millis((context.rest_millis)(account)),
+        counts_as_open: true,
         accepted_at: now,
         request: request.clone(),
         plan,

@@ -125,6 +125,8 @@ pub struct Change {
     pub last_occurred_at: Timestamp,
     pub step: Option<Step>,
     pub consumed: Consumed,
+    /// The state before the step was not a terminal one.
+    pub was_open: bool,
 }
 
 /// The cause of a step, consumed with it.

@@ -1,4 +1,9 @@
 //! Limits of orders and what of them is used: read, locked and counted with every batch of orders.
+//!
+//! The sums of a day are counters, locked while orders are decided. The sums of open orders are lists of changes
+//! (`open_change`): a batch appends what it opens and what it ends and waits for no other batch to do so; only batches
+//! that are under a limit of open orders take turns, by the limit's row. One process merges the changes of a sum
+//! ([`merge_open`]).
 
 use std::collections::BTreeMap;
 
@@ -19,6 +24,8 @@ pub struct LimitRow {
     pub amount: String,
     /// Accepted today.
     pub used: String,
+    /// Accepted and not ended.
+    pub open: String,
     pub approval: String,
     pub set_at: DateTime<Utc>,
 }
@@ -35,8 +42,9 @@ fn amount(text: &str) -> Result<Minor, StoreError> {
     Minor::parse(text).map_err(|error| StoreError::corrupt("order_limit", error))
 }
 
-/// The limits in force. Those of a day that concern a partner or a pair of `targets`, a provider, or everything have
-/// what was accepted on `day`, whose rows are locked until the transaction ends.
+/// The limits in force that concern a partner or a pair of `targets`, a provider, a rail, a chain, or everything. Those
+/// of a day have what was accepted on `day`, those of open orders what is open; until the transaction ends, no other
+/// one accepts orders under them.
 pub async fn load_and_lock(
     conn: &mut PgConnection,
     day: NaiveDate,
@@ -44,7 +52,7 @@ pub async fn load_and_lock(
 ) -> Result<Limits, StoreError> {
     let rows: Vec<AmountRow> = sqlx::query_as(
         "select scope, target, asset, period, amount::text from order_limit \
-         where amount is not null and (scope in ('everything', 'provider') or target = any($1))",
+         where amount is not null and (scope not in ('partner', 'pair') or target = any($1))",
     )
     .bind(targets)
     .fetch_all(&mut *conn)
@@ -54,11 +62,91 @@ pub async fn load_and_lock(
         Ok((key(&scope, target, asset)?, Period::parse(&period).ok_or_else(unknown)?, amount(&limit)?))
     });
     let mut limits: Limits = rows.collect::<Result<Vec<_>, StoreError>>()?.into_iter().collect();
-    let keys: Vec<LimitKey> = limits.day_keys().cloned().collect();
+    let keys: Vec<LimitKey> = limits.keys(Period::Day).cloned().collect();
     if !keys.is_empty() {
         limits.set_used(lock(conn, day, &keys).await?);
     }
+    let keys: Vec<LimitKey> = limits.keys(Period::Open).cloned().collect();
+    if !keys.is_empty() {
+        lock_open(conn, &keys).await?;
+        // A statement of its own: it sees what was committed while this transaction waited for its turn.
+        limits.set_open(sum_open(conn, &keys).await?);
+    }
     Ok(limits)
+}
+
+/// Takes the turn of these limits of open orders, in the order of their keys.
+async fn lock_open(conn: &mut PgConnection, keys: &[LimitKey]) -> Result<(), StoreError> {
+    let (scopes, targets, assets) = columns(keys.iter());
+    sqlx::query(
+        "select from order_limit where period = 'open' \
+           and (scope, target, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
+         order by scope, target, asset for no key update",
+    )
+    .bind(scopes)
+    .bind(targets)
+    .bind(assets)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+async fn sum_open(conn: &mut PgConnection, keys: &[LimitKey]) -> Result<Vec<(LimitKey, Minor)>, StoreError> {
+    let (scopes, targets, assets) = columns(keys.iter());
+    let rows: Vec<(String, String, String, String)> = sqlx::query_as(
+        "select scope, target, asset, least(sum(amount), 340282366920938463463374607431768211455)::numeric(39, 0)::text \
+         from open_change \
+         where (scope, target, asset) in (select * from unnest($1::text[], $2::text[], $3::text[])) \
+         group by scope, target, asset",
+    )
+    .bind(scopes)
+    .bind(targets)
+    .bind(assets)
+    .fetch_all(conn)
+    .await?;
+    let rows = rows.into_iter();
+    rows.map(|(scope, target, asset, open)| Ok((key(&scope, target, asset)?, amount(&open)?))).collect()
+}
+
+/// Appends what a batch opens and what it ends to the sums of open orders.
+pub async fn append_open(
+    conn: &mut PgConnection,
+    opened: &BTreeMap<LimitKey, Minor>,
+    ended: &BTreeMap<LimitKey, Minor>,
+) -> Result<(), StoreError> {
+    let changes: Vec<(&LimitKey, String)> = (opened.iter().map(|(key, amount)| (key, amount.to_string())))
+        .chain(ended.iter().map(|(key, amount)| (key, format!("-{amount}"))))
+        .collect();
+    let (scopes, targets, assets) = columns(changes.iter().map(|(key, _)| *key));
+    let amounts: Vec<&str> = changes.iter().map(|(_, amount)| amount.as_str()).collect();
+    sqlx::query(
+        "insert into open_change (scope, target, asset, amount) \
+         select s, t, a, n::numeric from unnest($1::text[], $2::text[], $3::text[], $4::text[]) as v (s, t, a, n)",
+    )
+    .bind(scopes)
+    .bind(targets)
+    .bind(assets)
+    .bind(amounts)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Merges the changes of sums that have several, `limit` sums at most. Returns by how many rows they are fewer.
+pub async fn merge_open(conn: &mut PgConnection, limit: i64) -> Result<u64, StoreError> {
+    let fewer: (i64,) = sqlx::query_as(
+        "with several as (select scope, target, asset from open_change group by 1, 2, 3 having count(*) > 1 limit $1), \
+         old as (delete from open_change c using several s \
+                 where (c.scope, c.target, c.asset) = (s.scope, s.target, s.asset) \
+                 returning c.scope, c.target, c.asset, c.amount), \
+         merged as (insert into open_change (scope, target, asset, amount) \
+                    select scope, target, asset, sum(amount) from old group by 1, 2, 3 having sum(amount) <> 0 returning 1) \
+         select (select count(*) from old) - (select count(*) from merged)",
+    )
+    .bind(limit)
+    .fetch_one(conn)
+    .await?;
+    Ok(fewer.0.unsigned_abs())
 }
 
 /// Locks the sums, in the order of their keys.
@@ -148,6 +236,8 @@ pub async fn set(
 pub async fn list(conn: &mut PgConnection) -> Result<Vec<LimitRow>, StoreError> {
     let rows = sqlx::query_as(
         "select l.scope, l.target, l.asset, l.period, l.amount::text as amount, coalesce(u.amount, 0)::text as used, \
+                (select coalesce(sum(c.amount), 0)::text from open_change c \
+                 where (c.scope, c.target, c.asset) = (l.scope, l.target, l.asset)) as open, \
                 l.approval, l.set_at \
          from order_limit l left join limit_usage u \
            on (u.scope, u.target, u.asset) = (l.scope, l.target, l.asset) and u.day = (now() at time zone 'UTC')::date \

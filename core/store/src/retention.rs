@@ -47,6 +47,19 @@ pub async fn delete_permit_holds(conn: &mut PgConnection, limit: i64) -> Result<
     delete(conn, statement, BEHIND, limit).await
 }
 
+/// What was accepted on days that no limit counts any more.
+pub async fn delete_limit_usage(
+    conn: &mut PgConnection,
+    age: Duration,
+    limit: i64,
+) -> Result<u64, StoreError> {
+    let statement = "delete from limit_usage where ctid = any(array( \
+                         select ctid from limit_usage \
+                         where day < (now() at time zone 'UTC' - make_interval(secs => $1))::date \
+                         order by day limit $2))";
+    delete(conn, statement, age, limit).await
+}
+
 /// Contexts of indicative quotes.
 pub async fn delete_quote_requests(
     conn: &mut PgConnection,

@@ -172,3 +172,157 @@ async fn a_limit_is_changed_by_two_operators_and_the_change_is_kept() {
     wait_for("the audit entry", || async { (harness.count(kept).await == 1).then_some(()) }).await;
     assert!(sqlx::query("delete from order_limit").execute(harness.pool()).await.is_err());
 }
+
+/// What the changes of open orders sum up to, by scope, and what the open executions do.
+async fn check_open(harness: &Harness) -> i64 {
+    let open = harness
+        .count("select coalesce(sum(amount), 0)::bigint from open_change where scope = 'everything' and asset = 'USDC'")
+        .await;
+    let executions = harness
+        .count(
+            "select coalesce(sum((terms->'input'->>'amount')::numeric), 0)::bigint from execution \
+             where terms->'input'->>'asset' = 'USDC' and state_name in \
+                 ('accepted', 'locking', 'converting', 'committing', 'paying', 'owing', 'releasing')",
+        )
+        .await;
+    assert_eq!(open, executions);
+    open
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn open_orders_are_limited_in_all_processes_until_they_end() {
+    let harness = scenes::harness().await;
+    let partner = harness.tenant.partner_id.clone();
+    let output = delivered(&harness).await;
+    assert_eq!(check_open(&harness).await, 100_000_000);
+    let input = 100_000_000;
+    for (scope, target, asset, amount) in [
+        (LimitScope::Everything, "", "USDC", input),
+        (LimitScope::Partner, partner.as_str(), "USDC", input),
+        (LimitScope::Pair, "USDC/USD", "USDC", input),
+        (LimitScope::Provider, "north", "USD", output),
+        (LimitScope::Rail, "offramp", "USDC", input),
+        (LimitScope::Rail, "payout", "USD", output),
+        (LimitScope::Chain, "anvil", "USDC", input),
+    ] {
+        let prefix =
+            if scope == LimitScope::Everything { String::new() } else { scope.as_str().to_owned() + "_" };
+        for period in [Period::Open, Period::Day, Period::Order] {
+            // One order is open, and was accepted today. What a rail pays out is less than what a provider delivers.
+            let of = |amount| limit(scope, target, asset, period, amount);
+            let refused = if period == Period::Order { amount / 2 } else { amount + amount / 2 };
+            set(&harness, &of(Some(refused))).await;
+            let outcome = harness.submit(order("000123450000")).await;
+            assert_eq!(
+                code(&outcome),
+                format!("{prefix}{}_limit_exceeded", period.as_str()),
+                "{scope:?} {target}"
+            );
+            set(&harness, &of(None)).await;
+        }
+    }
+    let three = limit(LimitScope::Partner, &partner, "USDC", Period::Open, Some(130_000_000));
+    set(&harness, &three).await;
+    let engines = scenes::engines(&harness, 3);
+    let orders = (0..15).map(|n| submitted(&engines[n % 3], &harness, order_of(10_000_000, "000123450008")));
+    let outcomes = futures_util::future::join_all(orders).await;
+    let accepted: Vec<String> = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Outcome::Accepted(accepted) => Some(accepted.reference.clone()),
+            other => {
+                assert_eq!(code(other), "partner_open_limit_exceeded");
+                None
+            }
+        })
+        .collect();
+    assert_eq!((accepted.len(), check_open(&harness).await), (3, 130_000_000));
+    // What is cancelled is open no more; twice is once.
+    for _ in 0..2 {
+        engines[0].cancel(&harness.tenant, &accepted[0], None).await.unwrap();
+    }
+    assert_eq!(check_open(&harness).await, 120_000_000);
+    assert_eq!(
+        code(&harness.submit(order_of(10_000_001, "000123450000")).await),
+        "partner_open_limit_exceeded"
+    );
+    harness.accept(order_of(10_000_000, "000123450000")).await;
+    assert_eq!(check_open(&harness).await, 130_000_000);
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_open_until_it_is_completed_or_failed_and_sums_stay_right_while_they_are_merged() {
+    let harness = scenes::harness().await;
+    harness.start_workers();
+    let merge = async || {
+        let mut conn = harness.pool().acquire().await.unwrap();
+        while dvp_store::limits::merge_open(&mut conn, 1000).await.unwrap() > 0 {}
+    };
+    let paid = harness.accept(order("000123450000")).await.reference;
+    let refused = harness.accept(order("000123450003")).await.reference;
+    assert_eq!(check_open(&harness).await, 200_000_000);
+    merge().await;
+    harness.play_until(&paid, |kind| kind == "settle").await;
+    harness.wait_for_state(&paid, "completed").await;
+    assert_eq!(check_open(&harness).await, 100_000_000);
+    harness.play_until(&refused, |kind| kind == "create").await;
+    harness.wait_for_state(&refused, "conversion_failed").await;
+    assert_eq!(check_open(&harness).await, 0);
+    merge().await;
+    assert_eq!(harness.count("select count(*) from open_change").await, 0, "nothing is left of ended orders");
+    let usage = "select count(*) from limit_usage";
+    let kept = harness.count(usage).await;
+    sqlx::query("update limit_usage set day = day - 89 where scope = 'pair'")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    sqlx::query("update limit_usage set day = day - 92 where scope = 'rail'")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    let round = dvp_core::retention::round(harness.pool(), &dvp_core::retention::Ages::default()).await;
+    assert_eq!(round.deleted.get("limit_usage"), Some(&2));
+    assert_eq!(harness.count(usage).await, kept - 2);
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kill_between_the_count_of_a_limit_and_its_commit_counts_and_accepts_nothing() {
+    let harness = scenes::harness().await;
+    let partner = harness.tenant.partner_id.clone();
+    for period in [Period::Day, Period::Open] {
+        set(&harness, &limit(LimitScope::Partner, &partner, "USDC", period, Some(100_000_000))).await;
+    }
+    // The last statement of a batch increments the feed's counter: a batch waits there with everything counted.
+    let mut held = harness.pool().begin().await.unwrap();
+    sqlx::query("select from feed_counter for update").execute(&mut *held).await.unwrap();
+    let engine = harness.another_engine();
+    let submitting = tokio::spawn({
+        let (tenant, request) = (harness.tenant.clone(), order("000123450000"));
+        async move {
+            let command = SubmitCommand { tenant, request, idempotency: None, fix: None };
+            engine.submit(command).await
+        }
+    });
+    let waiting = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+                   where datname = current_database() and wait_event_type = 'Lock'";
+    wait_for("a counted batch", || async { (harness.count(waiting).await == 1).then_some(()) }).await;
+    let counted = "select (select count(*) from limit_usage) + (select count(*) from open_change)";
+    assert_eq!(harness.count(counted).await, 0, "killed with its batch");
+    assert_eq!(harness.count("select count(*) from execution").await, 0);
+    held.rollback().await.unwrap();
+    // The writer does the batch again on a new connection: once.
+    match submitting.await.unwrap() {
+        Ok(done) => assert_eq!(code(&done.outcome), "accepted"),
+        Err(error) => {
+            tracing::info!(%error, "the batch was given up");
+            harness.accept(order("000123450000")).await;
+        }
+    }
+    assert_eq!(harness.count("select count(*) from execution").await, 1);
+    assert_eq!(check_open(&harness).await, 100_000_000);
+    let used = "select amount::bigint from limit_usage where scope = 'partner' and asset = 'USDC'";
+    assert_eq!(harness.count(used).await, 100_000_000);
+    harness.check_books().await;
+}

@@ -27,6 +27,7 @@ fn terms() -> Terms {
         entity: "0x00".into(),
         hashlock: "0x00".into(),
         lock_at: NOW,
+        counts_as_open: true,
     }
 }
 
