@@ -3,6 +3,7 @@
 mod approval;
 mod audit;
 mod band;
+mod bank;
 mod beneficiary;
 mod chain;
 mod execution;
@@ -32,6 +33,7 @@ pub(crate) use self::approval::{
 };
 pub(crate) use self::audit::{AuditAnchor, AuditCommand, AuditList};
 pub(crate) use self::band::{BandCommand, BandRemove, BandSet, BandWhich};
+pub(crate) use self::bank::{BankAlarms, BankClearAlarm, BankCommand};
 pub(crate) use self::beneficiary::{
     BeneficiaryCommand, BeneficiaryCreate, BeneficiaryList, DestinationAdd, DestinationArgs,
     DestinationDisable, DestinationVerify,
@@ -122,6 +124,9 @@ pub(crate) enum Command {
     /// What operators stop and let go on.
     #[command(subcommand)]
     Pause(PauseCommand),
+    /// Alarms about the bank's payments and files.
+    #[command(subcommand)]
+    Bank(BankCommand),
     /// Recipients that a partner's orders name as bene_…:dest_….
     #[command(subcommand)]
     Beneficiary(BeneficiaryCommand),

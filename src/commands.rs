@@ -3,6 +3,7 @@
 pub(crate) mod approval;
 pub(crate) mod audit;
 pub(crate) mod band;
+pub(crate) mod bank;
 pub(crate) mod beneficiary;
 pub(crate) mod chain;
 mod deposit;

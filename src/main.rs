@@ -64,6 +64,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Limit(command) => commands::limit::run(command).await?,
         Command::Band(command) => commands::band::run(command).await?,
         Command::Pause(command) => commands::pause::run(command).await?,
+        Command::Bank(command) => commands::bank::run(command).await?,
         Command::Beneficiary(command) => commands::beneficiary::run(command).await?,
         Command::Provider(command) => commands::provider::run(command).await?,
         Command::Key(command) => commands::key::run(command).await?,

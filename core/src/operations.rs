@@ -12,6 +12,7 @@
 //! out, not carried out. What comes to be known after that is a break until two operators have closed it.
 
 mod action;
+pub mod bank_alarms;
 
 use dvp_domain::chain::ChainCommand;
 use dvp_domain::settlement::leg::IN_FLIGHT_SECS;

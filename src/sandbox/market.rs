@@ -70,6 +70,8 @@ pub(super) async fn bank(dir: &Path, pool: &PgPool) -> anyhow::Result<BankParts>
     let accounts = [("USD", "400500600", "SANDUS33"), ("EUR", "DE89370400440532013000", "SANDDEFF")];
     let folder = dir.join("bank");
     let files = BankFiles::open(pool.clone(), &folder, accounts.map(debtor).to_vec()).await?;
+    // The simulated bank writes files whole: what is half stays so.
+    let files = files.settling_after(Duration::from_secs(1));
     Ok(BankParts { files, simulated: Some(Bank::open(&folder).await?) })
 }
 

@@ -264,6 +264,8 @@ pub struct Booked {
     pub differing_fact: Option<String>,
     /// The bank's word on the payment, unless operators have closed what it contradicts.
     pub bank: Option<BankWord>,
+    /// Since when a bank has had the payment without a final word.
+    pub with_bank_since: Option<Timestamp>,
 }
 
 /// A bank's word on a payment.

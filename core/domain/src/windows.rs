@@ -50,7 +50,7 @@ impl PayoutTime {
     /// Unix seconds at which a payout that begins at `begun` has ended at the latest.
     ///
     /// A payment that misses the day's cut-off counts from the next business day on, so that day is counted always.
-    fn ends_by(self, method: Option<PayoutMethod>, begun: u64) -> u64 {
+    pub(crate) fn ends_by(self, method: Option<PayoutMethod>, begun: u64) -> u64 {
         match self {
             Self::Elapsed(secs) => begun.saturating_add(secs),
             Self::BusinessDays => {

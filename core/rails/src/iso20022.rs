@@ -11,12 +11,13 @@
 //! taken in at least once and counts once.
 //!
 //! Reading order: [`text`] and [`xml`] what files are made of, [`schema`] what they may contain, [`instruction`] and
-//! [`pain001`] what we write, [`answers`] what we read, [`status`] what it means, [`folder`] where it lies. All but
+//! [`pain001`] what we write, [`answers`] what we read, [`intake`] how files are taken in, [`status`] what it means, [`folder`] where it lies. All but
 //! the last and this are pure.
 
 pub mod answers;
 pub mod folder;
 pub mod instruction;
+pub mod intake;
 pub mod pain001;
 pub mod schema;
 pub mod status;
@@ -25,18 +26,17 @@ pub mod xml;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, Utc};
 use dvp_domain::payment::PaymentStatus;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_domain::windows::PayoutTime;
 use dvp_store::StoreError;
-use dvp_store::orders::bank::{self as store, BankFile, BankPayment, NewBankPayment};
+use dvp_store::orders::bank::{self as store, BankPayment, NewBankPayment};
 use dvp_store::orders::effects::{self, EffectKind, ManualResolution};
 use dvp_store::orders::executions;
-use metrics::counter;
-use sha2::{Digest as _, Sha256};
+use metrics::{counter, gauge};
 use sqlx::PgPool;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
@@ -44,6 +44,7 @@ use tracing::{error, info, warn};
 use self::answers::{PaymentReport, Word};
 use self::folder::Folder;
 use self::instruction::{Debtor, Instruction, end_to_end_id};
+use self::intake::{Inbox, SETTLES_AFTER};
 use self::schema::{Message, check};
 use self::status::{Ordered, PAID_AFTER_REFUSED, REFUSED_AFTER_PAID, failure_code, hear};
 use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
@@ -51,8 +52,14 @@ use super::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 /// The name on paths and receipts.
 pub const PROVIDER: &str = "iso20022-bank";
 pub const PAYOUT_TIME: PayoutTime = PayoutTime::BusinessDays;
+/// A payment was written down, and its file is gone without having been given to the bank.
+pub const FILE_MISSING: &str = "the payment's file is missing and was never given to the bank";
 /// How often the bank's folder is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a payment that the bank has is not looked at, without news of it.
+const POLL_MAX: Duration = Duration::from_secs(15 * 60);
+/// How often open alarms are counted.
+const COUNT_EVERY: Duration = Duration::from_secs(15);
 
 /// Files could not be read or written, or the database did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -75,12 +82,23 @@ pub struct BankFiles {
     pool: PgPool,
     folder: Folder,
     debtors: Arc<[Debtor]>,
+    inbox: Inbox,
+    /// How long a file that cannot be read may stay unchanged before it is refused.
+    settles_after: Duration,
 }
 
 impl BankFiles {
     /// `root`: the folder shared with the bank. `debtors`: the accounts to pay from, one a currency.
     pub async fn open(pool: PgPool, root: &Path, debtors: Vec<Debtor>) -> Result<Self, BankError> {
-        Ok(Self { pool, folder: Folder::open(root).await?, debtors: debtors.into() })
+        let folder = Folder::open(root).await?;
+        let (inbox, settles_after) = (Inbox::default(), SETTLES_AFTER);
+        Ok(Self { pool, folder, debtors: debtors.into(), inbox, settles_after })
+    }
+
+    /// Refuses a file that cannot be read once it has not changed for so long.
+    #[must_use]
+    pub fn settling_after(self, settles_after: Duration) -> Self {
+        Self { settles_after, ..self }
     }
 
     pub const fn folder(&self) -> &Folder {
@@ -89,7 +107,14 @@ impl BankFiles {
 
     /// Takes the bank's files in until `stop` turns true.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        let mut counted: Option<Instant> = None;
         while !*stop.borrow() {
+            if counted.is_none_or(|at| at.elapsed() >= COUNT_EVERY) {
+                counted = Some(Instant::now());
+                if let Err(error) = self.count_alarms().await {
+                    warn!(%error, "counting the alarms of bank files failed, will retry");
+                }
+            }
             if let Err(error) = self.take_in().await {
                 warn!(%error, "importing bank files failed, will retry");
             }
@@ -100,57 +125,13 @@ impl BankFiles {
         }
     }
 
-    /// Takes in every file there is. Returns how many.
-    pub async fn take_in(&self) -> Result<usize, BankError> {
-        let names = self.folder.list_inbox().await?;
-        for name in &names {
-            self.take_in_one(name).await?;
-        }
-        Ok(names.len())
-    }
-
-    async fn take_in_one(&self, name: &str) -> Result<(), BankError> {
-        let content = match self.folder.read_inbox(name).await {
-            // Another process has put it away meanwhile.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            content => content?,
-        };
-        let digest = Sha256::digest(&content).into();
-        let mut tx = self.pool.begin().await?;
-        let read = answers::read(&content, Utc::now());
-        let unreadable = read.is_err();
-        match read {
-            Ok(answer) => {
-                let mut unknown = 0;
-                for said in &answer.said {
-                    unknown += i64::from(!take_word(&mut tx, said).await?);
-                }
-                let file = BankFile {
-                    digest,
-                    name,
-                    message: Some(answer.message.name()),
-                    message_id: Some(&answer.message_id),
-                    refusal: None,
-                    unknown,
-                };
-                let first = store::insert_file(&mut tx, &file).await?;
-                if unknown > 0 && first {
-                    error!(name, unknown, "bank file names unknown payments");
-                }
-                info!(name, first, words = answer.said.len(), "bank file imported");
-            }
-            Err(refused) => {
-                let refusal = Some(refused.to_string());
-                let file = BankFile { digest, name, message: None, message_id: None, refusal, unknown: 0 };
-                store::insert_file(&mut tx, &file).await?;
-                error!(name, %refused, "bank file is invalid, moved to quarantine");
-            }
-        }
-        tx.commit().await?;
-        match self.folder.put_away(name, unreadable).await {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            put => Ok(put?),
-        }
+    async fn count_alarms(&self) -> Result<(), BankError> {
+        let mut conn = self.pool.acquire().await?;
+        let (payments, files) = store::count_alarms(&mut conn).await?;
+        let number = |count: i64| f64::from(i32::try_from(count).unwrap_or(i32::MAX));
+        gauge!("dvp_bank_alarms", "about" => "payment").set(number(payments));
+        gauge!("dvp_bank_alarms", "about" => "file").set(number(files));
+        Ok(())
     }
 
     async fn answer_submit(&self, request: &RailRequest) -> Result<RailAnswer, RailError> {
@@ -227,13 +208,43 @@ impl BankFiles {
     /// Gives the file named by the row to the bank unless that was done, and returns how the payment stands.
     async fn give(&self, id: &str) -> Result<Option<BankPayment>, BankError> {
         let Some(mut payment) = self.find(id).await? else { return Ok(None) };
-        if payment.status == PaymentStatus::Staged {
-            self.folder.give(&payment.staged_file, &format!("{id}.xml")).await?;
-            let mut conn = self.pool.acquire().await?;
-            store::mark_sent(&mut conn, id).await?;
-            payment.status = PaymentStatus::Sent;
+        if payment.status != PaymentStatus::Staged {
+            return Ok(Some(payment));
         }
+        if !payment.is_giving {
+            if !self.folder.is_staged(&payment.staged_file).await? {
+                return self.report_missing(payment).await.map(Some);
+            }
+            let mut conn = self.pool.acquire().await?;
+            store::mark_giving(&mut conn, id).await?;
+        }
+        self.folder.give(&payment.staged_file, &format!("{id}.xml")).await?;
+        let mut conn = self.pool.acquire().await?;
+        store::mark_sent(&mut conn, id).await?;
+        payment.status = PaymentStatus::Sent;
         Ok(Some(payment))
+    }
+
+    /// The staged file is gone, and nobody had begun to give it away: the bank never got it. Unless another process did
+    /// so just now.
+    async fn report_missing(&self, payment: BankPayment) -> Result<BankPayment, BankError> {
+        let id = &payment.end_to_end_id;
+        let mut conn = self.pool.acquire().await?;
+        let Some(now) = store::find_payment(&mut conn, id).await? else { return Ok(payment) };
+        if now.is_giving || now.status != PaymentStatus::Staged {
+            return Ok(now);
+        }
+        if now.alarm.as_deref() != Some(FILE_MISSING) {
+            error!(
+                end_to_end_id = id,
+                execution = now.execution,
+                file = now.staged_file,
+                alarm = FILE_MISSING,
+                "payment needs an operator's attention"
+            );
+            store::raise_alarm(&mut conn, id, FILE_MISSING).await?;
+        }
+        Ok(now)
     }
 
     async fn answer_status(&self, request: &RailRequest) -> Result<RailStatus, RailError> {
@@ -252,6 +263,7 @@ async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Re
     if let Some(alarm) = after.alarm {
         error!(end_to_end_id = id, execution = payment.execution, word = ?said.word, alarm, "payment needs an operator's attention");
         payment.alarm = Some(alarm.to_owned());
+        payment.is_alarm_cleared = false;
     }
     if after.status != payment.status {
         info!(
@@ -283,6 +295,7 @@ async fn take_word(tx: &mut sqlx::PgTransaction<'_>, said: &PaymentReport) -> Re
         );
         counter!("dvp_rail_contradictions_total", "by" => "bank").increment(1);
         payment.alarm = Some(contradiction.to_owned());
+        payment.is_alarm_cleared = false;
         store::mark_contradicted(tx, &id, word).await?;
     }
     store::update_payment(tx, &payment).await?;
@@ -364,6 +377,11 @@ impl Rail for BankFiles {
 
     fn status<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailStatus> {
         Box::pin(self.answer_status(request))
+    }
+
+    /// What the bank says makes the payment's work due at once.
+    fn poll_max(&self) -> Duration {
+        POLL_MAX
     }
 }
 

@@ -8,6 +8,7 @@ pub mod inventory;
 pub mod iso20022;
 
 use std::pin::Pin;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use dvp_domain::beneficiary::Beneficiary;
@@ -85,4 +86,8 @@ pub trait Rail: Send + Sync {
     fn submit<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailAnswer>;
     /// Asks what became of it.
     fn status<'a>(&'a self, request: &'a RailRequest) -> RailFuture<'a, RailStatus>;
+    /// How long a leg in progress is not asked about at most.
+    fn poll_max(&self) -> Duration {
+        Duration::from_secs(30)
+    }
 }

@@ -18,7 +18,9 @@ use dvp_domain::time::Timestamp;
 use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_store::beneficiaries;
 use dvp_store::orders::bank;
-use dvp_store::orders::effects::{self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution};
+use dvp_store::orders::effects::{
+    self, Claimed, EffectEnd, EffectKind, EndedEffect, ManualResolution, Rooms,
+};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::pauses;
 use metrics::counter;
@@ -34,8 +36,8 @@ use crate::writer::Consumed;
 
 /// The lease of a claim.
 const LEASE_SECS: i32 = 30;
-/// Effects in progress at a time.
-const IN_HAND: usize = 256;
+/// Effects in progress at a time, of each kind: a rail that hangs takes the places of its own leg only.
+const PLACES: i64 = 128;
 /// The time limit of a rail's answer.
 const RAIL_TIMEOUT: Duration = Duration::from_secs(10);
 const _: () = assert!(
@@ -44,9 +46,8 @@ const _: () = assert!(
 );
 const _: () =
     assert!(IN_FLIGHT_SECS < LEASE_SECS, "a call ends within its claim, which nobody else takes before");
-/// The polling interval of a leg in progress: at first, and later. A rail notifies us of news without polling.
+/// The polling interval of a leg in progress at first; the rail says how long it becomes.
 const ASK_AGAIN_MS: u64 = 500;
-const ASK_MAX_MS: u64 = 30_000;
 /// The interval at which a paused leg checks its pause.
 const PAUSED_MS: u64 = 2_000;
 /// Back-off of an unavailable rail: doubled at each attempt up to the maximum.
@@ -63,7 +64,7 @@ pub(super) struct Rails {
 
 pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bool>) {
     let mut wake = Wake::new(engine, &["dvp_feed"], stop).await;
-    let mut in_hand = JoinSet::new();
+    let mut in_hand = InHand::default();
     loop {
         let pause = match take_up_due(engine, rails, &mut in_hand).await {
             Ok(pause) => pause,
@@ -72,33 +73,73 @@ pub(super) async fn run(engine: &Engine, rails: &Rails, stop: watch::Receiver<bo
                 BACK_OFF
             }
         };
-        let full = in_hand.len() >= IN_HAND;
+        let full = in_hand.is_full();
         let go_on = tokio::select! {
             go_on = wake.wait(pause) => go_on,
-            Some(_) = in_hand.join_next(), if full => !wake.stopped(),
+            () = in_hand.join_one(), if full => !wake.stopped(),
         };
-        while in_hand.try_join_next().is_some() {}
         if !go_on {
-            while in_hand.join_next().await.is_some() {}
+            in_hand.join_all().await;
             return;
         }
         wake.listen().await;
     }
 }
 
-/// Claims due effects and starts them. Returns the time until the next one can be due.
-async fn take_up_due(
-    engine: &Engine,
-    rails: &Rails,
-    in_hand: &mut JoinSet<()>,
-) -> Result<Duration, EngineError> {
-    loop {
-        let room = i64::try_from(IN_HAND.saturating_sub(in_hand.len())).unwrap_or(0);
-        if room == 0 {
-            return Ok(POLL);
+/// The effects in progress.
+#[derive(Default)]
+struct InHand {
+    own: JoinSet<()>,
+    offramp: JoinSet<()>,
+    payout: JoinSet<()>,
+}
+
+impl InHand {
+    const fn of(&mut self, kind: EffectKind) -> &mut JoinSet<()> {
+        match kind {
+            EffectKind::Lock | EffectKind::Reversal => &mut self.own,
+            EffectKind::Offramp => &mut self.offramp,
+            EffectKind::Payout => &mut self.payout,
         }
+    }
+
+    /// The free places, after the tasks that have ended are gone.
+    fn rooms(&mut self) -> Rooms {
+        let room = |tasks: &mut JoinSet<()>| {
+            while tasks.try_join_next().is_some() {}
+            PLACES.saturating_sub(i64::try_from(tasks.len()).unwrap_or(PLACES))
+        };
+        Rooms { own: room(&mut self.own), offramp: room(&mut self.offramp), payout: room(&mut self.payout) }
+    }
+
+    fn is_full(&mut self) -> bool {
+        let Rooms { own, offramp, payout } = self.rooms();
+        own == 0 || offramp == 0 || payout == 0
+    }
+
+    /// Waits until one has ended.
+    async fn join_one(&mut self) {
+        tokio::select! {
+            Some(_) = self.own.join_next() => {}
+            Some(_) = self.offramp.join_next() => {}
+            Some(_) = self.payout.join_next() => {}
+            else => {}
+        }
+    }
+
+    async fn join_all(&mut self) {
+        for tasks in [&mut self.own, &mut self.offramp, &mut self.payout] {
+            while tasks.join_next().await.is_some() {}
+        }
+    }
+}
+
+/// Claims due effects and starts them. Returns the time until the next one can be due.
+async fn take_up_due(engine: &Engine, rails: &Rails, in_hand: &mut InHand) -> Result<Duration, EngineError> {
+    loop {
+        let rooms = in_hand.rooms();
         let mut conn = engine.pool.acquire().await?;
-        let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, room).await?;
+        let claimed = effects::claim(&mut conn, LEASE_SECS, IN_FLIGHT_SECS, rooms).await?;
         if claimed.is_empty() {
             let next = effects::find_next_due(&mut conn).await?;
             let wait = next.and_then(|at| at.signed_duration_since(engine.now().to_utc()).to_std().ok());
@@ -107,7 +148,8 @@ async fn take_up_due(
         let pauses = Arc::new(pauses::load(&mut conn).await?);
         drop(conn);
         for claim in claimed {
-            in_hand.spawn(carry_out_logged(engine.clone(), rails.clone(), Arc::clone(&pauses), claim));
+            let tasks = in_hand.of(claim.kind);
+            tasks.spawn(carry_out_logged(engine.clone(), rails.clone(), Arc::clone(&pauses), claim));
         }
     }
 }
@@ -382,6 +424,10 @@ impl Call<'_> {
         in_ms(self.engine, wait)
     }
 
+    fn ask_max_ms(&self) -> u64 {
+        u64::try_from(self.rail.poll_max().as_millis()).unwrap_or(u64::MAX)
+    }
+
     fn chance(&self) -> u64 {
         RandomState::new().hash_one(self.claim.id)
     }
@@ -417,7 +463,7 @@ impl Call<'_> {
         let end = match &answer {
             RailAnswer::InProgress { .. } => {
                 let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
-                let wait = back_off_ms(attempts, ASK_AGAIN_MS, ASK_MAX_MS, self.chance());
+                let wait = back_off_ms(attempts, ASK_AGAIN_MS, self.ask_max_ms(), self.chance());
                 EffectEnd::Again { at: self.in_ms(wait), called: true, heard: "in progress" }
             }
             RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,

@@ -2,6 +2,7 @@
 //! payment is ordered once and told once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_core::operations::{Action, Resolution, ResolveError, resolve};
@@ -24,16 +25,16 @@ use dvp_testing::Harness;
 use dvp_testing::orders::order;
 use dvp_testing::wait::wait_for;
 
-struct BankScene {
-    harness: Harness,
+pub(crate) struct BankScene {
+    pub(crate) harness: Harness,
     dir: tempfile::TempDir,
-    files: BankFiles,
-    bank: Bank,
+    pub(crate) files: BankFiles,
+    pub(crate) bank: Bank,
     stop: watch::Sender<bool>,
 }
 
 impl BankScene {
-    async fn new() -> Self {
+    pub(crate) async fn new() -> Self {
         let (harness, dir) = (scenes::harness().await, tempfile::tempdir().unwrap());
         let debtor = Debtor {
             name: "DVP".into(),
@@ -43,6 +44,7 @@ impl BankScene {
             country: "US".into(),
         };
         let files = BankFiles::open(harness.pool().clone(), dir.path(), vec![debtor]).await.unwrap();
+        let files = files.settling_after(Duration::from_millis(500));
         let bank = Bank::open(dir.path()).await.unwrap();
         Self { harness, dir, files, bank, stop: watch::Sender::new(false) }
     }
@@ -88,7 +90,7 @@ fn inline(suffix: &str) -> IntentRequest {
     request
 }
 
-fn request(reference: &str, late: bool) -> RailRequest {
+pub(crate) fn request(reference: &str, late: bool) -> RailRequest {
     RailRequest {
         leg: LegKind::Payout,
         reference: reference.repeat(64),
@@ -111,7 +113,7 @@ fn request(reference: &str, late: bool) -> RailRequest {
     }
 }
 
-async fn count(folder: std::path::PathBuf) -> usize {
+pub(crate) async fn count(folder: std::path::PathBuf) -> usize {
     let (mut count, mut entries) = (0, tokio::fs::read_dir(folder).await.unwrap());
     while entries.next_entry().await.unwrap().is_some() {
         count += 1;

@@ -9,7 +9,7 @@ use dvp_domain::chain::ChainFact;
 use dvp_domain::settlement::RailAnswer;
 use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
 use dvp_sandbox::rails::SimulatedRails;
-use dvp_store::orders::effects;
+use dvp_store::orders::effects::{self, EffectKind};
 use dvp_store::orders::executions::RefType;
 use tokio::sync::Mutex;
 
@@ -158,16 +158,36 @@ async fn a_call_may_act_only_so_long_after_its_claim_whenever_it_is_made() {
     harness.accept(order("000123450008")).await;
     sqlx::query("update effect set kind = 'payout', run_at = now()").execute(harness.pool()).await.unwrap();
     let mut conn = harness.pool().acquire().await.unwrap();
-    let claimed = effects::claim(&mut conn, 0, 12, 10).await.unwrap();
+    let claimed = effects::claim(&mut conn, 0, 12, effects::Rooms::of_each(10)).await.unwrap();
     assert!(!claimed.is_empty());
     // A lease of no time has run out once the clock has moved.
     let again = wait_for("the claim to run out", || async {
         let mut conn = harness.pool().acquire().await.unwrap();
-        let again = effects::claim(&mut conn, 0, 12, 10).await.unwrap();
+        let again = effects::claim(&mut conn, 0, 12, effects::Rooms::of_each(10)).await.unwrap();
         (!again.is_empty()).then_some(again)
     })
     .await;
     for (first, second) in claimed.iter().zip(&again) {
         assert_eq!(first.called_at, second.called_at, "a second claim does not make the call younger");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_that_waits_for_a_hung_rail_takes_no_place_of_other_work() {
+    let harness = scenes::harness().await;
+    harness.accept(order("0001")).await;
+    sqlx::query(
+        "insert into effect (reference, kind, run_at) \
+         select 'exe_' || n, case when n <= 600 then 'payout' else 'offramp' end, now() - make_interval(secs => 1000 - n) \
+         from generate_series(1, 601) as n",
+    )
+    .execute(harness.pool())
+    .await
+    .unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let rooms = effects::Rooms { own: 10, offramp: 10, payout: 20 };
+    let claimed = effects::claim(&mut conn, 30, 12, rooms).await.unwrap();
+    let count = |kind| claimed.iter().filter(|claim| claim.kind == kind).count();
+    let counts = [EffectKind::Payout, EffectKind::Offramp, EffectKind::Lock].map(count);
+    assert_eq!(counts, [20, 1, 1], "older payouts are not in the way");
 }

@@ -7,6 +7,7 @@ mod audit;
 mod away;
 mod bands;
 mod bank_files;
+mod bank_intake;
 mod beneficiaries;
 mod commitment;
 mod compared;

@@ -154,14 +154,14 @@ async fn a_claim_of_a_dead_process_is_free_after_its_lease() {
     let harness = scenes::harness().await;
     harness.accept(order("000123456789")).await;
     let mut conn = harness.pool().acquire().await.unwrap();
-    let claimed = effects::claim(&mut conn, 30, 12, 10).await.unwrap();
+    let claimed = effects::claim(&mut conn, 30, 12, effects::Rooms::of_each(10)).await.unwrap();
     assert_eq!(claimed.iter().map(|c| c.kind).collect::<Vec<_>>(), [EffectKind::Lock]);
-    assert!(effects::claim(&mut conn, 30, 12, 10).await.unwrap().is_empty());
+    assert!(effects::claim(&mut conn, 30, 12, effects::Rooms::of_each(10)).await.unwrap().is_empty());
     sqlx::query("update effect set lease_until = now() - interval '1 second' where kind = 'lock'")
         .execute(&mut *conn)
         .await
         .unwrap();
-    let again = effects::claim(&mut conn, 30, 12, 10).await.unwrap();
+    let again = effects::claim(&mut conn, 30, 12, effects::Rooms::of_each(10)).await.unwrap();
     assert!(again[0].called_before && again[0].fence > claimed[0].fence);
 }
 
@@ -240,16 +240,16 @@ async fn a_call_that_may_still_be_on_its_way_is_not_made_again() {
     let reference = harness.accept(order("000123456789")).await.reference;
     sqlx::query("update effect set kind = 'payout', run_at = now()").execute(harness.pool()).await.unwrap();
     let mut conn = harness.pool().acquire().await.unwrap();
-    let first = effects::claim(&mut conn, 0, 12, 10).await.unwrap().remove(0);
+    let first = effects::claim(&mut conn, 0, 12, effects::Rooms::of_each(10)).await.unwrap().remove(0);
     assert!(!first.called_before && !first.in_flight, "{reference}");
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    let second = effects::claim(&mut conn, 0, 12, 10).await.unwrap().remove(0);
+    let second = effects::claim(&mut conn, 0, 12, effects::Rooms::of_each(10)).await.unwrap().remove(0);
     assert!(second.called_before && second.in_flight);
     assert!(
         effects::mark_called(&mut conn, first.id, first.fence).await.unwrap().is_none(),
         "another's claim now"
     );
     tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    let third = effects::claim(&mut conn, 0, 0, 10).await.unwrap().remove(0);
+    let third = effects::claim(&mut conn, 0, 0, effects::Rooms::of_each(10)).await.unwrap().remove(0);
     assert!(third.called_before && !third.in_flight, "long enough ago");
 }

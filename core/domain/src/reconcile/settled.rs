@@ -5,6 +5,8 @@ use super::{
     give_back,
 };
 use crate::settlement::{Finality, Lock, State};
+use crate::time::Timestamp;
+use crate::windows::PayoutTime;
 
 /// What an execution claims.
 struct Claim<'a> {
@@ -236,6 +238,15 @@ fn open_funds(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, mome
     }
 }
 
+/// When a bank that has the payment has paid at the latest.
+fn paid_by(booked: &Booked) -> Option<Timestamp> {
+    let beneficiary = booked.terms.request.beneficiary.as_ref();
+    let method = beneficiary.and_then(|beneficiary| beneficiary.payout_method);
+    let since = booked.with_bank_since?.unix_secs();
+    let by = i64::try_from(PayoutTime::BusinessDays.ends_by(method, since)).ok()?;
+    Some(Timestamp::from_millis(by.saturating_mul(1_000)))
+}
+
 /// Nothing happens any more, and nothing said so far is the reason.
 fn idle(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
     if booked.state.is_terminal() || !found.breaks.is_empty() {
@@ -245,10 +256,10 @@ fn idle(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
         State::Accepted => booked.terms.lock_at.min(booked.terms.request.deadline).max(booked.changed_at),
         // A bank takes its time, which is known.
         State::Paying { lock: Some(lock), .. } => lock.deadlines.overdue_at,
+        State::Paying { lock: None, .. } => paid_by(booked).unwrap_or(booked.changed_at),
         State::Locking
         | State::Converting { .. }
         | State::Committing { .. }
-        | State::Paying { .. }
         | State::Owing { .. }
         | State::Releasing { .. }
         | State::Completed { .. }

@@ -97,6 +97,7 @@ fn subject(state: State, events: &[&str]) -> Subject {
             failed_command: None,
             differing_fact: None,
             bank: None,
+            with_bank_since: None,
         }),
         kept: StoredEvents { now, at_block: now, locked, paid: None },
         contracts: Some(contracts),
@@ -308,4 +309,29 @@ fn a_swap_holds_nothing_and_is_no_break() {
     let mut subject = subject(completed(), &["Created", "Filled", "Settled", "Paid"]);
     booked(&mut subject).terms = terms_of(OrderKind::TokenToToken);
     assert_eq!(kinds(&subject), [""; 0]);
+}
+
+#[test]
+fn a_payment_that_a_bank_has_is_stuck_once_the_bank_has_had_its_time() {
+    let since = NOW.millis();
+    let with_bank = |days: i64, since: Option<i64>| {
+        let terms = terms_of(OrderKind::FiatToFiat);
+        let booked = Booked {
+            terms,
+            state: State::Paying { lock: None, offramp: None, leg: Default::default() },
+            changed_at: NOW,
+            receipt: None,
+            failed_command: None,
+            differing_fact: None,
+            bank: None,
+            with_bank_since: since.map(Timestamp::from_millis),
+        };
+        let kept = StoredEvents::default();
+        let subject = Subject { entity: "0xe".into(), booked: Some(booked), kept, contracts: None };
+        let moment = Moment { now: NOW.plus_millis(days * 86_400_000), ..MOMENT };
+        judge(&subject, &moment).iter().map(|found| found.kind).collect::<Vec<_>>()
+    };
+    assert_eq!(with_bank(1, None), [BreakKind::Stuck], "no bank has it");
+    assert_eq!(with_bank(5, Some(since)), [], "five business days at least");
+    assert_eq!(with_bank(15, Some(since)), [BreakKind::Stuck]);
 }

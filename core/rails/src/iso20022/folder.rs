@@ -6,10 +6,14 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
+use sha2::{Digest as _, Sha256};
 use tokio::fs;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
+/// The longest name of a file, in bytes.
+const NAME_MAX: usize = 255;
 const PARTS: [&str; 5] = ["outbox", "inbox", "archive", "quarantine", "staging"];
 
 /// The folder that the bank and we share.
@@ -85,16 +89,40 @@ impl Folder {
         fs::read(self.inbox().join(name)).await
     }
 
+    /// A file's size and when it was last written to.
+    pub async fn measure(&self, name: &str) -> io::Result<(u64, Option<SystemTime>)> {
+        let metadata = fs::metadata(self.inbox().join(name)).await?;
+        Ok((metadata.len(), metadata.modified().ok()))
+    }
+
+    /// The SHA-256 of a file of any size.
+    pub async fn digest(&self, name: &str) -> io::Result<[u8; 32]> {
+        let mut file = fs::File::open(self.inbox().join(name)).await?;
+        let (mut hash, mut part) = (Sha256::new(), vec![0; 64 * 1024]);
+        loop {
+            let count = file.read(&mut part).await?;
+            match part.get(..count) {
+                Some(read) if count > 0 => hash.update(read),
+                _ => return Ok(hash.finalize().into()),
+            }
+        }
+    }
+
+    /// Whether a staged file is still there.
+    pub async fn is_staged(&self, staged: &str) -> io::Result<bool> {
+        fs::try_exists(self.root.join("staging").join(staged)).await
+    }
+
     /// Puts a file that was taken in away; `unreadable` ones apart. Names that came before get a number.
     pub async fn put_away(&self, name: &str, unreadable: bool) -> io::Result<()> {
         let place = if unreadable { self.quarantine() } else { self.archive() };
         let mut to = place.join(name);
-        for n in 1.. {
+        for n in 1_u32.. {
             // A link fails where a name is taken; a rename would overwrite.
             match fs::hard_link(self.inbox().join(name), &to).await {
                 Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    to = place.join(format!("{name}.{n}"))
+                    to = place.join(numbered(name, n));
                 }
                 Err(error) => return Err(error),
             }
@@ -103,6 +131,16 @@ impl Folder {
         fs::remove_file(self.inbox().join(name)).await?;
         sync(&self.inbox()).await
     }
+}
+
+/// A name with a number, within the length that file systems take.
+fn numbered(name: &str, n: u32) -> String {
+    let number = format!(".{n}");
+    let end = (0..=NAME_MAX.saturating_sub(number.len()))
+        .rev()
+        .find(|end| name.is_char_boundary((*end).min(name.len())));
+    let base = name.get(..end.unwrap_or(0).min(name.len())).unwrap_or_default();
+    format!("{base}{number}")
 }
 
 /// Writes a file into a folder where somebody looks: whole or not at all.

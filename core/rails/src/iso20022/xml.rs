@@ -10,7 +10,7 @@ use quick_xml::events::{BytesStart, Event};
 use quick_xml::name::ResolveResult;
 
 /// A file that is larger is nobody's answer to us.
-const BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const BYTES_MAX: usize = 16 * 1024 * 1024;
 const DEPTH_MAX: usize = 40;
 const ELEMENTS_MAX: usize = 500_000;
 

@@ -38,6 +38,10 @@ pub struct BankPayment {
     pub reason: Option<String>,
     pub reason_text: Option<String>,
     pub alarm: Option<String>,
+    /// An operator has dealt with the alarm.
+    pub is_alarm_cleared: bool,
+    /// The staged file was, or is being, given to the bank.
+    pub is_giving: bool,
 }
 
 #[derive(sqlx::FromRow)]
@@ -54,6 +58,8 @@ struct Row {
     reason: Option<String>,
     reason_text: Option<String>,
     alarm: Option<String>,
+    is_alarm_cleared: bool,
+    is_giving: bool,
 }
 
 impl Row {
@@ -72,6 +78,8 @@ impl Row {
             reason: self.reason,
             reason_text: self.reason_text,
             alarm: self.alarm,
+            is_alarm_cleared: self.is_alarm_cleared,
+            is_giving: self.is_giving,
         })
     }
 }
@@ -105,7 +113,8 @@ pub async fn find_payment(
 ) -> Result<Option<BankPayment>, StoreError> {
     let row: Option<Row> = sqlx::query_as(
         "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                bank_reference, paid_at, reason, reason_text, alarm \
+                bank_reference, paid_at, reason, reason_text, alarm, \
+                    alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
          from bank_payment where end_to_end_id = $1",
     )
     .bind(end_to_end_id)
@@ -164,6 +173,79 @@ pub async fn is_contradicted(conn: &mut PgConnection, execution: &str) -> Result
     Ok(open.bind(execution).fetch_one(conn).await?)
 }
 
+/// From now on the staged file may be with the bank.
+pub async fn mark_giving(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
+    sqlx::query("update bank_payment set giving_at = coalesce(giving_at, now()) where end_to_end_id = $1")
+        .bind(end_to_end_id)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// Raises an alarm about a payment.
+pub async fn raise_alarm(
+    conn: &mut PgConnection,
+    end_to_end_id: &str,
+    alarm: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update bank_payment set alarm = $2, alarm_cleared_at = null, updated_at = now() where end_to_end_id = $1",
+    )
+    .bind(end_to_end_id)
+    .bind(alarm)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Open alarms about payments, and files that were refused or name unknown payments.
+pub async fn count_alarms(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
+    let counts = sqlx::query_as(
+        "select (select count(*) from bank_payment where alarm is not null and alarm_cleared_at is null), \
+                (select count(*) from bank_file \
+                 where (refusal is not null or unknown > 0) and cleared_at is null)",
+    );
+    Ok(counts.fetch_one(conn).await?)
+}
+
+/// Something about a bank's payment or file that an operator has to look at.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct BankAlarm {
+    /// An execution, or a file's content as hex.
+    pub subject: String,
+    pub is_file: bool,
+    /// The file's name, or the payment's end-to-end id.
+    pub name: String,
+    pub alarm: String,
+    pub raised_at: DateTime<Utc>,
+}
+
+/// Open alarms, the oldest first.
+pub async fn list_alarms(conn: &mut PgConnection, limit: i64) -> Result<Vec<BankAlarm>, StoreError> {
+    let rows = sqlx::query_as(
+        "select execution as subject, false as is_file, end_to_end_id as name, alarm, updated_at as raised_at \
+         from bank_payment where alarm is not null and alarm_cleared_at is null \
+         union all \
+         select encode(digest, 'hex'), true, name, coalesce(refusal, unknown || ' unknown payments'), taken_at \
+         from bank_file where (refusal is not null or unknown > 0) and cleared_at is null \
+         order by raised_at, subject limit $1",
+    );
+    Ok(rows.bind(limit).fetch_all(conn).await?)
+}
+
+/// An operator has dealt with an alarm. `false`: there is none that is open.
+pub async fn clear_alarm(conn: &mut PgConnection, subject: &str) -> Result<bool, StoreError> {
+    let cleared = sqlx::query_scalar(
+        "with payment as (update bank_payment set alarm_cleared_at = now() \
+                          where execution = $1 and alarm is not null and alarm_cleared_at is null returning 1), \
+              file as (update bank_file set cleared_at = now() \
+                       where encode(digest, 'hex') = $1 and (refusal is not null or unknown > 0) \
+                         and cleared_at is null returning 1) \
+         select exists (select from payment) or exists (select from file)",
+    );
+    Ok(cleared.bind(subject).fetch_one(conn).await?)
+}
+
 /// The file is where the bank looks.
 pub async fn mark_sent(conn: &mut PgConnection, end_to_end_id: &str) -> Result<(), StoreError> {
     sqlx::query(
@@ -183,19 +265,22 @@ pub async fn lock_payment(
     let (sql, id) = match of {
         PaymentSubject::Payment(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, reason, reason_text, alarm \
+                    bank_reference, paid_at, reason, reason_text, alarm, \
+                    alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where end_to_end_id = $1 for update",
             id,
         ),
         PaymentSubject::Block(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, reason, reason_text, alarm \
+                    bank_reference, paid_at, reason, reason_text, alarm, \
+                    alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where block_id = $1 for update",
             id,
         ),
         PaymentSubject::Message(id) => (
             "select end_to_end_id, execution, amount::text as amount, currency, exponent, status, staged_file, \
-                    bank_reference, paid_at, reason, reason_text, alarm \
+                    bank_reference, paid_at, reason, reason_text, alarm, \
+                    alarm_cleared_at is not null as is_alarm_cleared, giving_at is not null as is_giving \
              from bank_payment where message_id = $1 for update",
             id,
         ),
@@ -208,7 +293,8 @@ pub async fn lock_payment(
 pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> Result<(), StoreError> {
     sqlx::query(
         "update bank_payment set status = $2, bank_reference = $3, paid_at = $4, reason = $5, reason_text = $6, \
-                alarm = $7, updated_at = now() where end_to_end_id = $1",
+                alarm = $7, \
+                alarm_cleared_at = case when $8 then alarm_cleared_at end, updated_at = now() where end_to_end_id = $1",
     )
     .bind(&payment.end_to_end_id)
     .bind(payment.status.as_str())
@@ -217,6 +303,7 @@ pub async fn update_payment(conn: &mut PgConnection, payment: &BankPayment) -> R
     .bind(&payment.reason)
     .bind(&payment.reason_text)
     .bind(&payment.alarm)
+    .bind(payment.is_alarm_cleared)
     .execute(&mut *conn)
     .await?;
     sqlx::query(

@@ -145,20 +145,44 @@ pub struct EndedEffect {
     pub end: EffectEnd,
 }
 
+/// How much work of each kind may be claimed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rooms {
+    /// Locks and reversals, which call no rail.
+    pub own: i64,
+    pub offramp: i64,
+    pub payout: i64,
+}
+
+impl Rooms {
+    pub const fn of_each(places: i64) -> Self {
+        Self { own: places, offramp: places, payout: places }
+    }
+}
+
 /// Claims due work. The claim is committed before any call: it sets `called` for rail calls. A call made less than
 /// `in_flight_secs` ago may still be in flight.
 pub async fn claim(
     conn: &mut PgConnection,
     lease_secs: i32,
     in_flight_secs: i32,
-    limit: i64,
+    rooms: Rooms,
 ) -> Result<Vec<Claimed>, StoreError> {
     type Row = (i64, String, String, bool, bool, i32, i32, i64, DateTime<Utc>, Option<String>);
     let rows: Vec<Row> = sqlx::query_as(
-        "with due as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
-                      from effect \
-                      where run_at <= now() and (lease_until is null or lease_until < now()) \
-                      order by run_at limit $1 for update skip locked) \
+        "with own as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
+                    from effect \
+                    where kind in ('lock', 'reversal') and run_at <= now() and (lease_until is null or lease_until < now()) \
+                    order by run_at limit $1 for update skip locked), \
+              offramp as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
+                    from effect \
+                    where kind = 'offramp' and run_at <= now() and (lease_until is null or lease_until < now()) \
+                    order by run_at limit $4 for update skip locked), \
+              payout as (select id, called, coalesce(called_at > now() - make_interval(secs => $3), false) as fresh \
+                    from effect \
+                    where kind = 'payout' and run_at <= now() and (lease_until is null or lease_until < now()) \
+                    order by run_at limit $5 for update skip locked), \
+              due as (select * from own union all select * from offramp union all select * from payout) \
          update effect e set lease_until = now() + make_interval(secs => $2), fence = e.fence + 1, \
                 attempts = e.attempts + 1, called = true, \
                 called_at = case when due.called then e.called_at else now() end \
@@ -166,9 +190,11 @@ pub async fn claim(
          returning e.id, e.reference, e.kind, due.called, due.fresh, e.attempts, e.unwritten, e.fence, \
                    coalesce(e.called_at, now()), e.verdict::text",
     )
-    .bind(limit)
+    .bind(rooms.own)
     .bind(lease_secs)
     .bind(in_flight_secs)
+    .bind(rooms.offramp)
+    .bind(rooms.payout)
     .fetch_all(conn)
     .await?;
     rows.into_iter()
@@ -309,9 +335,6 @@ pub async fn free_all_claims(conn: &mut PgConnection) -> Result<(), StoreError> 
 
 /// When the next work falls due.
 pub async fn find_next_due(conn: &mut PgConnection) -> Result<Option<DateTime<Utc>>, StoreError> {
-    let row: (Option<DateTime<Utc>>,) =
-        sqlx::query_as("select min(greatest(run_at, coalesce(lease_until, run_at))) from effect")
-            .fetch_one(conn)
-            .await?;
-    Ok(row.0)
+    let next = sqlx::query_scalar("select run_at from effect where run_at > now() order by run_at limit 1");
+    Ok(next.fetch_optional(conn).await?)
 }

@@ -45,7 +45,8 @@ pub async fn list(conn: &mut PgConnection, filter: &ExecutionFilter<'_>) -> Resu
          from execution e join partner p on p.id = e.partner_id \
               left join lateral (select kind, attempts, heard from effect \
                                  where reference = e.reference order by id desc limit 1) f on true \
-              left join lateral (select alarm from bank_payment where execution = e.reference limit 1) b on true \
+              left join lateral (select alarm from bank_payment \
+                                 where execution = e.reference and alarm_cleared_at is null limit 1) b on true \
               left join lateral (select case \
                       when e.state_name = 'owing' then 'settled without a final word of the payout: owed' \
                       when (e.state #>> '{lock,deadlines,overdue_at}')::int8 <= extract(epoch from now()) * 1000 \

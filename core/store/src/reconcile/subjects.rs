@@ -55,6 +55,7 @@ struct Row {
     failed_command: Option<String>,
     differing_fact: Option<String>,
     bank: Option<String>,
+    with_bank_since: Option<DateTime<Utc>>,
     events: Value,
 }
 
@@ -84,6 +85,8 @@ pub async fn list_booked(
                    and f.retracted_at is null order by f.id limit 1) as differing_fact, \
                 (select coalesce(b.contradicting, case when b.status in ('paid', 'refused') then b.status end) \
                  from bank_payment b where b.execution = e.reference and b.closed_at is null limit 1) as bank, \
+                (select b.ordered_at from bank_payment b where b.execution = e.reference \
+                   and b.status in ('staged', 'sent', 'pending') limit 1) as with_bank_since, \
                 (select coalesce(jsonb_agg(jsonb_build_object('event', l.event, 'number', l.block_number, \
                                                               'amount', l.fact ->> 'amount') \
                                            order by l.block_number, l.log_index), '[]') \
@@ -136,6 +139,7 @@ fn subject(row: Row, scope: &Scope) -> Result<Subject, StoreError> {
         failed_command: row.failed_command,
         differing_fact: row.differing_fact,
         bank: row.bank.map(|word| if word == "paid" { BankWord::Paid } else { BankWord::Refused }),
+        with_bank_since: row.with_bank_since.map(Into::into),
     };
     let kept = kept(row.events, scope)?;
     Ok(Subject { entity: entity(&row.entity)?, booked: Some(booked), kept, contracts: None })

@@ -1,0 +1,155 @@
+//! Files of the bank that are half, huge, unreadable or badly named, and staged files that vanish: each by itself.
+
+use std::time::Duration;
+
+use dvp_core::operations::bank_alarms::{ClearError, clear};
+use dvp_domain::settlement::RailAnswer;
+use dvp_rails::iso20022::xml::BYTES_MAX;
+use dvp_rails::iso20022::{BankFiles, FILE_MISSING};
+use dvp_rails::{Rail as _, RailStatus};
+use dvp_store::orders::bank;
+use tokio::fs;
+
+use crate::bank_files::{BankScene, count, request};
+
+const OPEN: &str = "select count(*) from bank_file where refusal is not null and cleared_at is null";
+
+/// The bank's two answers to a payment, which then counts as paid.
+async fn answers(scene: &BankScene) -> Vec<(String, Vec<u8>)> {
+    let inbox = scene.files.folder().inbox();
+    let mut found = Vec::new();
+    for name in scene.files.folder().list_inbox().await.unwrap() {
+        found.push((name.clone(), fs::read(inbox.join(&name)).await.unwrap()));
+        fs::remove_file(inbox.join(&name)).await.unwrap();
+    }
+    found
+}
+
+async fn answered(scene: &BankScene, reference: &str) -> Vec<(String, Vec<u8>)> {
+    scene.files.submit(&request(reference, false)).await.unwrap();
+    scene.bank.turn().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    scene.bank.turn().await.unwrap();
+    answers(scene).await
+}
+
+async fn is_paid(scene: &BankScene, reference: &str) -> bool {
+    let status = scene.files.status(&request(reference, false)).await.unwrap();
+    matches!(status, RailStatus::Known(RailAnswer::Done(_)))
+}
+
+fn patient(scene: &BankScene) -> BankFiles {
+    scene.files.clone().settling_after(Duration::from_secs(3_600))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_uploaded_file_is_read_again_when_it_is_complete() {
+    let scene = BankScene::new().await;
+    let files = patient(&scene);
+    let inbox = scene.files.folder().inbox();
+    for (name, content) in answered(&scene, "d").await {
+        for bytes in [0, 1, 200, content.len() / 2, content.len() - 3] {
+            fs::write(inbox.join(&name), &content[..bytes]).await.unwrap();
+            for _ in 0..2 {
+                assert_eq!(files.take_in().await.unwrap(), 0, "{bytes} bytes");
+            }
+        }
+        assert_eq!(scene.harness.count("select count(*) from bank_file where refusal is not null").await, 0);
+        fs::write(inbox.join(&name), &content).await.unwrap();
+        assert_eq!(files.take_in().await.unwrap(), 1);
+    }
+    assert!(is_paid(&scene, "d").await);
+    assert_eq!(count(scene.files.folder().quarantine()).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_stays_unreadable_is_refused_with_an_alarm_that_an_operator_clears() {
+    let scene = BankScene::new().await;
+    let files = scene.files.clone().settling_after(Duration::ZERO);
+    let inbox = scene.files.folder().inbox();
+    fs::write(inbox.join("garbage"), b"garbage").await.unwrap();
+    let huge = fs::File::create(inbox.join("huge")).await.unwrap();
+    huge.set_len(BYTES_MAX as u64 + 1).await.unwrap();
+    for _ in 0..3 {
+        files.take_in().await.unwrap();
+    }
+    assert_eq!(count(scene.files.folder().quarantine()).await, 2);
+    assert_eq!(scene.harness.count(OPEN).await, 2);
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    assert_eq!(bank::count_alarms(&mut conn).await.unwrap(), (0, 2));
+    for alarm in bank::list_alarms(&mut conn, 10).await.unwrap() {
+        assert!(alarm.is_file && ["garbage", "huge"].contains(&alarm.name.as_str()), "{alarm:?}");
+        let refused = clear(&mut conn, &alarm.subject, "jo", " ").await;
+        assert!(matches!(refused, Err(ClearError::NoReason)), "{refused:?}");
+        clear(&mut conn, &alarm.subject, "jo", "asked the bank").await.unwrap();
+        let again = clear(&mut conn, &alarm.subject, "jo", "asked the bank").await;
+        assert!(matches!(again, Err(ClearError::NoAlarm(_))), "{again:?}");
+    }
+    assert_eq!(bank::count_alarms(&mut conn).await.unwrap(), (0, 0));
+    let kept = "select count(*) from operator_action where action = 'clear_bank_alarm' and operator = 'jo'";
+    assert_eq!(scene.harness.count(kept).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_file_that_cannot_be_taken_in_delays_no_other() {
+    let scene = BankScene::new().await;
+    let files = patient(&scene);
+    let folder = scene.files.folder();
+    let answers = answered(&scene, "e").await;
+    // Two files whose names are as long as a name can be, and the archive knows them already.
+    let long = "0".repeat(255);
+    for _ in 0..2 {
+        fs::write(folder.inbox().join(&long), &answers[0].1).await.unwrap();
+        assert_eq!(files.take_in().await.unwrap(), 1);
+    }
+    // One that the database refuses to import.
+    sqlx::raw_sql(
+        "create function refuse() returns trigger language plpgsql as \
+         $$ begin if new.name = '1-bad' then raise exception 'refused'; end if; return new; end $$; \
+         create trigger refuse before insert on bank_file for each row execute function refuse()",
+    )
+    .execute(scene.harness.pool())
+    .await
+    .unwrap();
+    fs::write(folder.inbox().join("1-bad"), &answers[1].1).await.unwrap();
+    fs::write(folder.inbox().join("2-half"), &answers[1].1[..100]).await.unwrap();
+    let mut other = answers[1].1.clone();
+    other.extend(b"\n");
+    fs::write(folder.inbox().join("3-good"), &other).await.unwrap();
+    assert_eq!(files.take_in().await.unwrap(), 1);
+    assert!(is_paid(&scene, "e").await);
+    assert_eq!(folder.list_inbox().await.unwrap(), ["1-bad", "2-half"]);
+    // It is taken in when that has been put right.
+    sqlx::raw_sql("drop trigger refuse on bank_file").execute(scene.harness.pool()).await.unwrap();
+    scene.files.take_in().await.unwrap();
+    dvp_testing::wait::wait_for("the file", || async {
+        files.take_in().await.unwrap();
+        (folder.list_inbox().await.unwrap() == ["2-half"]).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_payment_whose_staged_file_vanished_was_not_sent() {
+    let scene = BankScene::new().await;
+    let folder = scene.files.folder();
+    scene.files.submit(&request("f", false)).await.unwrap();
+    // As if the process had stopped before it gave the file away, and somebody emptied the folder.
+    sqlx::query("update bank_payment set status = 'staged', giving_at = null")
+        .execute(scene.harness.pool())
+        .await
+        .unwrap();
+    fs::remove_dir_all(folder.outbox()).await.unwrap();
+    fs::create_dir(folder.outbox()).await.unwrap();
+    for _ in 0..2 {
+        let status = scene.files.status(&request("f", false)).await.unwrap();
+        assert!(matches!(status, RailStatus::Known(RailAnswer::InProgress { .. })), "{status:?}");
+    }
+    let staged = "select count(*) from bank_payment where status = 'staged'";
+    assert_eq!(scene.harness.count(staged).await, 1, "it does not count as sent");
+    let mut conn = scene.harness.pool().acquire().await.unwrap();
+    let alarms = bank::list_alarms(&mut conn, 10).await.unwrap();
+    assert_eq!((alarms.len(), alarms[0].alarm.as_str(), alarms[0].is_file), (1, FILE_MISSING, false));
+    clear(&mut conn, "exe_x", "jo", "failed the payout").await.unwrap();
+    assert_eq!(bank::count_alarms(&mut conn).await.unwrap(), (0, 0));
+}
