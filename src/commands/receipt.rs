@@ -1,4 +1,5 @@
-//! `dvp receipt verify`: the hash is computed from the receipt and looked up on the chain, not believed.
+//! `dvp receipt verify`: the amounts are computed from each other, and the hash from the receipt and looked up on the
+//! chain, not believed.
 
 use std::io::Read;
 use std::path::Path;
@@ -36,15 +37,23 @@ async fn verify(args: ReceiptVerify) -> anyhow::Result<ExitCode> {
         (None, None) => bail!("give --file or --reference"),
     };
     let hash = receipt::hash(&body);
+    let fault = receipt::check(&body).err().map(|fault| fault.to_string());
     let anchor = look_up(&args, place.as_ref(), &body, &hash).await?;
-    let verified = anchor.is_some();
-    let value = json!({"verified": verified, "contentHash": hash, "anchor": anchor});
-    print(args.json, &value, || match &anchor {
-        Some(anchor) => vec![
-            format!("verified: {hash}"),
-            format!("anchored in transaction {}", anchor["txHash"].as_str().unwrap_or_default()),
-        ],
-        None => vec![format!("NOT verified: no anchor has the hash {hash}")],
+    let verified = anchor.is_some() && fault.is_none();
+    let value = json!({
+        "verified": verified, "contentHash": hash, "anchor": anchor, "arithmetic": fault.as_deref().unwrap_or("adds up"),
+    });
+    print(args.json, &value, || {
+        let mut lines = match &anchor {
+            Some(anchor) if verified => vec![
+                format!("verified: {hash}"),
+                format!("anchored in transaction {}", anchor["txHash"].as_str().unwrap_or_default()),
+            ],
+            Some(_) => vec![format!("NOT verified: {hash} is anchored, but the receipt does not add up")],
+            None => vec![format!("NOT verified: no anchor has the hash {hash}")],
+        };
+        lines.extend(fault);
+        lines
     })?;
     Ok(if verified { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -123,7 +123,7 @@ async fn a_receipt_verifies_against_the_chain_and_a_changed_one_does_not() {
 
     let reference = accepted["reference"].as_str().unwrap();
     let by_reference = said(&sandbox, &["receipt", "verify", "--reference", reference]);
-    assert_eq!(by_reference["verified"], true);
+    assert_eq!((&by_reference["verified"], &by_reference["arithmetic"]), (&json!(true), &json!("adds up")));
     assert_eq!(by_reference["anchor"]["txHash"], receipt["txHash"]);
 
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -149,6 +149,9 @@ fn check<'a>(
                 }
             };
             let (_, fill) = market.best(&ask, want).ok_or(Reason::NoLiquidity)?;
+            if !fill.priced.is_exact(input.exponent, output.exponent) {
+                return Err(Reason::NoLiquidity);
+            }
             let score = path_score(market, &ask, &fill.priced);
             (fill, score)
         }

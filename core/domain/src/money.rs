@@ -218,24 +218,28 @@ impl Ratio {
 
     /// The rate in whole units, cut to eighteen significant digits.
     pub fn to_rate(&self, input_exponent: u8, output_exponent: u8) -> Decimal {
+        let (digits, places) = self.cut(input_exponent, output_exponent, RATE_DIGITS);
+        decimal(digits, places)
+    }
+
+    /// The first significant digits of the rate in whole units, as an integer, and how many of them are behind the
+    /// point.
+    fn cut(&self, input_exponent: u8, output_exponent: u8, digits_max: u32) -> (u128, u32) {
         /// The most places a [`Decimal`] has.
         const PLACES: u32 = 28;
-        /// How many digits are kept.
-        const DIGITS: u32 = 18;
         let numerator = self.num * power_of_ten(u32::from(input_exponent) + PLACES);
         let mut quotient = numerator / (self.den * power_of_ten(u32::from(output_exponent)));
         let mut places = PLACES;
         let digits = loop {
             match small(&quotient) {
                 Some(digits) => break digits,
-                None if places == 0 => return Decimal::MAX.normalize(),
+                None if places == 0 => return (u128::MAX, 0),
                 None => (quotient, places) = (quotient / U512::from(10_u8), places - 1),
             }
         };
-        let beyond = digits.checked_ilog10().map_or(0, |log| (log + 1).saturating_sub(DIGITS)).min(places);
-        let (digits, places) = (digits / 10_u128.pow(beyond), places - beyond);
-        let mantissa = i128::try_from(digits).unwrap_or(i128::MAX);
-        Decimal::try_from_i128_with_scale(mantissa, places).unwrap_or(Decimal::MAX).normalize()
+        let beyond =
+            digits.checked_ilog10().map_or(0, |log| (log + 1).saturating_sub(digits_max)).min(places);
+        (digits / 10_u128.pow(beyond), places - beyond)
     }
 
     /// `input × rate`, rounded down, with the fraction that was cut off. `None` above 2^128 - 1.
@@ -277,11 +281,35 @@ impl Ratio {
     }
 }
 
-/// The rate at which `input` became `output`, in whole units, cut to eighteen significant digits. `None` for no input.
+/// How many digits of a rate are shown.
+const RATE_DIGITS: u32 = 18;
+/// As many as every [`Decimal`] can have.
+const RATE_DIGITS_MAX: u32 = 28;
+
+fn decimal(digits: u128, places: u32) -> Decimal {
+    let mantissa = i128::try_from(digits).unwrap_or(i128::MAX);
+    Decimal::try_from_i128_with_scale(mantissa, places).unwrap_or(Decimal::MAX).normalize()
+}
+
+/// A rate in whole units by which `input` becomes exactly `output` when the product is rounded down: with eighteen
+/// significant digits, or more where they do not suffice. Where no decimal does, the quotient cut to as many. `None` for no
+/// input.
 pub fn executed_rate(input: (Minor, u8), output: (Minor, u8)) -> Option<Decimal> {
     let ((input, input_exponent), (output, output_exponent)) = (input, output);
+    if input.is_zero() {
+        return None;
+    }
     let ratio = Ratio { num: U512::from(output.0), den: U512::from(input.0) };
-    (!input.is_zero()).then(|| ratio.to_rate(input_exponent, output_exponent))
+    let is_exact = |rate: &Decimal| {
+        let forward = Ratio::from_rate(*rate, input_exponent, output_exponent)?.forward(input)?;
+        Some(forward.amount == output)
+    };
+    let exact = (RATE_DIGITS..=RATE_DIGITS_MAX).find_map(|digits| {
+        let (cut, places) = ratio.cut(input_exponent, output_exponent, digits);
+        let rates = [decimal(cut, places), decimal(cut.saturating_add(1), places)];
+        rates.into_iter().find(|rate| is_exact(rate) == Some(true))
+    });
+    Some(exact.unwrap_or_else(|| ratio.to_rate(input_exponent, output_exponent)))
 }
 
 /// The smallest amount that leaves `net` after `bps` of it are taken off (rounded down). `None` if there is none.

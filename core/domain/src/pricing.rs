@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::asset::{Asset, OrderSizes};
 use crate::fees::{Collection, FeeItem, FeeSchedule, FeeType};
-use crate::money::{Minor, gross_up_bps};
+use crate::money::{Minor, Ratio, gross_up_bps};
 
 /// A pair's fees and the sizes of its orders, with its assets.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,8 @@ pub struct Charges<'a> {
 /// A priced exchange. `input - protocol_fee` converts to `gross_output`; the recipient gets `output`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Priced {
-    /// Output per one input as converted: spread inside, fees outside.
+    /// Output per one input as converted: spread inside, fees outside. `gross_output` is the net input times this rate,
+    /// rounded down.
     pub rate: Decimal,
     pub input: Minor,
     pub protocol_fee: Minor,
@@ -41,6 +42,21 @@ pub struct Converted {
     pub rate: Decimal,
     pub gross_output: Minor,
     pub residual_e18: u64,
+}
+
+impl Priced {
+    /// What was converted: the input less the fees deducted from it.
+    pub fn net_input(&self) -> Minor {
+        self.input.checked_sub(self.protocol_fee).unwrap_or_default()
+    }
+
+    /// Whether the net input times the rate is the gross output, to the unit. Not for amounts that have more digits than
+    /// a rate can have (28): their receipt could not add up.
+    pub fn is_exact(&self, input_exponent: u8, output_exponent: u8) -> bool {
+        let ratio = Ratio::from_rate(self.rate, input_exponent, output_exponent);
+        let forward = ratio.and_then(|ratio| ratio.forward(self.net_input()));
+        forward.is_some_and(|forward| forward.amount == self.gross_output)
+    }
 }
 
 impl Charges<'_> {

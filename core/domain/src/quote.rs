@@ -226,7 +226,7 @@ pub fn cost_bps(priced: &Priced, reference: Decimal, input: &Asset, output: &Ass
 /// How far the price gives way for this size, in basis points, rounded down: what the curve says, and what the
 /// sources expect when so much of what they have is taken.
 fn slippage_bps(offers: &[ListedOffer<'_>], marginal: &Ratio, fill: &Fill, capacity: Minor) -> u128 {
-    let net = fill.priced.input.checked_sub(fill.priced.protocol_fee).unwrap_or_default();
+    let net = fill.priced.net_input();
     let gross = fill.priced.gross_output;
     let at_first = marginal.forward(net).map_or(gross, |first| first.amount);
     let along = ratio_bps(at_first.checked_sub(gross).unwrap_or_default(), at_first, false);
@@ -285,6 +285,9 @@ pub fn firm(market: &Market<'_>, request: &FirmRequest<'_>, quote_id: QuoteId) -
         AmountType::Target => Want::Output(request.amount),
     };
     let (route, fill) = market.best(&ask, want)?;
+    if !fill.priced.is_exact(request.input.exponent, request.output.exponent) {
+        return None;
+    }
     let provider = fill.primary()?.provider_id.clone();
     let valid_until = route
         .offers()

@@ -1,5 +1,7 @@
 //! The receipt of a completed execution and the hash that is anchored for it (spec section 2.7).
 
+mod arithmetic;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -8,6 +10,8 @@ use crate::fees::FeeItem;
 use crate::settlement::{Finality, LegDone};
 use crate::terms::Terms;
 use crate::time::Timestamp;
+
+pub use self::arithmetic::{ReceiptFault, check};
 
 pub const SCHEMA_VERSION: &str = "svc-receipt-1";
 
@@ -44,7 +48,7 @@ pub fn issue(terms: &Terms, offramp: Option<&LegDone>, payout: &LegDone, issued_
             json!({
                 "fromAsset": terms.input.asset,
                 "toAsset": terms.output.asset,
-                "fromAmountMinor": priced.input,
+                "fromAmountMinor": priced.net_input(),
                 "toAmountMinor": priced.gross_output,
                 "fxRate": priced.rate.to_string(),
                 "roundingRule": "floor",

@@ -167,7 +167,7 @@ fn offramp(terms: &Terms, state: &State, _kind: EventType) -> Option<SnapshotOff
     Some(SnapshotOfframp {
         status,
         from_asset: terms.input.asset.clone(),
-        from_amount_minor: terms.input.amount,
+        from_amount_minor: priced.net_input(),
         to_currency: terms.output.asset.clone(),
         to_amount_minor: done.map(|_| priced.gross_output),
         fx_rate: done.map(|_| priced.rate.to_string()),

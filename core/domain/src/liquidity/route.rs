@@ -263,17 +263,21 @@ impl<'a> Route<'a> {
             return None;
         }
         let net = self.charges.net(input)?;
-        let rate = match taken.rates.as_slice() {
-            [Some(rate)] => *rate,
-            _ => executed_rate(
-                (net, self.charges.input.exponent),
-                (taken.gross, self.charges.output.exponent),
-            )?,
+        let (paid, given) = (self.charges.input.exponent, self.charges.output.exponent);
+        let executed = || executed_rate((net, paid), (taken.gross, given));
+        let alone = match taken.rates.as_slice() {
+            [Some(rate)] => Some(*rate),
+            _ => None,
         };
         let residual_e18 =
             taken.slices.iter().try_fold(0_u64, |sum, slice| sum.checked_add(slice.residual_e18))?;
+        let rate = alone.map_or_else(executed, Some)?;
         let converted = Converted { rate, gross_output: taken.gross, residual_e18 };
-        let priced = self.charges.priced(input, converted)?;
+        let mut priced = self.charges.priced(input, converted)?;
+        // An output that was asked for can be less than what the rate alone gives.
+        if alone.is_some() && !priced.is_exact(paid, given) {
+            priced.rate = executed()?;
+        }
         Some(Fill { priced, slices: taken.slices })
     }
 }

@@ -62,7 +62,21 @@ proptest! {
     }
 
     #[test]
-    fn a_rate_is_the_quotient_cut_to_eighteen_digits(output: u128, input in 1_u128.., narrow in 0_u32..128) {
+    fn an_executed_rate_gives_the_output_to_the_unit(
+        output in 1_u128.., input in 1_u128.., narrow in 40_u32..128, ei in 0_u8..=18, eo in 0_u8..=18,
+    ) {
+        let (output, input) = (Minor((output >> narrow).max(1)), Minor((input >> narrow).max(1)));
+        // A rate that a decimal has enough digits and places for.
+        let magnitude = |minor: Minor, exponent: u8| i64::from(minor.0.ilog10()) - i64::from(exponent);
+        let (rate, digits) = (magnitude(output, eo) - magnitude(input, ei), i64::from(output.0.ilog10()) + 2);
+        prop_assume!(digits <= 27 && rate >= digits - 26 && rate <= 26);
+        let told = executed_rate((input, ei), (output, eo)).unwrap();
+        let forward = Ratio::from_rate(told, ei, eo).unwrap().forward(input).unwrap();
+        prop_assert_eq!(forward.amount, output);
+    }
+
+    #[test]
+    fn a_shown_rate_is_the_quotient_cut_to_eighteen_digits(output: u128, input in 1_u128.., narrow in 0_u32..128) {
         let (output, input) = (output >> narrow, (input >> narrow).max(1));
         let ten = U512::from(10_u8);
         let mut digits = U512::from(output) * ten.pow(U512::from(18 + 28)) / (U512::from(input) * ten.pow(U512::from(6)));
@@ -73,7 +87,7 @@ proptest! {
         }
         let mantissa = i128::try_from(digits).unwrap_or(i128::MAX);
         let cut = Decimal::try_from_i128_with_scale(mantissa, places).unwrap_or(Decimal::MAX).normalize();
-        let told = executed_rate((Minor(input), 18), (Minor(output), 6)).unwrap();
+        let told = Ratio { num: U512::from(output), den: U512::from(input) }.to_rate(18, 6);
         prop_assert_eq!((told, told.scale()), (cut, cut.scale()));
     }
 

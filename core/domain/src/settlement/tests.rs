@@ -385,6 +385,7 @@ fn the_receipt_hash_ignores_what_the_anchor_adds() {
     assert_eq!(crate::receipt::hash(&shown), receipt.content_hash);
     let fees = |v: &serde_json::Value| v["fees"].as_array().unwrap().len();
     assert_eq!(fees(&shown), 3);
+    assert_eq!(crate::receipt::check(&shown), Ok(()));
 }
 
 #[test]

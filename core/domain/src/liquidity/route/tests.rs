@@ -264,12 +264,20 @@ fn any_world() -> impl Strategy<Value = World> {
     })
 }
 
-fn adds_up(fill: &Fill) -> Result<(), TestCaseError> {
+fn adds_up(world: &World, fill: &Fill) -> Result<(), TestCaseError> {
     let priced = &fill.priced;
     let sum = |of: fn(&Slice) -> Minor| fill.slices.iter().map(|slice| of(slice).get()).sum::<u128>();
     prop_assert_eq!(sum(|slice| slice.output), priced.gross_output.get());
     prop_assert_eq!(sum(|slice| slice.input) + priced.protocol_fee.get(), priced.input.get());
     prop_assert_eq!(priced.output.get() + priced.payout_fee.get(), priced.gross_output.get());
+    let [paid, given] = [0, 1].map(|at| world.registry.assets[at].exponent);
+    // A rate has 28 digits and 28 places; what needs more is neither quoted nor filled.
+    let magnitude = |minor: Minor, exponent: u8| i64::from(minor.get().ilog10()) - i64::from(exponent);
+    let rate = magnitude(priced.gross_output, given) - magnitude(priced.net_input(), paid);
+    let digits = i64::from(priced.gross_output.get().ilog10()) + 2;
+    if digits <= 27 && rate >= digits - 26 && rate <= 26 {
+        prop_assert!(priced.is_exact(paid, given), "{} at {}", priced.net_input(), priced.rate);
+    }
     Ok(())
 }
 
@@ -285,7 +293,7 @@ proptest! {
         let routes = market.single_routes(&world.ask()).into_iter().chain(market.split_routes(&world.ask()));
         for route in routes {
             let Some(inverse) = route.fill(Want::Output(Minor::new(target))) else { continue };
-            adds_up(&inverse)?;
+            adds_up(&world, &inverse)?;
             prop_assert_eq!(inverse.priced.output, Minor::new(target));
             // Beyond the last piece's capacity by less than a unit of input, there is no forward result.
             if let Some(forward) = route.fill(Want::Input(inverse.priced.input)) {
@@ -307,7 +315,7 @@ proptest! {
         let routes = market.single_routes(&world.ask()).into_iter().chain(market.split_routes(&world.ask()));
         for route in routes {
             let Some(forward) = route.fill(Want::Input(Minor::new(input))) else { continue };
-            adds_up(&forward)?;
+            adds_up(&world, &forward)?;
             let back = route.fill(Want::Output(forward.priced.output)).unwrap();
             prop_assert!(back.priced.input <= forward.priced.input);
         }
