@@ -195,6 +195,12 @@ pub(crate) struct SandboxArgs {
     /// Certificate authorities (PEM) that webhook endpoints may have, beside the system's.
     #[arg(long, value_name = "FILE")]
     pub webhook_ca: Option<PathBuf>,
+    /// A list of names and accounts: an order of a party on it is held before its lock.
+    #[arg(long, value_name = "FILE")]
+    pub screening_list: Option<PathBuf>,
+    /// A service that is asked about every order before its lock; without its answer the order is held.
+    #[arg(long, value_name = "URL")]
+    pub screening_url: Option<String>,
 }
 
 #[derive(Debug, Args)]

@@ -8,6 +8,7 @@ pub(crate) mod database;
 pub(crate) mod gate;
 pub(crate) mod listeners;
 pub(crate) mod market;
+pub(crate) mod screening;
 pub(crate) mod value;
 
 use std::collections::HashSet;
@@ -26,6 +27,7 @@ use self::listeners::{
     RetentionSection, SettlementSection, WebhooksSection,
 };
 use self::market::{AssetSection, LiquiditySection, PairSection};
+use self::screening::ScreeningSection;
 use self::value::Secret;
 
 #[derive(Debug, Deserialize)]
@@ -59,6 +61,8 @@ pub(crate) struct Config {
     pub pairs: Vec<PairSection>,
     #[serde(default)]
     pub liquidity: LiquiditySection,
+    #[serde(default)]
+    pub screening: ScreeningSection,
 }
 
 /// A part of the service. Several processes may have the same one.

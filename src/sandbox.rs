@@ -99,6 +99,7 @@ async fn start(args: &SandboxArgs, files: &Files, readiness: &Readiness) -> anyh
     let vault = rotation::with_kept_secrets(&mut *pool.acquire().await?, vault).await?;
     seed::seed(pool, &vault, &secrets, &chain.solver.address().to_string()).await?;
     let mut context = market::context(&chain, &anvil.rpc_url(), pool, vault)?;
+    context.screening = market::screening(args)?;
     // Ready means that there are prices.
     context.liquidity.refresh().await;
     let rails = Arc::new(SimulatedRails::new(pool.clone()));

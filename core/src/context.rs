@@ -12,6 +12,7 @@ use crate::backlog::Backlog;
 pub use crate::clock::{Clock, now};
 use crate::liquidity::Liquidity;
 use crate::permit::PermitDomain;
+use crate::screening::Screening;
 use crate::secrets::Vault;
 
 /// The chain that token inputs are locked on.
@@ -54,6 +55,8 @@ pub struct Context {
     pub rest_millis: fn(account: &str) -> i64,
     /// Orders that the payout rail cannot pay are not accepted.
     pub check_payout: CheckPayout,
+    /// What orders are screened by before they settle.
+    pub screening: Screening,
 }
 
 impl Context {

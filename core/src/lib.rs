@@ -29,6 +29,7 @@ pub mod reads;
 pub mod requests;
 pub mod retention;
 pub mod rotation;
+pub mod screening;
 pub mod secrets;
 pub mod statements;
 mod statuses;

@@ -43,6 +43,7 @@ use crate::clock::now;
 pub use self::balances::KnownBalances;
 pub use self::book::{BookConfig, OrderBook};
 pub use self::external::{ExternalConfig, ExternalProvider};
+pub(crate) use self::http::HttpClient;
 pub use self::pool::{AmmPool, PoolConfig};
 pub use self::providers::ConfiguredProvider;
 pub use self::references::{ConfiguredPrices, FeedConfig, HttpPrices, HttpPricesConfig, OnChainFeed};

@@ -15,13 +15,14 @@ mod action;
 pub mod bank_alarms;
 
 use dvp_domain::chain::ChainCommand;
+use dvp_domain::screening::Verdict;
 use dvp_domain::settlement::leg::IN_FLIGHT_SECS;
 use dvp_store::approvals::{self as approval_store, Approval, Decision};
 use dvp_store::chain::commands::{self, NewChainCommand};
-use dvp_store::orders::bank;
 use dvp_store::orders::effects::{self, EffectKind};
 use dvp_store::orders::executions::{self, Execution};
 use dvp_store::orders::operations::{self as store, NewAction, Nudge};
+use dvp_store::orders::{bank, screenings};
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::{Value, json};
 
@@ -149,6 +150,10 @@ async fn load(
     let standing = bank::find_standing(conn, reference).await?;
     if let Some(why) = action.contradicted(&execution, standing) {
         return Err(ResolveError::Contradicted(why));
+    }
+    let is_about_hold = matches!(action, Action::Release | Action::Refuse { .. });
+    if is_about_hold && screenings::find_latest(conn, reference).await? != Some(Verdict::Hold) {
+        return Err(ResolveError::NotWaiting { state: execution.state.name(), what: action::HELD });
     }
     if *action == Action::CloseContradiction && !bank::is_contradicted(conn, reference).await? {
         let state = execution.state.name();

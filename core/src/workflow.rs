@@ -10,6 +10,7 @@ mod facts;
 mod lateness;
 pub mod ledger_check;
 mod putting_off;
+mod screened;
 mod step;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ pub async fn run(engine: Engine, offramp: Arc<dyn Rail>, payout: Arc<dyn Rail>, 
         putting_off::count(&engine, stop.clone()),
         crate::audit::run(&engine, stop.clone()),
         ledger_check::run(&engine, stop.clone()),
+        screened::count(&engine, stop.clone()),
         lateness::run(&engine, stop)
     );
 }

@@ -21,7 +21,7 @@ pub(crate) enum ExecutionCommand {
     /// the committed funds of a failed payout. return-debt: the input of a debt was given back outside. cancel: end an
     /// order whose settlement has not begun. close-contradiction: what the bank's later word contradicts was put right
     /// outside. mark-returned: the rail gave the payment back after it was carried out; paid-again, given-back: what came
-    /// back was paid another way, or the input given back.
+    /// back was paid another way, or the input given back. release, refuse: settle, or fail, an order that screening holds.
     ///
     /// All but ask, cancel and return take two operators: the decision waits until another one approves it (`dvp
     /// approval approve`) or decides the same.
@@ -72,6 +72,10 @@ pub(crate) enum ActionArg {
     /// What came back was paid another way (paid-again), or the input given back (given-back): two operators.
     PaidAgain,
     GivenBack,
+    /// Settle an order that screening holds: two operators.
+    Release,
+    /// Fail an order that screening holds: two operators.
+    Refuse,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -111,7 +115,8 @@ pub(crate) struct ExecutionResolve {
     /// When the money moved (RFC 3339); now when not given.
     #[arg(long)]
     pub paid_at: Option<DateTime<Utc>>,
-    /// The failure's stable code: with fail (`payment_not_made` when not given) and mark-returned (`payment_returned`).
+    /// The failure's stable code: with fail (`payment_not_made` when not given), mark-returned (`payment_returned`) and
+    /// refuse (`screening_refused`).
     #[arg(long)]
     pub code: Option<String>,
     /// Who decides.

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, ensure};
 use chrono::Utc;
 use dvp_core::operations::{Action, OperatorDecision, Resolution, resolve};
+use dvp_domain::screening::REFUSED;
 use dvp_domain::settlement::Remedy;
 use dvp_rails::LegKind;
 use dvp_store::orders::executions;
@@ -84,7 +85,7 @@ fn lines(value: &Value) -> Vec<String> {
         format!("intent {}  accepted {}", text(&value["intentId"]), text(&value["acceptedAt"])),
     ];
     out.extend(funds(&value["state"]).map(|where_they_are| format!("funds {where_they_are}")));
-    for part in ["events", "work", "chain", "facts", "bank", "ledger", "operators"] {
+    for part in ["events", "work", "chain", "facts", "bank", "ledger", "screening", "operators"] {
         let rows = value[part].as_array().map(Vec::as_slice).unwrap_or_default();
         if rows.is_empty() {
             continue;
@@ -159,6 +160,8 @@ fn action(args: &ExecutionResolve) -> anyhow::Result<Action> {
         ActionArg::Ask => Action::Ask,
         ActionArg::Cancel => Action::Cancel,
         ActionArg::CloseContradiction => Action::CloseContradiction,
+        ActionArg::Release => Action::Release,
+        ActionArg::Refuse => Action::Refuse { code: code(REFUSED) },
         ActionArg::Retry => Action::Retry { leg: leg()? },
         ActionArg::Fail => Action::Fail { leg: leg()?, code: code("payment_not_made") },
         ActionArg::ReturnDebt => {

@@ -11,11 +11,13 @@ use dvp_core::liquidity::{
     AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, FeedConfig, Liquidity, LiquiditySource,
     OnChainFeed, OrderBook, PoolConfig, ReferenceSource,
 };
+use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
+use dvp_domain::screening::Verdict;
 use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::instruction::Debtor;
 use dvp_sandbox::bank::Bank;
@@ -24,6 +26,7 @@ use dvp_store::PgPool;
 use dvp_store::orders::resting_orders::NewRestingOrder;
 
 use super::chain::{NAME, SandboxChain};
+use crate::cli::SandboxArgs;
 use crate::service::BankParts;
 
 /// The name the permit contract signs with (EIP-712 domain).
@@ -97,7 +100,20 @@ pub(super) fn context(
         clock: Clock::default(),
         rest_millis: simulated::rest_millis,
         check_payout: simulated::check_payout,
+        screening: Screening::default(),
     })
+}
+
+/// What is held is screened again every other second.
+pub(super) fn screening(args: &SandboxArgs) -> anyhow::Result<Screening> {
+    let list = args.screening_list.clone().map(|file| ListConfig { file, on_match: Verdict::Hold });
+    let hook = args.screening_url.clone().map(|url| HookConfig {
+        url,
+        token: None,
+        timeout: LOOK_EVERY,
+        on_error: Verdict::Hold,
+    });
+    Ok(Screening::new(list, hook, 2 * LOOK_EVERY)?)
 }
 
 fn registry(chain: &SandboxChain) -> anyhow::Result<Registry> {

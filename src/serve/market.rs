@@ -51,6 +51,7 @@ pub(super) fn context(
         clock: Clock::default(),
         rest_millis,
         check_payout,
+        screening: config.screening.screening()?,
     })
 }
 

@@ -40,6 +40,7 @@ async fn a_limit_is_refused_over_both_doors_until_two_operators_lift_it() {
     fix.new_order("ORD-1", "bene_a:dest_10000000", &order["permit"]).await;
     let report = fix.report(|report| report.get(11) == "ORD-1").await;
     assert_eq!((report.get(150), report.get(58)), ("8", "partner_day_limit_exceeded"));
+    drop(fix);
 
     let lifted = said(&sandbox, &change("remove", &limit));
     assert_eq!(said(&sandbox, &approve(lifted["id"].as_str().unwrap(), "mika"))["state"], "approved");

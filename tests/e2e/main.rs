@@ -23,6 +23,7 @@ mod payable;
 mod receiver;
 mod reconcile;
 mod sandbox;
+mod screening;
 mod serve;
 mod suffixes;
 mod webhooks;

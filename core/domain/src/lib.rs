@@ -33,6 +33,7 @@ pub mod quote;
 pub mod receipt;
 pub mod reconcile;
 pub mod sample;
+pub mod screening;
 pub mod settlement;
 pub mod snapshot;
 pub mod status;

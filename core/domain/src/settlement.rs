@@ -9,7 +9,7 @@
 //!    │ │ │     └─money for money─────────────────────────────────────────────────────────────────> Paying
 //!    │ │ └─cancel─> Cancelled
 //!    │ └─deadline─> Expired             Paying ─paid─┬─token in──> Releasing ─settled──> Completed
-//!    └─(Locking)──> Failed                │          └─money in────────────────────────> Completed
+//!    └─refused, (Locking)──> Failed       │          └─money in────────────────────────> Completed
 //!                                         └─the timelock is near─> Owing ─paid, settled─> Completed
 //! Converting ─> ConversionFailed          Committing, Paying, Owing ─> PayoutFailed
 //! Completed ─the payment came back─> Completed, reversed ─paid again or given back─> resolved
@@ -89,6 +89,12 @@ pub enum Happened {
     },
     /// The lock, or the swap, can never succeed.
     LockFailed {
+        code: String,
+        message: String,
+        at: Timestamp,
+    },
+    /// Screening, or an operator after it, refused the order before it began.
+    Refused {
         code: String,
         message: String,
         at: Timestamp,
@@ -245,6 +251,7 @@ impl Happened {
             Self::DeadlinePassed { .. } => "deadline_passed",
             Self::Locked { .. } => "locked",
             Self::LockFailed { .. } => "lock_failed",
+            Self::Refused { .. } => "refused",
             Self::LockLost { .. } => "lock_lost",
             Self::Offramp { .. } => "offramp",
             Self::Filled => "filled",

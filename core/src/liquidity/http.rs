@@ -12,13 +12,13 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 
 /// Cheap to clone; keeps connections.
 #[derive(Clone)]
-pub(super) struct HttpClient {
+pub(crate) struct HttpClient {
     client: reqwest::Client,
 }
 
 impl HttpClient {
     /// `timeout` bounds each exchange, from the connection to the last byte of the body.
-    pub(super) fn new(timeout: Duration) -> Result<Self, SourceError> {
+    pub(crate) fn new(timeout: Duration) -> Result<Self, SourceError> {
         let client = reqwest::Client::builder()
             .timeout(timeout)
             .redirect(reqwest::redirect::Policy::none())
@@ -37,6 +37,24 @@ impl HttpClient {
         body: &impl Serialize,
     ) -> Result<T, SourceError> {
         read(self.client.post(url).json(body)).await
+    }
+}
+
+impl HttpClient {
+    /// The same for a request that may be repeated under a key.
+    pub(crate) async fn post_under<T: DeserializeOwned>(
+        &self,
+        url: &str,
+        body: &impl Serialize,
+        key: &str,
+        token: Option<&str>,
+    ) -> Result<T, SourceError> {
+        let request = self.client.post(url).header("Idempotency-Key", key).json(body);
+        read(match token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        })
+        .await
     }
 }
 

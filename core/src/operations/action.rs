@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::ResolveError;
 
+/// What is needed to release or refuse an order.
+pub(super) const HELD: &str = "an operator, as an order that screening holds does";
+
 /// What an operator decides.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "snake_case", rename_all_fields = "camelCase")]
@@ -53,6 +56,10 @@ pub enum Action {
     Cancel,
     /// What the bank's word contradicts was put right outside.
     CloseContradiction,
+    /// Settle an order that screening holds.
+    Release,
+    /// Fail an order that screening holds.
+    Refuse { code: String },
 }
 
 impl Action {
@@ -68,6 +75,8 @@ impl Action {
             Self::Return { .. } => "return",
             Self::Cancel => "cancel",
             Self::CloseContradiction => "close_contradiction",
+            Self::Release => "release",
+            Self::Refuse { .. } => "refuse",
         }
     }
 
@@ -81,7 +90,9 @@ impl Action {
             | Self::ReturnDebt { .. }
             | Self::MarkReturned { .. }
             | Self::ResolveReturn { .. }
-            | Self::CloseContradiction => true,
+            | Self::CloseContradiction
+            | Self::Release
+            | Self::Refuse { .. } => true,
             Self::Ask | Self::Return { .. } | Self::Cancel => false,
         }
     }
@@ -97,6 +108,8 @@ impl Action {
             | Self::MarkReturned { .. }
             | Self::ResolveReturn { .. }
             | Self::CloseContradiction
+            | Self::Release
+            | Self::Refuse { .. }
             | Self::Return { .. } => true,
         }
     }
@@ -118,7 +131,9 @@ impl Action {
             | Self::Fail { .. }
             | Self::Return { .. }
             | Self::Cancel
-            | Self::CloseContradiction) => same,
+            | Self::CloseContradiction
+            | Self::Release
+            | Self::Refuse { .. }) => same,
         };
         timeless(self) == timeless(other)
     }
@@ -147,6 +162,8 @@ impl Action {
             | Self::ResolveReturn { .. }
             | Self::Return { .. }
             | Self::CloseContradiction
+            | Self::Release
+            | Self::Refuse { .. }
             | Self::Cancel => None,
         }
     }
@@ -160,6 +177,12 @@ impl Action {
         let leg = match self {
             Self::Ask | Self::CloseContradiction => return Ok(None),
             Self::Cancel if state == "accepted" => return Ok(Some(EffectKind::Lock.as_str())),
+            Self::Release | Self::Refuse { .. } if state == "accepted" => {
+                return Ok(Some(EffectKind::Lock.as_str()));
+            }
+            Self::Release | Self::Refuse { .. } => {
+                return Err(ResolveError::NotWaiting { state, what: HELD });
+            }
             Self::Cancel => return Err(ResolveError::NotWaiting { state, what: "its beginning" }),
             Self::ReturnDebt { .. } => {
                 let is_owed =
@@ -219,6 +242,8 @@ impl Action {
                 message: "an operator found that it was not and will not be carried out".to_owned(),
             }),
             Self::Cancel => Some(ManualResolution::Cancel),
+            Self::Release => Some(ManualResolution::Released),
+            Self::Refuse { code } => Some(ManualResolution::Refused { code: code.clone() }),
         }
     }
 }

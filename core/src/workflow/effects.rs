@@ -29,6 +29,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, error, info, info_span, warn};
 
 use super::putting_off::{Failed, PutOff};
+use super::screened::{Beginning, screened};
 use super::step::{StepResult, account, take};
 use super::{BACK_OFF, POLL, Wake};
 use crate::engine::{Engine, EngineError};
@@ -218,13 +219,18 @@ async fn carry_out(engine: &Engine, rails: &Rails, pauses: &Pauses, claim: &Clai
     }
 }
 
-/// The timer of an accepted order: starts its first step, or ends it when the deadline has passed.
+/// The timer of an accepted order: starts its first step once it was screened, or ends it when the deadline has passed.
 async fn start(engine: &Engine, execution: Execution, claim: &Claimed) -> Result<StepResult, Failed> {
-    let deadline = execution.terms.request.deadline;
-    let happened = match claim.verdict {
-        Some(ManualResolution::Cancel) => Happened::CancelAsked,
-        _ if engine.now() < deadline => Happened::LockDue,
-        _ => Happened::DeadlinePassed { at: deadline },
+    let beginning = screened(engine, &execution, claim.verdict.as_ref()).await?;
+    let happened = match beginning {
+        Beginning::Now(happened) => happened,
+        Beginning::Later(wait, heard) => {
+            let wait = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
+            let end = EffectEnd::Again { at: in_ms(engine, wait), called: false, heard };
+            let mut conn = engine.pool.acquire().await?;
+            effects::end(&mut conn, &[EndedEffect { id: claim.id, fence: claim.fence, end }]).await?;
+            return Ok(StepResult::Ignored);
+        }
     };
     take(engine, execution, happened, consumed(claim, EffectEnd::Done), is_suspect(claim)).await
 }

@@ -15,3 +15,4 @@ pub mod quotes;
 pub mod receipts;
 pub mod reports;
 pub mod resting_orders;
+pub mod screenings;

@@ -34,6 +34,7 @@ mod retention;
 mod reversals;
 mod rotation;
 mod scenes;
+mod screening;
 mod settling;
 mod statements;
 mod statuses;

@@ -7,6 +7,7 @@ use dvp_core::chain::WalletReader;
 use dvp_core::context::{ChainConfig, Clock, Context};
 use dvp_core::engine::{Engine, SubmitCommand};
 use dvp_core::liquidity::Liquidity;
+use dvp_core::screening::Screening;
 use dvp_core::secrets::Vault;
 use dvp_core::workflow;
 use dvp_core::writer::{Accepted, Outcome, Writer};
@@ -148,6 +149,12 @@ impl<D: Database> Harness<D> {
     /// Another engine over prices of the test's.
     pub fn engine_with(&self, liquidity: Liquidity) -> Engine {
         let context = context(&self.market, liquidity, self.time.clock());
+        engine(self.pool().clone(), context, Arc::clone(&self.node) as Arc<dyn WalletReader>).0
+    }
+
+    /// Another engine whose orders are screened.
+    pub fn engine_under(&self, screening: Screening) -> Engine {
+        let context = context_under(&self.market, configured(&self.market), self.time.clock(), screening);
         engine(self.pool().clone(), context, Arc::clone(&self.node) as Arc<dyn WalletReader>).0
     }
 
@@ -294,6 +301,10 @@ fn engine(
 }
 
 fn context(market: &Market, liquidity: Liquidity, clock: Clock) -> Arc<Context> {
+    context_under(market, liquidity, clock, Screening::default())
+}
+
+fn context_under(market: &Market, liquidity: Liquidity, clock: Clock, screening: Screening) -> Arc<Context> {
     Arc::new(Context {
         liquidity: Arc::new(liquidity),
         registry: market.registry.clone(),
@@ -304,5 +315,6 @@ fn context(market: &Market, liquidity: Liquidity, clock: Clock) -> Arc<Context> 
         clock,
         rest_millis: simulated::rest_millis,
         check_payout: simulated::check_payout,
+        screening,
     })
 }

@@ -126,6 +126,7 @@ pub(super) fn told(terms: &Terms, mut state: State, happened: Happened) -> Optio
         | Happened::CancelAsked
         | Happened::DeadlinePassed { .. }
         | Happened::LockFailed { .. }
+        | Happened::Refused { .. }
         | Happened::Offramp { .. }
         | Happened::FillFailed { .. }
         | Happened::Payout { .. }

@@ -26,7 +26,8 @@ impl State {
             (Self::Locking, Happened::Settled { tx_hash, at }) if terms.swaps() => {
                 swapped(terms, tx_hash, at)
             }
-            (Self::Locking, Happened::LockFailed { code, message, at }) => {
+            (Self::Locking, Happened::LockFailed { code, message, at })
+            | (Self::Accepted, Happened::Refused { code, message, at }) => {
                 let failure = Failure { stage: Stage::Intent, code, message, retryable: false };
                 close(terms, Self::Failed { failure }, EventType::IntentFailed, at)
             }
@@ -101,6 +102,7 @@ impl State {
                 | Happened::CancelAsked
                 | Happened::DeadlinePassed { .. }
                 | Happened::LockFailed { .. }
+                | Happened::Refused { .. }
                 | Happened::Offramp { .. }
                 | Happened::FillFailed { .. }
                 | Happened::Payout { .. }

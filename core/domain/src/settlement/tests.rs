@@ -195,6 +195,7 @@ pub(super) fn everything() -> Vec<(&'static str, Happened)> {
         ("deadline_passed", Happened::DeadlinePassed { at: LATER }),
         ("locked", Happened::Locked { lock: lock(), at: LATER }),
         ("lock_failed", Happened::LockFailed { code: "c".into(), message: "m".into(), at: LATER }),
+        ("refused", Happened::Refused { code: "c".into(), message: "m".into(), at: LATER }),
         ("lock_lost", Happened::LockLost { at: LATER }),
         ("offramp in progress", Happened::Offramp { answer: waits(), at: LATER }),
         ("offramp done", Happened::Offramp { answer: done(), at: NOW }),

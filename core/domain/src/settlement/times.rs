@@ -21,6 +21,7 @@ impl Happened {
             Self::DeadlinePassed { at } => Self::DeadlinePassed { at: clamp(at) },
             Self::Locked { lock, at } => Self::Locked { lock, at: clamp(at) },
             Self::LockFailed { code, message, at } => Self::LockFailed { code, message, at: clamp(at) },
+            Self::Refused { code, message, at } => Self::Refused { code, message, at: clamp(at) },
             Self::LockLost { at } => Self::LockLost { at: clamp(at) },
             Self::Offramp { answer: told, at } => Self::Offramp { answer: answer(told), at: clamp(at) },
             Self::FillFailed { code, message, at } => Self::FillFailed { code, message, at: clamp(at) },

@@ -77,6 +77,12 @@ pub enum ManualResolution {
         occurred_at: DateTime<Utc>,
     },
     Cancel,
+    /// An order that screening holds is settled.
+    Released,
+    /// An order that screening holds fails.
+    Refused {
+        code: String,
+    },
 }
 
 impl ManualResolution {
@@ -93,7 +99,9 @@ impl ManualResolution {
             Self::PaymentReturned { .. }
             | Self::ReversalResolved { .. }
             | Self::Returned { .. }
-            | Self::Cancel => None,
+            | Self::Cancel
+            | Self::Released
+            | Self::Refused { .. } => None,
         }
     }
 }

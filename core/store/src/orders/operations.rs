@@ -95,6 +95,8 @@ pub async fn load_history(conn: &mut PgConnection, reference: &str) -> Result<Va
                          'status', status, 'orderedAt', ordered_at, 'bankReference', bank_reference, \
                          'paidAt', paid_at, 'reason', reason, 'alarm', alarm)), '[]') \
                     from bank_payment where execution = $1), \
+           'screening', (select coalesce(jsonb_agg(jsonb_build_object('at', at, 'verdict', verdict, 'source', source, \
+                         'detail', detail) order by id), '[]') from screening where reference = $1), \
            'operators', (select coalesce(jsonb_agg(jsonb_build_object('at', at, 'operator', operator, \
                          'action', action, 'reason', reason, 'evidence', evidence) order by id), '[]') \
                          from operator_action where reference = $1))",

@@ -1,0 +1,53 @@
+//! What screening said of orders: a row for each verdict that differs from the one before, never changed.
+
+use dvp_domain::screening::{Source, Verdict};
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A verdict as it is recorded.
+#[derive(Debug, Clone, Copy)]
+pub struct NewVerdict<'a> {
+    pub reference: &'a str,
+    pub verdict: Verdict,
+    pub source: Source,
+    /// What was found, or the case of whoever was asked.
+    pub detail: &'a str,
+}
+
+/// The latest verdict about an order.
+pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Option<Verdict>, StoreError> {
+    let row: Option<(String,)> =
+        sqlx::query_as("select verdict from screening where reference = $1 order by id desc limit 1")
+            .bind(reference)
+            .fetch_optional(conn)
+            .await?;
+    let parse = |(text,): (String,)| {
+        Verdict::parse(&text).ok_or_else(|| StoreError::corrupt("screening", format_args!("verdict {text}")))
+    };
+    row.map(parse).transpose()
+}
+
+/// Records a verdict, unless the latest one says the same.
+pub async fn insert(conn: &mut PgConnection, new: &NewVerdict<'_>) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into screening (reference, verdict, source, detail) \
+         select $1, $2, $3, $4 \
+         where ($2, $3, $4) is distinct from \
+             (select (verdict, source, detail) from screening where reference = $1 order by id desc limit 1)",
+    )
+    .bind(new.reference)
+    .bind(new.verdict.as_str())
+    .bind(new.source.as_str())
+    .bind(new.detail)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// How many accepted orders are held.
+pub async fn count_held(conn: &mut PgConnection) -> Result<i64, StoreError> {
+    let count =
+        sqlx::query_scalar("select count(*) from effect where kind = 'lock' and heard = 'held by screening'");
+    Ok(count.fetch_one(conn).await?)
+}

@@ -1,0 +1,305 @@
+//! Orders are screened before anything of theirs moves: passed, held until somebody decides, or refused.
+
+use std::io::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dvp_core::approvals::approve;
+use dvp_core::engine::Engine;
+use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
+use dvp_core::screening::{HookConfig, ListConfig, Screening};
+use dvp_core::workflow;
+use dvp_domain::screening::Verdict;
+use dvp_sandbox::rails::SimulatedRails;
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+use dvp_testing::wait::wait_for;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::scenes;
+
+/// A screening service that says what it is told to. `None`: nothing at all.
+struct Service {
+    url: String,
+    says: Arc<std::sync::Mutex<Option<Value>>>,
+    asked: Arc<AtomicUsize>,
+    last: Arc<std::sync::Mutex<String>>,
+}
+
+impl Service {
+    async fn saying(says: Option<Value>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let service = Self {
+            url: format!("http://{}/orders", listener.local_addr().unwrap()),
+            says: Arc::new(std::sync::Mutex::new(says)),
+            asked: Arc::default(),
+            last: Arc::default(),
+        };
+        let (says, asked, last) = (service.says.clone(), service.asked.clone(), service.last.clone());
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let (says, asked, last) = (says.clone(), asked.clone(), last.clone());
+                tokio::spawn(async move {
+                    let mut request = vec![0; 65_536];
+                    let read = stream.read(&mut request).await.unwrap_or(0);
+                    *last.lock().unwrap() = String::from_utf8_lossy(&request[..read]).into_owned();
+                    asked.fetch_add(1, Ordering::SeqCst);
+                    let said = says.lock().unwrap().clone();
+                    let Some(said) = said else { return std::future::pending().await };
+                    let head =
+                        "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n\r\n";
+                    let _ = stream.write_all(format!("{head}{said}").as_bytes()).await;
+                });
+            }
+        });
+        service
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    fn say(&self, says: Option<Value>) {
+        *self.says.lock().unwrap() = says;
+    }
+
+    fn hook(&self, on_error: Verdict) -> HookConfig {
+        let timeout = Duration::from_millis(300);
+        HookConfig { url: self.url.clone(), token: Some("secret".into()), timeout, on_error }
+    }
+
+    fn screening(&self, on_error: Verdict, ask_again: Duration) -> Screening {
+        Screening::new(None, Some(self.hook(on_error)), ask_again).unwrap()
+    }
+}
+
+const SOON: Duration = Duration::from_millis(100);
+const NEVER: Duration = Duration::from_secs(3600);
+
+fn work(harness: &Harness, engine: &Engine) -> JoinHandle<()> {
+    let rails = Arc::new(SimulatedRails::new(harness.pool().clone()));
+    tokio::spawn(workflow::run(engine.clone(), rails.clone(), rails, harness.stopped()))
+}
+
+async fn heard(harness: &Harness, reference: &str) -> String {
+    let row: Option<(Option<String>,)> =
+        sqlx::query_as("select heard from effect where reference = $1 and kind = 'lock'")
+            .bind(reference)
+            .fetch_optional(harness.pool())
+            .await
+            .unwrap();
+    row.and_then(|(heard,)| heard).unwrap_or_default()
+}
+
+async fn held(harness: &Harness, reference: &str) {
+    wait_for("a held order", || async {
+        (heard(harness, reference).await == "held by screening").then_some(())
+    })
+    .await;
+}
+
+/// The verdicts recorded about an order, in order.
+async fn verdicts(harness: &Harness, reference: &str) -> Vec<String> {
+    let rows: Vec<(String,)> = sqlx::query_as(
+        "select verdict || ' ' || source || ' ' || detail from screening where reference = $1 order by id",
+    )
+    .bind(reference)
+    .fetch_all(harness.pool())
+    .await
+    .unwrap();
+    rows.into_iter().map(|(row,)| row.trim().to_owned()).collect()
+}
+
+async fn decide(
+    harness: &Harness,
+    reference: &str,
+    action: Action,
+    operator: &str,
+) -> Result<OperatorDecision, ResolveError> {
+    let resolution = Resolution { reference, action, operator, reason: "looked into", evidence: "case 17" };
+    resolve(&mut harness.pool().acquire().await.unwrap(), &resolution).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_passes_is_asked_about_by_its_reference_and_settles() {
+    let harness = scenes::harness().await;
+    let service = Service::saying(Some(json!({"verdict": "pass", "case": "C-1"}))).await;
+    let engine = harness.engine_under(service.screening(Verdict::Hold, NEVER));
+    work(&harness, &engine);
+    let reference = harness.accept(order("000123450000")).await.reference;
+    harness.play_until(&reference, |kind| kind == "settle").await;
+    harness.wait_for_state(&reference, "completed").await;
+    assert_eq!(
+        (service.asked(), verdicts(&harness, &reference).await),
+        (1, vec!["pass hook C-1".to_owned()])
+    );
+    let request = service.last.lock().unwrap().clone();
+    let lower = request.to_ascii_lowercase();
+    assert!(lower.contains(&format!("idempotency-key: {reference}").to_ascii_lowercase()), "{request}");
+    assert!(lower.contains("authorization: bearer secret"), "{request}");
+    let body: Value = serde_json::from_str(request.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!((&body["reference"], &body["input"]["amountMinor"]), (&json!(reference), &json!("100000000")));
+    assert_eq!(body["beneficiary"]["account"], "000123450000");
+    assert!(sqlx::query("update screening set verdict = 'hold'").execute(harness.pool()).await.is_err());
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_held_order_moves_nothing_until_the_service_passes_it() {
+    let harness = scenes::harness().await;
+    let service = Service::saying(Some(json!({"verdict": "hold", "case": "C-2"}))).await;
+    let engine = harness.engine_under(service.screening(Verdict::Pass, SOON));
+    work(&harness, &engine);
+    let reference = harness.accept(order("000123450000")).await.reference;
+    held(&harness, &reference).await;
+    wait_for("another question", || async { (service.asked() > 2).then_some(()) }).await;
+    assert_eq!(harness.events(&reference).await, ["intent.accepted"]);
+    assert_eq!(harness.count("select count(*) from chain_command").await, 0);
+    assert_eq!(verdicts(&harness, &reference).await, ["hold hook C-2"], "the same verdict is recorded once");
+    service.say(Some(json!({"verdict": "pass"})));
+    harness.wait_for_state(&reference, "locking").await;
+    assert_eq!(verdicts(&harness, &reference).await, ["hold hook C-2", "pass hook"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_without_an_answer_means_what_is_configured() {
+    let invalid =
+        [None, Some(json!({"verdict": "perhaps"})), Some(json!({"verdict": "pass", "case": "a\nb"}))];
+    for says in invalid {
+        for (on_error, state) in
+            [(Verdict::Pass, "locking"), (Verdict::Fail, "failed"), (Verdict::Hold, "accepted")]
+        {
+            let harness = scenes::harness().await;
+            let service = Service::saying(says.clone()).await;
+            let engine = harness.engine_under(service.screening(on_error, NEVER));
+            work(&harness, &engine);
+            let reference = harness.accept(order("000123450000")).await.reference;
+            if on_error == Verdict::Hold {
+                held(&harness, &reference).await;
+            }
+            harness.wait_for_state(&reference, state).await;
+            assert_eq!(verdicts(&harness, &reference).await, [format!("{} no_answer", on_error.as_str())]);
+            if on_error == Verdict::Fail {
+                assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
+                assert_eq!(
+                    harness.count("select count(*) from account_balance where reserved <> 0").await,
+                    0
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_service_holds_up_no_order_that_needs_no_answer() {
+    let harness = scenes::harness().await;
+    let service = Service::saying(Some(json!({"verdict": "pass"}))).await;
+    let engine = harness.engine_under(service.screening(Verdict::Hold, NEVER));
+    work(&harness, &engine);
+    let begun = harness.accept(order("000123450000")).await.reference;
+    harness.wait_for_state(&begun, "locking").await;
+    service.say(None);
+    let stuck: Vec<String> = futures_util::future::join_all((0..100).map(|_| async {
+        harness.accept(dvp_testing::orders::order_of(2_000_000, "000123450000")).await.reference
+    }))
+    .await;
+    harness.play_until(&begun, |kind| kind == "settle").await;
+    harness.wait_for_state(&begun, "completed").await;
+    let waiting = "select count(*) from effect where kind = 'lock'";
+    assert_eq!(harness.count(waiting).await, i64::try_from(stuck.len()).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_operators_release_or_refuse_a_held_order_and_nobody_another_one() {
+    let harness = scenes::harness().await;
+    let service = Service::saying(Some(json!({"verdict": "hold"}))).await;
+    let engine = harness.engine_under(service.screening(Verdict::Hold, NEVER));
+    let refuse = || Action::Refuse { code: "screening_refused".into() };
+    // It was never screened yet.
+    let resting = harness.accept(order("000123450008")).await.reference;
+    let early = decide(&harness, &resting, Action::Release, "jo").await;
+    assert!(matches!(early, Err(ResolveError::NotWaiting { .. })), "{early:?}");
+    work(&harness, &engine);
+    for (action, state, events) in [
+        (Action::Release, "locking", vec!["intent.accepted"]),
+        (refuse(), "failed", vec!["intent.accepted", "intent.failed"]),
+    ] {
+        let reference = harness.accept(order("000123450000")).await.reference;
+        held(&harness, &reference).await;
+        let proposed = decide(&harness, &reference, action.clone(), "jo").await.unwrap();
+        assert!(proposed.is_proposal);
+        let mut conn = harness.pool().acquire().await.unwrap();
+        let id = proposed.approval.unwrap();
+        assert!(approve(&mut conn, &id, "JO", "mine").await.is_err());
+        assert_eq!(heard(&harness, &reference).await, "held by screening");
+        approve(&mut conn, &id, "mika", "seen").await.unwrap();
+        harness.wait_for_state(&reference, state).await;
+        assert_eq!(harness.events(&reference).await, events);
+        let again = decide(&harness, &reference, action, "jo").await;
+        assert!(matches!(again, Err(ResolveError::NotWaiting { .. })), "{again:?}");
+    }
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_worker_asks_again_under_the_same_reference_and_the_order_begins_once() {
+    let harness = scenes::harness().await;
+    let service = Service::saying(None).await;
+    let screening = || service.screening(Verdict::Hold, NEVER);
+    let engine = harness.engine_under(screening());
+    let worker = work(&harness, &engine);
+    let reference = harness.accept(order("000123450000")).await.reference;
+    wait_for("the question", || async { (service.asked() == 1).then_some(()) }).await;
+    worker.abort();
+    assert!(verdicts(&harness, &reference).await.is_empty(), "nothing was said");
+    service.say(Some(json!({"verdict": "pass"})));
+    // Its claim expires.
+    sqlx::query("update effect set lease_until = now() - interval '1 s'")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    for _ in 0..2 {
+        work(&harness, &harness.engine_under(screening()));
+    }
+    harness.play_until(&reference, |kind| kind == "settle").await;
+    harness.wait_for_state(&reference, "completed").await;
+    assert_eq!(verdicts(&harness, &reference).await, ["pass hook"]);
+    assert_eq!(harness.count("select count(*) from chain_command where kind = 'create'").await, 1);
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_party_on_the_list_is_held_without_any_service_and_the_list_is_read_again() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "# nobody yet").unwrap();
+    let config = |on_match| ListConfig { file: file.path().to_owned(), on_match };
+    let harness = scenes::harness().await;
+    let open = |on_match| Screening::new(Some(config(on_match)), None, NEVER).unwrap();
+    let reference = {
+        let engine = harness.engine_under(open(Verdict::Hold));
+        let worker = work(&harness, &engine);
+        let reference = harness.accept(order("000123450000")).await.reference;
+        harness.wait_for_state(&reference, "locking").await;
+        worker.abort();
+        reference
+    };
+    assert_eq!(verdicts(&harness, &reference).await, ["pass list"]);
+    std::fs::write(file.path(), "account: 000123450000\n").unwrap();
+    let engine = harness.engine_under(open(Verdict::Hold));
+    let worker = work(&harness, &engine);
+    let reference = harness.accept(order("000123450000")).await.reference;
+    held(&harness, &reference).await;
+    assert_eq!(verdicts(&harness, &reference).await, ["hold list account"]);
+    worker.abort();
+    let engine = harness.engine_under(open(Verdict::Fail));
+    work(&harness, &engine);
+    let reference = harness.accept(order("000123450000")).await.reference;
+    harness.wait_for_state(&reference, "failed").await;
+    std::fs::write(file.path(), "anything\n").unwrap();
+    assert!(Screening::new(Some(config(Verdict::Hold)), None, NEVER).is_err());
+    harness.check_books().await;
+}

@@ -1,0 +1,72 @@
+//! What orders are screened by before they settle.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use dvp_core::screening::{HookConfig, ListConfig, Screening};
+use dvp_domain::screening::Verdict;
+use serde::Deserialize;
+
+use super::value::{Secret, Span};
+
+/// Nothing is screened when it names neither a list nor a hook.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ScreeningSection {
+    /// A file of names and accounts.
+    pub list: Option<PathBuf>,
+    /// What a match on the list means.
+    #[serde(default = "hold")]
+    pub on_match: Verdict,
+    pub hook: Option<HookSection>,
+    /// How long a held order rests before it is screened again.
+    #[serde(default = "ask_again")]
+    pub ask_again: Span,
+}
+
+/// A service that is asked over HTTP.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HookSection {
+    pub url: String,
+    /// Sent as `Authorization: Bearer`.
+    pub token: Option<Secret>,
+    #[serde(default = "timeout")]
+    pub timeout: Span,
+    /// What no valid answer in time means.
+    #[serde(default = "hold")]
+    pub on_error: Verdict,
+}
+
+impl Default for ScreeningSection {
+    fn default() -> Self {
+        Self { list: None, on_match: hold(), hook: None, ask_again: ask_again() }
+    }
+}
+
+const fn hold() -> Verdict {
+    Verdict::Hold
+}
+
+const fn ask_again() -> Span {
+    Span(Duration::from_secs(60))
+}
+
+const fn timeout() -> Span {
+    Span(Duration::from_secs(2))
+}
+
+impl ScreeningSection {
+    pub(crate) fn screening(&self) -> anyhow::Result<Screening> {
+        let list = self.list.clone().map(|file| ListConfig { file, on_match: self.on_match });
+        let hook = |hook: &HookSection| {
+            let token =
+                hook.token.as_ref().map(|token| token.read().context("screening.hook.token")).transpose()?;
+            let (timeout, on_error) = (hook.timeout.0, hook.on_error);
+            anyhow::Ok(HookConfig { url: hook.url.clone(), token, timeout, on_error })
+        };
+        let hook = self.hook.as_ref().map(hook).transpose()?;
+        Screening::new(list, hook, self.ask_again.0).context("screening")
+    }
+}
