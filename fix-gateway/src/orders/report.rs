@@ -1,18 +1,18 @@
 //! Maps outcomes and events to ExecutionReport(8) and OrderCancelReject(9).
 
+mod cancel_reject;
+mod fields;
+
 use dvp_core::writer::Outcome;
 use dvp_domain::{
-    decision::Reason,
-    event::EventType,
-    fees::{FeeItem, FeeType},
-    money::Minor,
-    permit::PermitDefect,
-    snapshot::IntentSnapshot,
+    decision::Reason, event::EventType, money::Minor, permit::PermitDefect, snapshot::IntentSnapshot,
 };
 use dvp_fix::{UtcNanos, codec::Body};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+pub(crate) use self::cancel_reject::{CancelRefusal, CancelRejected, cancel_reject};
+use self::fields::{Fees, own_fees, own_fields, words};
 use super::{
     Version,
     facts::{NO_SYMBOL, OrderFacts, Rejection},
@@ -340,152 +340,6 @@ fn standard_fields(version: Version, facts: &OrderFacts, told: &ReportContent, i
 /// Currency(15): OrderQty(38) is of the base asset.
 fn base_of(symbol: &str) -> Option<&str> {
     symbol.split_once('/').map(|(base, _)| base).filter(|base| !base.is_empty() && symbol != NO_SYMBOL)
-}
-
-/// The deducted fees, reported with the fill.
-#[derive(Default)]
-struct Fees<'a> {
-    /// Commission(12).
-    protocol: Option<&'a FeeItem>,
-    payout: Option<&'a FeeItem>,
-}
-
-impl<'a> Fees<'a> {
-    fn of(facts: &'a OrderFacts, told: &ReportContent) -> Self {
-        if !matches!(told, ReportContent::Filled { .. }) {
-            return Self::default();
-        }
-        let find = |kind| facts.fees.iter().find(|fee| fee.kind == kind);
-        Self { protocol: find(FeeType::ProtocolFee), payout: find(FeeType::PayoutFee) }
-    }
-
-    /// NoMiscFees(136), which a report of FIX 4.2 does not have.
-    fn group(&self, is_later: bool) -> Body {
-        let Some(fee) = self.payout.filter(|_| is_later) else { return Body::new() };
-        Body::new()
-            .field(tags::NO_MISC_FEES, "1")
-            .field(tags::MISC_FEE_AMT, fee.amount_minor.to_decimal_string(fee.exponent))
-            .field(tags::MISC_FEE_CURR, &fee.currency)
-            // Other.
-            .field(tags::MISC_FEE_TYPE, "7")
-    }
-}
-
-/// The payout's fee in FIX 4.2.
-fn own_fees(version: Version, facts: &OrderFacts, told: &ReportContent) -> Body {
-    match Fees::of(facts, told).payout {
-        Some(fee) if version == Version::Fix42 => Body::new()
-            .field(tags::PAYOUT_FEE, fee.amount_minor.to_decimal_string(fee.exponent))
-            .field(tags::PAYOUT_FEE_CURRENCY, &fee.currency),
-        Some(_) | None => Body::new(),
-    }
-}
-
-fn words(told: &ReportContent) -> (Option<&str>, Option<String>) {
-    match told {
-        ReportContent::Rejected(rejection) => {
-            (Some(&rejection.text), Some(rejection.ord_rej_reason.to_string()))
-        }
-        ReportContent::Canceled(Some(failure)) | ReportContent::Reversed { failure: Some(failure), .. }
-            if !failure.message.is_empty() =>
-        {
-            (Some(&failure.message), None)
-        }
-        ReportContent::Pending
-        | ReportContent::New
-        | ReportContent::Progress { .. }
-        | ReportContent::Filled { .. }
-        | ReportContent::Canceled(_)
-        | ReportContent::Reversed { .. }
-        | ReportContent::Expired => (None, None),
-    }
-}
-
-fn own_fields(told: &ReportContent) -> Body {
-    let body = Body::new();
-    match told {
-        ReportContent::Progress { phase, state } => {
-            body.field(tags::PHASE, phase).field(tags::PHASE_STATE, state)
-        }
-        ReportContent::Filled { .. } => {
-            body.field(tags::PHASE, "payout").field(tags::PHASE_STATE, "completed")
-        }
-        ReportContent::Reversed { failure: Some(failure), .. } => body
-            .field(tags::PHASE, &failure.stage)
-            .field(tags::PHASE_STATE, "reversed")
-            .field(tags::FAILURE_STAGE, &failure.stage)
-            .field(tags::FAILURE_CODE, &failure.code),
-        ReportContent::Canceled(Some(failure)) => body
-            .field(tags::PHASE, &failure.stage)
-            .field(tags::PHASE_STATE, "failed")
-            .field(tags::FAILURE_STAGE, &failure.stage)
-            .field(tags::FAILURE_CODE, &failure.code),
-        ReportContent::Pending
-        | ReportContent::New
-        | ReportContent::Rejected(_)
-        | ReportContent::Canceled(None)
-        | ReportContent::Reversed { failure: None, .. }
-        | ReportContent::Expired => body,
-    }
-}
-
-/// CxlRejReason(102).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum CancelRefusal {
-    TooLate,
-    UnknownOrder,
-    DuplicateClOrdId,
-    /// The fault of a field of the request.
-    Field(String),
-    /// The request was an OrderCancelReplaceRequest(G).
-    NoReplacement,
-}
-
-impl CancelRefusal {
-    /// The number and Text(58). FIX 4.2 has no reason for a duplicate and no "other"; its nearest is 2, "broker option".
-    fn words(&self, version: Version) -> (&'static str, &str) {
-        match (self, version) {
-            (Self::TooLate, _) => ("0", "too late to cancel"),
-            (Self::UnknownOrder, _) => ("1", "unknown order"),
-            (Self::DuplicateClOrdId, Version::Fix42) => ("2", "duplicate ClOrdID"),
-            (Self::DuplicateClOrdId, Version::Fix44) => ("6", "duplicate ClOrdID"),
-            (Self::Field(problem), Version::Fix42) => ("2", problem),
-            (Self::Field(problem), Version::Fix44) => ("99", problem),
-            (Self::NoReplacement, _) => ("2", "orders are not replaced: cancel, and send another"),
-        }
-    }
-
-    /// CxlRejResponseTo(434): a cancel request, or a replacement.
-    const fn response_to(&self) -> &'static str {
-        match self {
-            Self::NoReplacement => "2",
-            Self::TooLate | Self::UnknownOrder | Self::DuplicateClOrdId | Self::Field(_) => "1",
-        }
-    }
-}
-
-/// The order's fields in an OrderCancelReject.
-pub(crate) struct CancelRejected<'a> {
-    pub(crate) cl_ord_id: &'a str,
-    pub(crate) orig_cl_ord_id: &'a str,
-    pub(crate) order_id: &'a str,
-    pub(crate) ord_status: &'a str,
-    pub(crate) refusal: CancelRefusal,
-    pub(crate) at: UtcNanos,
-}
-
-/// An OrderCancelReject's body, tags ascending.
-pub(crate) fn cancel_reject(version: Version, rejected: &CancelRejected<'_>) -> Body {
-    let (reason, text) = rejected.refusal.words(version);
-    Body::new()
-        .field(tags::CL_ORD_ID, rejected.cl_ord_id)
-        .field(tags::ORDER_ID, rejected.order_id)
-        .field(tags::ORD_STATUS, rejected.ord_status)
-        .field(tags::ORIG_CL_ORD_ID, rejected.orig_cl_ord_id)
-        .field(tags::TEXT, text)
-        .field(tags::TRANSACT_TIME, rejected.at.to_millis_text())
-        .field(tags::CXL_REJ_REASON, reason)
-        .field(tags::CXL_REJ_RESPONSE_TO, rejected.refusal.response_to())
 }
 
 /// OrdStatus(39) of the last report.

@@ -126,7 +126,7 @@ pub async fn renumber(
             kept,
             stale_types: stale_types.to_vec(),
         };
-        fix::move_kept(tx, session_id, &reset).await?;
+        super::outbound::move_kept(tx, session_id, &reset).await?;
         next_out = fix::number(numbers.next_out.checked_add(kept).ok_or_else(fix::beyond_bigint)?)?;
     } else if next_out < before {
         return Ok(Renumbered::TooLow { next_out: before });

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use dvp_domain::event::EventType;
 use sqlx::{Connection as _, PgConnection};
 
+use super::FixSessionRow;
+use super::orders::{OrderRow, order};
 use crate::StoreError;
 use crate::fix::rows::FixOrder;
-use crate::fix::{FixSessionRow, OrderRow, order};
 use crate::orders::events::StoredEvent;
 
 /// An order that may still change, and its latest event.

@@ -1,0 +1,180 @@
+//! Submission: the permit is checked, then the intent is queued for the writer.
+
+use dvp_domain::asset::AssetKind;
+use dvp_domain::intent::IntentRequest;
+use dvp_domain::permit::{self, PermitDefect};
+use dvp_store::orders::idempotency::StoredResponse;
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::legacy::HeldTurn;
+use tracing::{Instrument, info, info_span};
+
+use super::error::EngineError;
+use super::{Engine, lane};
+use crate::chain::{WalletFacts, WalletKey};
+use crate::permit::Signer;
+use crate::writer::{
+    Done, FixPart, IdempotencyPart, KnownWallet, Outcome, Pending, Submission, Unit, Work, WriteError,
+};
+
+/// An intent from REST or FIX.
+pub struct SubmitCommand {
+    pub tenant: Tenant,
+    pub request: IntentRequest,
+    /// From REST.
+    pub idempotency: Option<IdempotencyPart>,
+    /// From FIX.
+    pub fix: Option<FixPart>,
+}
+
+/// Whether an intent's permit can be checked without a chain query.
+#[derive(Debug)]
+pub enum PermitCheck {
+    Judged(JudgedPermit),
+    /// The permit is well formed and signed by its wallet; no fresh data of the wallet is cached.
+    UnknownWallet(WalletKey),
+}
+
+/// The result of [`Engine::check_permit`], with the cached data of the wallet.
+#[derive(Debug, Clone)]
+pub struct JudgedPermit {
+    verdict: Result<Option<WalletFacts>, PermitDefect>,
+    wallet: Option<WalletKey>,
+}
+
+impl JudgedPermit {
+    const fn without_wallet(verdict: Result<Option<WalletFacts>, PermitDefect>) -> Self {
+        Self { verdict, wallet: None }
+    }
+
+    /// The wallet's other pending orders are read when the intent is decided.
+    pub const fn of_wallet(wallet: WalletKey, facts: WalletFacts) -> Self {
+        Self { verdict: Ok(Some(facts)), wallet: Some(wallet) }
+    }
+
+    /// The wallet that pays, when its data was read.
+    pub const fn wallet(&self) -> Option<&WalletKey> {
+        self.wallet.as_ref()
+    }
+}
+
+/// The signature is stored, and sent to the chain, in the form that the permit contract accepts.
+fn normalise_signature(request: &mut IntentRequest) {
+    if let Some(permit) = &mut request.permit
+        && let Ok(signature) = permit::signature(permit)
+    {
+        permit.signature = signature.to_hex();
+    }
+}
+
+fn log_outcome(outcome: &Outcome) {
+    match outcome {
+        Outcome::Accepted(accepted) => info!(reference = %accepted.reference, "intent accepted"),
+        Outcome::Rejected { reason, .. } => info!(reason = reason.as_str(), "intent rejected"),
+        Outcome::InvalidPermit(defect) => info!(%defect, "permit rejected"),
+        Outcome::Unpayable(why) => {
+            info!(%why, "intent refused: the payout rail cannot pay the beneficiary")
+        }
+        Outcome::DuplicateIntent | Outcome::DuplicateClientReference => info!("duplicate intent"),
+        Outcome::Replayed(StoredResponse { status, .. }) => info!(status, "stored response replayed"),
+        Outcome::PartnerDisabled => info!("intent refused: the partner is disabled"),
+        Outcome::KeyConflict | Outcome::KeyProcessing => info!("idempotency key in use"),
+        Outcome::Written => {}
+    }
+}
+
+impl Engine {
+    /// Checks an intent's permit from memory: its form, its signer, and the cached data of its wallet. A given `signer`
+    /// avoids a second recovery.
+    pub fn check_permit(
+        &self,
+        tenant: &Tenant,
+        request: &IntentRequest,
+        signer: Option<&Signer>,
+    ) -> PermitCheck {
+        let refused = |defect| PermitCheck::Judged(JudgedPermit::without_wallet(Err(defect)));
+        let fine = PermitCheck::Judged(JudgedPermit::without_wallet(Ok(None)));
+        let Some(permit) = &request.permit else { return fine };
+        if let Some(defect) = permit::form_defect(request, &self.context.chain.escrow, self.now()) {
+            return refused(defect);
+        }
+        let token = self.context.registry.resolve(&request.input_asset).and_then(|asset| match &asset.kind {
+            AssetKind::Erc20 { address, .. } => Some(address),
+            AssetKind::Fiat { .. } => None,
+        });
+        if token.is_some_and(|address| !address.eq_ignore_ascii_case(&permit.token)) {
+            return refused(PermitDefect::Token);
+        }
+        let recovered = if signer.is_none() { self.context.chain.permit.signer(permit) } else { None };
+        let is_users = |signer: &Signer| signer.as_str().eq_ignore_ascii_case(&request.user);
+        if !signer.or(recovered.as_ref()).is_some_and(is_users) {
+            return refused(PermitDefect::Signer);
+        }
+        // The chain is queried about registered tokens only; any other token cannot be locked.
+        let Some(token) = token else { return fine };
+        let wallet =
+            WalletKey { owner: request.user.to_ascii_lowercase(), token: token.to_ascii_lowercase() };
+        match self.wallets.find(&tenant.partner_id, &wallet) {
+            Some(facts) => PermitCheck::Judged(JudgedPermit::of_wallet(wallet, facts)),
+            None => PermitCheck::UnknownWallet(wallet),
+        }
+    }
+
+    /// Decides an intent and answers after the commit. An intent of an unknown wallet first waits for the wallet's
+    /// look-up.
+    pub async fn submit(&self, command: SubmitCommand) -> Result<Done, EngineError> {
+        let span = info_span!("submit", intent_id = %command.request.intent_id);
+        async {
+            let permit = match self.check_permit(&command.tenant, &command.request, None) {
+                PermitCheck::Judged(permit) => permit,
+                PermitCheck::UnknownWallet(wallet) => {
+                    let facts = self.wallets.look_up(&command.tenant.partner_id, &wallet).await?;
+                    JudgedPermit::of_wallet(wallet, facts)
+                }
+            };
+            let pending = self.begin_submit(command, permit).await?;
+            let done = pending.await.map_err(|_| WriteError::Stopped)??;
+            log_outcome(&done.outcome);
+            Ok(done)
+        }
+        .instrument(span)
+        .await
+    }
+
+    /// Queues an intent whose permit was checked. Submissions of one FIX session, or of one tenant over REST, are
+    /// decided in the order of these calls. A FIX session's submission waits for a free place in the queue; any other
+    /// is refused when its tenant's share is full.
+    pub fn begin_submit(
+        &self,
+        command: SubmitCommand,
+        permit: JudgedPermit,
+    ) -> impl Future<Output = Result<Pending, EngineError>> + use<> {
+        let SubmitCommand { tenant, mut request, idempotency, fix } = command;
+        let lane = lane(tenant.clone(), fix.as_ref());
+        let work = match permit.verdict {
+            Err(defect) => Work::Refuse(Outcome::InvalidPermit(defect)),
+            Ok(facts) => {
+                normalise_signature(&mut request);
+                let wallet = permit.wallet.zip(facts).map(|(key, facts)| KnownWallet { key, facts });
+                Work::Submit(Box::new(Submission { tenant, request, wallet, turn: None }))
+            }
+        };
+        self.queue(Unit { lane, work, idempotency, fix })
+    }
+
+    /// Executes a legacy order, which has no permit. `None`: another process holds the order's lease, and nothing was
+    /// written.
+    pub(crate) async fn submit_turn(
+        &self,
+        request: IntentRequest,
+        turn: HeldTurn,
+    ) -> Result<Option<Done>, EngineError> {
+        let tenant = turn.tenant.clone();
+        let lane = lane(tenant.clone(), None);
+        let work = Work::Submit(Box::new(Submission { tenant, request, wallet: None, turn: Some(turn) }));
+        match self.writer.write(Unit { lane, work, idempotency: None, fix: None }).await {
+            Ok(done) => Ok(Some(done)),
+            Err(WriteError::Stale { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

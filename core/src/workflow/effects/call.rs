@@ -1,0 +1,320 @@
+//! The call of a rail for one effect: claim, call, and what its answer does.
+
+use std::hash::{BuildHasher as _, RandomState};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use dvp_domain::beneficiary::destination::DestinationRefusal;
+use dvp_domain::settlement::leg::{Claim, First, RailResponse, Then, back_off_ms};
+use dvp_domain::settlement::{Happened, LegDone, RailAnswer, State, Withheld};
+use dvp_domain::terms::AssetAmount;
+use dvp_domain::time::Timestamp;
+use dvp_rails::{LegKind, Rail, RailError, RailFuture, RailRequest, RailStatus};
+use dvp_store::beneficiaries;
+use dvp_store::orders::bank;
+use dvp_store::orders::effects::{self, Claimed, EffectEnd, EndedEffect, ManualResolution};
+use dvp_store::orders::executions::{self, Execution};
+use metrics::counter;
+use tracing::{error, info};
+
+use super::{RAIL_TIMEOUT, consumed, is_suspect};
+use crate::engine::Engine;
+use crate::workflow::putting_off::Failed;
+use crate::workflow::step::{StepResult, account, take};
+
+/// A claimed leg and its rail.
+pub(super) struct Call<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) rail: &'a dyn Rail,
+    pub(super) leg: LegKind,
+    pub(super) claim: &'a Claimed,
+    /// The leg is paused; a leg that was called before is still followed.
+    pub(super) is_paused: bool,
+}
+
+impl Call<'_> {
+    pub(super) async fn carry_out(&self, execution: Execution) -> Result<StepResult, Failed> {
+        if let Some(answer) = self.claim.verdict.as_ref().and_then(ManualResolution::answer)
+            && execution.state.awaits(self.leg)
+            && !self.is_contradicted(&answer).await?
+        {
+            info!(leg = self.leg.as_str(), ?answer, "operator's decision replaces the rail's answer");
+            return self.take_answer(execution, answer).await;
+        }
+        if let Some(ManualResolution::Returned { provider_reference, occurred_at }) = &self.claim.verdict {
+            let occurred_at = Timestamp::from(*occurred_at);
+            let done = LegDone { provider_reference: provider_reference.clone(), occurred_at };
+            let happened = Happened::DebtReturned { done, at: self.engine.now() };
+            let consumed = consumed(self.claim, EffectEnd::Done);
+            return take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await;
+        }
+        let known = Claim { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
+        let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
+        let refused = self.resolve_beneficiary(&execution, &mut request).await?;
+        let mut heard = "";
+        let then = match execution.state.first(self.leg, known, self.engine.now()) {
+            First::Nothing => return self.end(EffectEnd::Done).await,
+            First::Wait => Then::Later { called: false },
+            First::Withhold(why) => Then::Withhold(why),
+            First::Call if self.is_paused => return self.paused().await,
+            First::Call => Then::Call,
+            First::Ask => {
+                let answer = self.ask(&request, &mut heard).await;
+                let then = execution.state.asked(known, answer, self.engine.now());
+                if then == Then::Call && self.is_paused {
+                    return self.paused().await;
+                }
+                if then == Then::Call {
+                    info!("rail has not seen the call; calling it");
+                    match self.mark_called().await? {
+                        Some(at) => request.not_after = at + RAIL_TIMEOUT,
+                        // Another worker holds the claim by now.
+                        None => return Ok(StepResult::Ignored),
+                    }
+                }
+                then
+            }
+        };
+        let then = match then {
+            Then::Call => State::called(match refused {
+                Some(refusal) => RailResponse::Answer(refused_destination(refusal)),
+                None => self.call(&request, &mut heard).await,
+            }),
+            Then::Take(_) | Then::Withhold(_) | Then::Settle | Then::Later { .. } => then,
+        };
+        match then {
+            Then::Take(answer) => self.take_answer(execution, answer).await,
+            Then::Withhold(why) => self.withhold(execution, why).await,
+            Then::Settle => self.settle(execution).await,
+            Then::Later { called } => self.later(called, heard).await,
+            Then::Call => Err(Failed::Unwritable("a call led to a call".into())),
+        }
+    }
+
+    /// Puts the details of a registered beneficiary in the place of its reference. Why it is not to be paid, if it is not:
+    /// it may have been disabled since the order was accepted.
+    async fn resolve_beneficiary(
+        &self,
+        execution: &Execution,
+        request: &mut RailRequest,
+    ) -> Result<Option<DestinationRefusal>, Failed> {
+        let Some(named) = request.beneficiary.as_ref().filter(|_| self.leg == LegKind::Payout) else {
+            return Ok(None);
+        };
+        let Some((beneficiary, destination)) = named.reference() else { return Ok(None) };
+        let partner = execution.terms.partner_id.as_str();
+        let mut conn = self.engine.pool.acquire().await?;
+        let found =
+            beneficiaries::find_destinations(&mut conn, &[(partner, beneficiary, destination)]).await?;
+        let Some(destination) = found.into_values().next() else { return Ok(None) };
+        let refused = destination.payee(&request.currency).err();
+        request.account = destination.details.account().unwrap_or_default().to_owned();
+        request.beneficiary = Some(destination.details);
+        Ok(refused)
+    }
+
+    /// Whether the bank has said the opposite of an operator's decision since it was made: then the rail's own answer is
+    /// taken.
+    async fn is_contradicted(&self, decided: &RailAnswer) -> Result<bool, Failed> {
+        if self.leg != LegKind::Payout {
+            return Ok(false);
+        }
+        let mut conn = self.engine.pool.acquire().await?;
+        let standing = bank::find_standing(&mut conn, &self.claim.reference).await?;
+        let why = standing.and_then(|standing| match decided {
+            RailAnswer::Done(_) => standing.against_paid(),
+            RailAnswer::Failed { .. } => standing.against_unpaid(),
+            RailAnswer::InProgress { .. } => None,
+        });
+        if let Some(why) = why {
+            error!(why, ?decided, "an operator's decision is contradicted and is not carried out");
+            counter!("dvp_rail_contradictions_total", "by" => "decision").increment(1);
+        }
+        Ok(why.is_some())
+    }
+
+    async fn ask(&self, request: &RailRequest, heard: &mut &'static str) -> RailResponse {
+        match in_time(self.rail.status(request)).await {
+            Ok(RailStatus::Known(answer)) => RailResponse::Answer(answer),
+            Ok(RailStatus::NeverSeen) => {
+                *heard = "never seen by the rail";
+                RailResponse::NeverSeen
+            }
+            Err(error) => silence(&error, heard),
+        }
+    }
+
+    async fn call(&self, request: &RailRequest, heard: &mut &'static str) -> RailResponse {
+        match in_time(self.rail.submit(request)).await {
+            Ok(answer) => RailResponse::Answer(answer),
+            Err(error) => silence(&error, heard),
+        }
+    }
+
+    async fn mark_called(&self) -> Result<Option<DateTime<Utc>>, Failed> {
+        let mut conn = self.engine.pool.acquire().await?;
+        Ok(effects::mark_called(&mut conn, self.claim.id, self.claim.fence).await?)
+    }
+
+    /// The rail is unavailable or has not answered: the claim is released until later.
+    async fn later(&self, called: bool, heard: &'static str) -> Result<StepResult, Failed> {
+        let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
+        let retry = back_off_ms(attempts, RETRY_MS, RETRY_MAX_MS, self.chance());
+        // A query costs the rail little, and an operator waits for its answer.
+        let wait = if called { ASK_AGAIN_MS.max(retry / 4) } else { retry };
+        info!(attempts, called, heard, wait_ms = wait, "rail call failed, will retry");
+        self.end(EffectEnd::Again { at: self.in_ms(wait), called, heard }).await
+    }
+
+    /// The leg was never called, and does not begin while it is paused.
+    async fn paused(&self) -> Result<StepResult, Failed> {
+        self.end(EffectEnd::Again { at: self.in_ms(PAUSED_MS), called: false, heard: "paused" }).await
+    }
+
+    fn in_ms(&self, wait: u64) -> DateTime<Utc> {
+        in_ms(self.engine, wait)
+    }
+
+    fn ask_max_ms(&self) -> u64 {
+        u64::try_from(self.rail.poll_max().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn chance(&self) -> u64 {
+        RandomState::new().hash_one(self.claim.id)
+    }
+
+    async fn end(&self, end: EffectEnd) -> Result<StepResult, Failed> {
+        let mut conn = self.engine.pool.acquire().await?;
+        effects::end(&mut conn, &[EndedEffect { id: self.claim.id, fence: self.claim.fence, end }]).await?;
+        Ok(StepResult::Ignored)
+    }
+
+    /// Decided by the settlement as it was read: after a concurrent change it is decided again.
+    async fn withhold(&self, execution: Execution, why: Withheld) -> Result<StepResult, Failed> {
+        error!(?why, leg = self.leg.as_str(), "leg failed before it began");
+        let happened = Happened::Withheld { why, at: self.engine.now() };
+        let consumed = consumed(self.claim, EffectEnd::Done);
+        take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await
+    }
+
+    /// The rail is still polled.
+    async fn settle(&self, execution: Execution) -> Result<StepResult, Failed> {
+        error!(
+            "a payout has no final word and its timelock is near: the funds are released, and the output is a debt \
+             until it is paid or the input given back"
+        );
+        let end =
+            EffectEnd::Again { at: self.in_ms(ASK_AGAIN_MS), called: true, heard: "settled without a word" };
+        let consumed = consumed(self.claim, end);
+        take(self.engine, execution, Happened::TimelockNear, consumed, is_suspect(self.claim)).await
+    }
+
+    /// Steps by the rail's answer. After a concurrent change the answer is applied again, without a second rail call.
+    async fn take_answer(&self, mut execution: Execution, answer: RailAnswer) -> Result<StepResult, Failed> {
+        let end = match &answer {
+            RailAnswer::InProgress { .. } => {
+                let attempts = u32::try_from(self.claim.attempts).unwrap_or(0);
+                let wait = back_off_ms(attempts, ASK_AGAIN_MS, self.ask_max_ms(), self.chance());
+                EffectEnd::Again { at: self.in_ms(wait), called: true, heard: "in progress" }
+            }
+            RailAnswer::Done(_) | RailAnswer::Failed { .. } => EffectEnd::Done,
+        };
+        let at = self.engine.now();
+        let happened = match self.leg {
+            LegKind::Offramp => Happened::Offramp { answer, at },
+            LegKind::Payout => Happened::Payout { answer, at },
+        };
+        // Progress that was already recorded changes nothing.
+        let step = execution.state.clone().step(&execution.terms, happened.clone());
+        if step.is_ok_and(|step| step.next == execution.state) {
+            return self.end(end).await;
+        }
+        loop {
+            let reference = execution.terms.reference.to_string();
+            let consumed = consumed(self.claim, end.clone());
+            let suspect = is_suspect(self.claim);
+            let taken = take(self.engine, execution, happened.clone(), consumed, suspect).await?;
+            if taken != StepResult::Stale {
+                return Ok(taken);
+            }
+            let mut conn = self.engine.pool.acquire().await?;
+            let found = executions::find_by_reference(&mut conn, &reference).await?;
+            execution = found.ok_or_else(|| Failed::Unwritable(format!("execution {reference} is gone")))?;
+        }
+    }
+}
+
+async fn in_time<T>(asked: RailFuture<'_, T>) -> Result<T, RailError> {
+    tokio::time::timeout(RAIL_TIMEOUT, asked).await.unwrap_or(Err(RailError::Unconfirmed))
+}
+
+fn silence(error: &RailError, heard: &mut &'static str) -> RailResponse {
+    match error {
+        RailError::Down(why) => {
+            info!(%why, "rail is unavailable");
+            *heard = "rail is unavailable";
+            RailResponse::Down
+        }
+        RailError::Unconfirmed => {
+            *heard = "unconfirmed";
+            RailResponse::Silence
+        }
+    }
+}
+
+pub(super) fn in_ms(engine: &Engine, wait: u64) -> DateTime<Utc> {
+    engine.now().to_utc() + TimeDelta::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX))
+}
+
+/// The payout of a destination that may not be paid fails before the rail is called.
+fn refused_destination(refusal: DestinationRefusal) -> RailAnswer {
+    RailAnswer::Failed {
+        code: refusal.code().to_owned(),
+        message: refusal.message().to_owned(),
+        retryable: false,
+    }
+}
+
+/// `called_at` is the time of the claim: a process that was suspended beyond its lease does not call the rail.
+fn rail_request(
+    execution: &Execution,
+    leg: LegKind,
+    called_at: DateTime<Utc>,
+) -> Result<RailRequest, Failed> {
+    let terms = &execution.terms;
+    let priced = &terms.plan.priced;
+    let (amount, sold) = match leg {
+        LegKind::Offramp => {
+            let net = priced.input.checked_sub(priced.protocol_fee);
+            let net = net.ok_or_else(|| Failed::Unwritable("the protocol fee exceeds the input".into()))?;
+            (priced.gross_output, Some(AssetAmount { amount: net, ..terms.input.clone() }))
+        }
+        LegKind::Payout => (priced.output, None),
+    };
+    Ok(RailRequest {
+        leg,
+        reference: hex::encode(leg.reference(&terms.reference)),
+        account: account(terms),
+        beneficiary: terms.request.beneficiary.clone(),
+        amount,
+        currency: terms.output.asset.clone(),
+        exponent: terms.output.exponent,
+        sold,
+        provider_reference: execution.state.provider_reference().map(str::to_owned),
+        execution: terms.reference.to_string(),
+        not_after: called_at + RAIL_TIMEOUT,
+    })
+}
+
+/// The polling interval of a leg in progress at first; the rail says how long it becomes.
+const ASK_AGAIN_MS: u64 = 500;
+
+/// The interval at which a paused leg checks its pause.
+const PAUSED_MS: u64 = 2_000;
+
+/// Back-off of an unavailable rail: doubled at each attempt up to the maximum.
+const RETRY_MS: u64 = 250;
+
+const RETRY_MAX_MS: u64 = 60_000;
+
+/// How long a payment that came back waits for its settlement to end.
+pub(super) const UNENDED_MS: u64 = 2_000;

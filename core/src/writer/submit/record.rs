@@ -1,0 +1,132 @@
+//! The rows of an accepted or rejected intent.
+
+use dvp_domain::asset::Asset;
+use dvp_domain::canonical::hex32;
+use dvp_domain::decision::Reason;
+use dvp_domain::ids::{PartnerId, Reference};
+use dvp_domain::plan::Plan;
+use dvp_domain::settlement::accept;
+use dvp_domain::terms::{AssetAmount, Terms};
+use dvp_domain::time::Timestamp;
+use dvp_store::StoreError;
+use dvp_store::orders::intents::IntentRow;
+use dvp_store::orders::legacy;
+use dvp_store::orders::permits::PermitHold;
+use dvp_store::orders::quotes;
+use dvp_store::orders::resting_orders;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::DecidedSubmission;
+use super::snapshot::BatchSnapshot;
+use crate::context::Context;
+use crate::writer::plan;
+use crate::writer::rows::Rows;
+use crate::writer::unit::{Accepted, Submission};
+
+pub(super) fn gather_accepted(
+    context: &Context,
+    known: &mut BatchSnapshot,
+    rows: &mut Rows,
+    submission: &Submission,
+    plan: Plan,
+    now: Timestamp,
+) -> Result<Accepted, StoreError> {
+    plan.check().map_err(|fault| StoreError::corrupt("execution", fault))?;
+    let request = &submission.request;
+    let reference = Reference::from_unique(Uuid::now_v7().simple());
+    for (slice, level) in plan.slices.iter().filter_map(|slice| Some((slice, slice.level_id?))) {
+        known.take(level, slice.output)?;
+    }
+    if let Some(quote) = &plan.quote_id {
+        known.consumed.push((quote.clone(), reference.to_string()));
+    }
+    if let Some(turn) = &submission.turn {
+        known.executed.push((turn.clone(), reference.to_string()));
+    }
+    let accepted = Accepted {
+        intent_id: request.intent_id.clone(),
+        reference: reference.to_string(),
+        plan: plan.clone(),
+        exact_output: request.bounds.computes_input(),
+    };
+    let terms = terms(context, submission, plan, reference, now)?;
+    if let Some(hold) = PermitHold::of(&terms) {
+        known.pending.entry(hold.owner.clone()).or_default().hold(&hold);
+        rows.permits.push(hold);
+        context.chain.backlog.accepted();
+    }
+    let step = accept(&terms);
+    let at = plan::At { version: 1, last_sequence: 0, last_occurred_at: terms.accepted_at, now };
+    let last = plan::gather(context, rows, &terms, &step, at)?;
+    rows.accepted.push((terms, step.next, last));
+    Ok(accepted)
+}
+
+pub(super) fn terms(
+    context: &Context,
+    submission: &Submission,
+    plan: Plan,
+    reference: Reference,
+    now: Timestamp,
+) -> Result<Terms, StoreError> {
+    let request = &submission.request;
+    let amount = |asset: &Asset, amount| AssetAmount {
+        asset: asset.symbol.clone(),
+        amount,
+        exponent: asset.exponent,
+        chain: asset.chain().map(ToOwned::to_owned),
+    };
+    let asset = |symbol: &str| {
+        let missing = || StoreError::corrupt("execution", format_args!("asset {symbol} left the registry"));
+        context.registry.find(symbol).ok_or_else(missing)
+    };
+    let account = request.beneficiary.as_ref().and_then(|b| b.account()).unwrap_or_default();
+    let partner = || submission.tenant.partner_id.parse::<PartnerId>();
+    Ok(Terms {
+        partner_id: partner().map_err(|error| StoreError::corrupt("partner", error))?,
+        livemode: submission.tenant.livemode,
+        input: amount(asset(&request.input_asset.symbol)?, plan.priced.input),
+        output: amount(asset(&request.output_asset.symbol)?, plan.priced.output),
+        entity: hex32(&Context::entity(&reference)),
+        hashlock: hex32(&context.vault.hashlock(reference.as_str())),
+        lock_at: now.plus_millis((context.rest_millis)(account)),
+        counts_as_open: true,
+        accepted_at: now,
+        request: request.clone(),
+        plan,
+        reference,
+    })
+}
+
+/// The decided intents as rows.
+pub(in crate::writer) fn intent_rows<'a>(decided: &'a [DecidedSubmission<'a>]) -> Vec<IntentRow<'a>> {
+    decided
+        .iter()
+        .map(|one| IntentRow {
+            tenant: &one.submission.tenant,
+            request: &one.submission.request,
+            reference: one.reference.as_deref(),
+            reason: one.reason.map(Reason::as_str),
+        })
+        .collect()
+}
+
+/// Updates the resting orders, marks the quotes as used, and ends the executed legacy orders.
+pub(in crate::writer) async fn use_up(
+    conn: &mut PgConnection,
+    known: &BatchSnapshot,
+) -> Result<(), StoreError> {
+    if !known.taken.is_empty() {
+        resting_orders::take(conn, &known.taken).await?;
+    }
+    if !known.consumed.is_empty() {
+        let used: Vec<(&str, &str)> =
+            known.consumed.iter().map(|(quote, reference)| (quote.as_str(), reference.as_str())).collect();
+        quotes::update_used(conn, &used).await?;
+    }
+    if !known.executed.is_empty() {
+        legacy::update_submitted(conn, &known.executed).await?;
+    }
+    Ok(())
+}

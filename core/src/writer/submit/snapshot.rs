@@ -1,0 +1,305 @@
+//! What a batch of submissions is decided on, read and locked once.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use dvp_domain::asset::AssetType;
+use dvp_domain::beneficiary::destination::Destination;
+use dvp_domain::decision::{Decision, Reason};
+use dvp_domain::ledger::Owner;
+use dvp_domain::limit::Limits;
+use dvp_domain::liquidity::{Holdings, Snapshot};
+use dvp_domain::money::Minor;
+use dvp_domain::pause::Pauses;
+use dvp_domain::permit::PermitDefect;
+use dvp_domain::time::Timestamp;
+use dvp_store::controls::{self, Controls};
+use dvp_store::ledger::balances::{Balance, BalanceKey};
+use dvp_store::orders::intents::{self, Tenant};
+use dvp_store::orders::legacy::{self, HeldTurn};
+use dvp_store::orders::permits;
+use dvp_store::orders::quotes::{self, FirmQuote};
+use dvp_store::orders::resting_orders;
+use dvp_store::{StoreError, beneficiaries, limits};
+use sqlx::PgConnection;
+
+use crate::context::Context;
+use crate::wallets::pending::PendingPermits;
+use crate::writer::batch::Trust;
+use crate::writer::unit::{KnownWallet, Submission};
+
+/// The state against which the submissions of a batch are checked, locked until the transaction ends.
+#[derive(Default)]
+pub(in crate::writer) struct BatchSnapshot {
+    pub(super) used_ids: HashSet<(Tenant, String)>,
+    pub(super) used_references: HashSet<(Tenant, String)>,
+    /// Partners that are disabled.
+    pub(super) disabled: HashSet<String>,
+    pub(super) pauses: Pauses,
+    /// The limits in force and what is used of them.
+    pub(super) limits: Limits,
+    /// What the registry has of the recipients that submissions name by reference, by partner and reference.
+    pub(super) destinations: HashMap<(String, String), Destination>,
+    /// The holds of the paying wallets, by owner.
+    pub(super) pending: HashMap<String, PendingPermits>,
+    pub(super) quotes: HashMap<String, FirmQuote>,
+    /// The remaining amounts of the resting orders, and the amounts that this batch takes.
+    pub(super) levels: HashMap<i64, Minor>,
+    pub(super) taken: HashMap<i64, Minor>,
+    /// The sources' offers, the same for the whole batch.
+    pub(super) snapshot: Arc<Snapshot>,
+    /// Quotes used by this batch, with their executions.
+    pub(super) consumed: Vec<(String, String)>,
+    /// Legacy orders with a valid lease, and those that this batch executed, with their executions.
+    pub(super) turns: HashSet<HeldTurn>,
+    pub(super) executed: Vec<(HeldTurn, String)>,
+}
+
+impl BatchSnapshot {
+    /// Whether a submission's permit has a nonce that its wallet has used, or that a live order holds.
+    pub(super) fn has_known_nonce(&self, submission: &Submission) -> bool {
+        let nonce = submission.request.permit.as_ref().map(|permit| permit.nonce.get());
+        nonce.zip(submission.wallet.as_ref()).is_some_and(|(nonce, wallet)| {
+            nonce < wallet.facts.nonce
+                || self.pending.get(&wallet.key.owner).is_some_and(|pending| pending.holds(nonce))
+        })
+    }
+
+    /// Paused liquidity is not offered.
+    pub(super) fn unless_paused(
+        &self,
+        context: &Context,
+        submission: &Submission,
+        decision: Decision,
+    ) -> Decision {
+        let Decision::Accepted(plan) = &decision else { return decision };
+        let Submission { tenant, request, .. } = submission;
+        let find = |symbol: &str| context.registry.find(symbol);
+        let assets = find(&request.input_asset.symbol).zip(find(&request.output_asset.symbol));
+        let is_stopped = assets
+            .is_none_or(|(input, output)| self.pauses.stops_order(&tenant.partner_id, input, output, plan));
+        if is_stopped { Decision::Rejected(Reason::NoLiquidity) } else { decision }
+    }
+
+    /// Whether the permit has the wallet's next nonce, and the wallet's free balance covers `amount`.
+    pub(super) fn check_wallet(
+        &mut self,
+        submission: &Submission,
+        amount: Option<Minor>,
+    ) -> Result<(), PermitDefect> {
+        let (Some(permit), Some(wallet)) = (&submission.request.permit, &submission.wallet) else {
+            return Ok(());
+        };
+        let KnownWallet { key, facts } = wallet;
+        let pending = self.pending.entry(key.owner.clone()).or_default();
+        pending.check_nonce(facts, permit.nonce.get())?;
+        amount.map_or(Ok(()), |amount| pending.check_funds(facts, &key.token, amount.get()))
+    }
+
+    /// Whether a submission is still to be decided: the lease of its legacy order, if any, must be valid.
+    pub(in crate::writer) fn is_due(&self, submission: &Submission) -> bool {
+        submission.turn.as_ref().is_none_or(|turn| self.turns.contains(turn))
+    }
+
+    /// A decision takes at most the remaining amount of a resting order.
+    pub(super) fn take(&mut self, level: i64, amount: Minor) -> Result<(), StoreError> {
+        let left = self.levels.get(&level).copied().unwrap_or_default();
+        let taken = self.taken.get(&level).copied().unwrap_or_default();
+        let (Some(rest), Some(taken)) = (left.checked_sub(amount), taken.checked_add(amount)) else {
+            let reason = format_args!("{amount} taken of order {level}, of which {left} are left");
+            return Err(StoreError::corrupt("resting_order", reason));
+        };
+        self.levels.insert(level, rest);
+        self.taken.insert(level, taken);
+        Ok(())
+    }
+}
+
+/// The balances that submissions can use: of providers with an offer, of providers that committed to a quote, and the
+/// partners' own for inputs that are not locked on the chain.
+pub(in crate::writer) fn balance_keys(
+    known: &BatchSnapshot,
+    submissions: &[&Submission],
+) -> BTreeSet<BalanceKey> {
+    let mut keys = BTreeSet::new();
+    for Submission { tenant, request, .. } in submissions {
+        let (input, output) = (&request.input_asset, &request.output_asset.symbol);
+        let offering = known.snapshot.deliverers(&input.symbol, output).map(str::to_owned);
+        keys.extend(offering.map(|provider| (Owner::Provider(provider), output.clone())));
+        let quoted = request.quote_id.as_ref().and_then(|id| known.quotes.get(id));
+        let committed = quoted.into_iter().flat_map(|quote| &quote.terms.slices);
+        keys.extend(committed.map(|slice| (Owner::Provider(slice.provider_id.clone()), output.clone())));
+        if input.kind == AssetType::Fiat {
+            keys.insert((partner(tenant), input.symbol.clone()));
+        }
+    }
+    keys
+}
+
+pub(super) fn partner(tenant: &Tenant) -> Owner {
+    Owner::Partner { id: tenant.partner_id.clone(), livemode: tenant.livemode }
+}
+
+/// The locked balances after the earlier submissions, for one partner.
+pub(super) struct Locked<'a> {
+    pub(super) balances: &'a BTreeMap<BalanceKey, Balance>,
+    pub(super) levels: &'a HashMap<i64, Minor>,
+    pub(super) tenant: &'a Tenant,
+    /// A provider delivers no more than its limits leave.
+    pub(super) limits: Option<&'a Limits>,
+}
+
+impl Locked<'_> {
+    fn of(&self, owner: Owner, asset: &str) -> Minor {
+        self.balances.get(&(owner, asset.to_owned())).map(|balance| balance.available).unwrap_or_default()
+    }
+}
+
+impl Holdings for Locked<'_> {
+    fn available(&self, provider_id: &str, asset: &str) -> Minor {
+        let held = self.of(Owner::Provider(provider_id.to_owned()), asset);
+        self.limits.map_or(held, |limits| held.min(limits.room_of_provider(provider_id, asset)))
+    }
+
+    fn rest_of_level(&self, level_id: i64) -> Option<Minor> {
+        Some(self.levels.get(&level_id).copied().unwrap_or_default())
+    }
+
+    fn prefunded(&self, asset: &str) -> Minor {
+        self.of(partner(self.tenant), asset)
+    }
+}
+
+/// Loads and locks what the submissions are checked against.
+pub(in crate::writer) async fn load(
+    conn: &mut PgConnection,
+    context: &Context,
+    submissions: &[&Submission],
+    trust: Trust,
+    now: Timestamp,
+) -> Result<BatchSnapshot, StoreError> {
+    let mut known = BatchSnapshot::default();
+    if submissions.is_empty() {
+        return Ok(known);
+    }
+    let partners: BTreeSet<&str> = submissions.iter().map(|s| s.tenant.partner_id.as_str()).collect();
+    let controls = controls::load(conn, &Vec::from_iter(partners)).await?;
+    known.snapshot = context.liquidity.snapshot_under(&controls);
+    let Controls { pauses, disabled, .. } = controls;
+    known.disabled = disabled.into_iter().collect();
+    known.destinations = load_destinations(conn, submissions).await?;
+    known.pauses = pauses;
+    known.limits = load_limits(conn, submissions, now).await?;
+    let turns: Vec<&HeldTurn> = submissions.iter().filter_map(|s| s.turn.as_ref()).collect();
+    if !turns.is_empty() {
+        known.turns = legacy::lock_turns(conn, &turns).await?;
+    }
+    known.pending = load_pending(conn, context, submissions).await?;
+    // The permit of a repeated submission is held or used by now: its answer is that it is a repetition.
+    let may_be_repeat = |s: &&&Submission| trust == Trust::Nothing || known.has_known_nonce(s);
+    let repeated: Vec<&Submission> = submissions.iter().filter(may_be_repeat).copied().collect();
+    if !repeated.is_empty() {
+        look_for_repeats(conn, &repeated, &mut known).await?;
+    }
+    let quotes: Vec<&str> = submissions.iter().filter_map(|s| s.request.quote_id.as_deref()).collect();
+    if !quotes.is_empty() {
+        known.quotes = quotes::lock_firm(conn, &quotes).await?;
+    }
+    let resting: BTreeSet<i64> = submissions
+        .iter()
+        .map(|s| (&s.request.input_asset.symbol, &s.request.output_asset.symbol))
+        .flat_map(|(input, output)| known.snapshot.levels(input, output))
+        .collect();
+    if !resting.is_empty() {
+        known.levels = resting_orders::lock(conn, &Vec::from_iter(resting)).await?;
+    }
+    Ok(known)
+}
+
+/// The limits that concern the submissions.
+async fn load_limits(
+    conn: &mut PgConnection,
+    submissions: &[&Submission],
+    now: Timestamp,
+) -> Result<Limits, StoreError> {
+    let pairs: BTreeSet<String> = submissions
+        .iter()
+        .map(|s| format!("{}/{}", s.request.input_asset.symbol, s.request.output_asset.symbol))
+        .collect();
+    let partners: BTreeSet<&str> = submissions.iter().map(|s| s.tenant.partner_id.as_str()).collect();
+    let targets: Vec<&str> = partners.into_iter().chain(pairs.iter().map(String::as_str)).collect();
+    limits::load_and_lock(conn, now.to_utc().date_naive(), &targets).await
+}
+
+/// What the registry has of the recipients that submissions name by reference.
+async fn load_destinations(
+    conn: &mut PgConnection,
+    submissions: &[&Submission],
+) -> Result<HashMap<(String, String), Destination>, StoreError> {
+    let named: BTreeSet<(&str, &str, &str)> = submissions
+        .iter()
+        .filter_map(|s| {
+            let (beneficiary, destination) = s.request.beneficiary.as_ref()?.reference()?;
+            Some((s.tenant.partner_id.as_str(), beneficiary, destination))
+        })
+        .collect();
+    if named.is_empty() {
+        return Ok(HashMap::new());
+    }
+    beneficiaries::find_destinations(conn, &Vec::from_iter(named)).await
+}
+
+/// The holds of the submissions' paying wallets, from the lowest of their chain nonces on.
+async fn load_pending(
+    conn: &mut PgConnection,
+    context: &Context,
+    submissions: &[&Submission],
+) -> Result<HashMap<String, PendingPermits>, StoreError> {
+    let mut wallets: BTreeMap<&str, u128> = BTreeMap::new();
+    for wallet in submissions.iter().filter_map(|s| s.wallet.as_ref()) {
+        let from = wallets.entry(&wallet.key.owner).or_insert(wallet.facts.nonce);
+        *from = wallet.facts.nonce.min(*from);
+    }
+    let mut pending: HashMap<String, PendingPermits> = HashMap::new();
+    if !wallets.is_empty() {
+        for hold in permits::list_held(conn, context.chain.chain_id, &Vec::from_iter(wallets)).await? {
+            pending.entry(hold.owner.clone()).or_default().hold(&hold);
+        }
+    }
+    Ok(pending)
+}
+
+/// The submissions' ids that were used before. Without this look-up a repetition violates a key, and is then looked up.
+pub(super) async fn look_for_repeats(
+    conn: &mut PgConnection,
+    submissions: &[&Submission],
+    known: &mut BatchSnapshot,
+) -> Result<(), StoreError> {
+    let ids: Vec<_> = submissions.iter().map(|s| (&s.tenant, s.request.intent_id.as_str())).collect();
+    known.used_ids.extend(intents::list_used_ids(conn, &ids).await?);
+    let client: Vec<_> = submissions
+        .iter()
+        .filter_map(|s| s.request.client_reference.as_deref().map(|reference| (&s.tenant, reference)))
+        .collect();
+    if !client.is_empty() {
+        known.used_references.extend(intents::list_used_client_references(conn, &client).await?);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_taken_of_a_resting_order_than_is_left() {
+        let mut known =
+            BatchSnapshot { levels: HashMap::from([(7, Minor::new(100))]), ..BatchSnapshot::default() };
+        known.take(7, Minor::new(60)).unwrap();
+        let refused = known.take(7, Minor::new(41)).unwrap_err().to_string();
+        assert!(refused.contains("41 taken of order 7, of which 40 are left"), "{refused}");
+        known.take(7, Minor::new(40)).unwrap();
+        assert_eq!(known.taken, HashMap::from([(7, Minor::new(100))]));
+        assert!(known.take(8, Minor::new(1)).is_err());
+    }
+}

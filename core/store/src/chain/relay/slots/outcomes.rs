@@ -1,0 +1,208 @@
+//! What became of a transaction: mined, reverted by a reorganization, given up, final.
+
+use alloy::primitives::{Address, B256};
+use dvp_domain::chain::BlockNumber;
+use sqlx::{PgConnection, PgTransaction};
+
+use super::SlotState;
+use crate::StoreError;
+use crate::chain::bigint;
+
+/// One of the slot's attempts is in a block; `is_final`: in a final block, unless we know another block of its number,
+/// because a node may still report an abandoned fork. When it failed, its commands are open again; anchors wait for
+/// [`judge_slots`].
+pub async fn mark_mined(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    nonce: u64,
+    block: (BlockNumber, B256),
+    succeeded: bool,
+    is_final: bool,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "with known as (
+             select $7 and not exists (
+                 select from chain_block block
+                 where block.chain_id = $1 and block.number = $4 and block.canonical and block.hash <> $5
+             ) as is_final
+         ), slot as (
+             update nonce_slot
+             set state = case when known.is_final then 'final' else 'mined' end, block_number = $4, block_hash = $5,
+                 succeeded = $6,
+                 judged = (not $6 and (known.is_final or kind is distinct from 'anchor')) or (judged and block_hash = $5)
+             from known
+             where chain_id = $1 and signer = $2 and nonce = $3 and state <> 'final'
+             returning nonce, judged
+         ), undone as (
+             update slot_command carried set live = false
+             from slot
+             where not $6 and slot.judged and carried.chain_id = $1 and carried.signer = $2 and carried.nonce = slot.nonce
+               and carried.live
+             returning carried.command_id
+         )
+         update chain_command command
+         set state = 'pending', tries = tries + 1, trouble = 'its transaction reverted',
+             troubled_at = clock_timestamp()
+         from undone
+         where command.id = undone.command_id and command.state = 'sent'",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(nonce))
+    .bind(bigint(block.0.0))
+    .bind(block.1.as_slice())
+    .bind(succeeded)
+    .bind(is_final)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The slot's block is gone, and its transaction must be broadcast again.
+pub async fn mark_unmined(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    nonce: u64,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update nonce_slot
+         set state = 'broadcast', block_number = null, block_hash = null, succeeded = null, judged = false
+         where chain_id = $1 and signer = $2 and nonce = $3 and state = 'mined'",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(bigint(nonce))
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The blocks above a number are about to be reverted: their transactions wait for a block again.
+pub(in crate::chain) async fn unmine_above(
+    tx: &mut PgTransaction<'_>,
+    chain_id: u64,
+    number: BlockNumber,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "update nonce_slot
+         set state = 'broadcast', block_number = null, block_hash = null, succeeded = null, judged = false
+         where chain_id = $1 and state in ('mined', 'final') and block_number > $2",
+    )
+    .bind(bigint(chain_id))
+    .bind(bigint(number.0))
+    .execute(&mut **tx)
+    .await?;
+    Ok(())
+}
+
+/// A foreign transaction has used the nonce: the commands of ours are open again.
+pub async fn mark_foreign(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+    nonce: u64,
+) -> Result<(), StoreError> {
+    give_up(conn, (chain_id, signer, Some(nonce)), SlotState::Foreign).await.map(drop)
+}
+
+/// Abandons transactions of an account that wait for a block, all of them or that of one nonce. Their commands are open
+/// again. Returns their number.
+async fn give_up(
+    conn: &mut PgConnection,
+    (chain_id, signer, nonce): (u64, Address, Option<u64>),
+    state: SlotState,
+) -> Result<u64, StoreError> {
+    let opened = sqlx::query(
+        "with slot as (
+             update nonce_slot
+             set state = $4
+             where chain_id = $1 and signer = $2 and nonce = coalesce($3, nonce) and state in ('signed', 'broadcast')
+             returning nonce
+         ), undone as (
+             update slot_command carried set live = false
+             from slot
+             where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = slot.nonce and carried.live
+             returning carried.command_id
+         )
+         update chain_command command
+         set state = 'pending'
+         from undone
+         where command.id = undone.command_id and command.state = 'sent'",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .bind(nonce.map(bigint))
+    .bind(state.as_str())
+    .execute(conn)
+    .await?;
+    Ok(opened.rows_affected())
+}
+
+/// For successful transactions in blocks that the indexer has passed: commands that a batch skipped because they failed
+/// are open again. Returns their number.
+///
+/// The contracts refuse to execute any other call twice; a hash can be anchored twice. An anchor that is missing, or
+/// whose transaction failed, is therefore open again only once that transaction is final: in another fork it could
+/// still be anchored.
+pub async fn judge_slots(conn: &mut PgConnection, chain_id: u64, signer: Address) -> Result<u64, StoreError> {
+    let reopened = sqlx::query(
+        "with passed as (
+             update nonce_slot slot
+             set judged = true
+             from chain_cursor cursor
+             where slot.chain_id = $1 and slot.signer = $2 and slot.state in ('mined', 'final')
+               and not slot.judged and (slot.succeeded or slot.kind = 'anchor')
+               and (slot.state = 'final' or slot.kind is distinct from 'anchor')
+               and cursor.chain_id = $1 and slot.block_number <= cursor.facts_number
+               and (slot.state = 'final' or exists (
+                   select from chain_block block
+                   where block.chain_id = $1 and block.hash = slot.block_hash and block.canonical))
+             returning slot.nonce
+         ), undone as (
+             update slot_command carried set live = false
+             from passed, chain_command command
+             where carried.chain_id = $1 and carried.signer = $2 and carried.nonce = passed.nonce
+               and carried.live and command.id = carried.command_id and command.state = 'sent'
+             returning carried.command_id
+         )
+         update chain_command command
+         set state = 'pending', tries = tries + 1, trouble = 'its transaction left it out',
+             troubled_at = clock_timestamp()
+         from undone
+         where command.id = undone.command_id and command.state = 'sent'",
+    )
+    .bind(bigint(chain_id))
+    .bind(signer.as_slice())
+    .execute(conn)
+    .await?;
+    Ok(reopened.rows_affected())
+}
+
+/// Marks slots mined in final canonical blocks as final.
+pub async fn finalize_slots(conn: &mut PgConnection, chain_id: u64) -> Result<u64, StoreError> {
+    let done = sqlx::query(
+        "update nonce_slot slot
+         set state = 'final'
+         from chain_cursor cursor, chain_block block
+         where slot.chain_id = $1 and slot.state = 'mined' and cursor.chain_id = $1
+           and slot.block_number <= cursor.final_number
+           and block.chain_id = $1 and block.hash = slot.block_hash and block.canonical",
+    )
+    .bind(bigint(chain_id))
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Abandons an account's transactions without a block: any account may execute their commands. A transaction that is
+/// mined all the same does no harm, because the contracts execute each call once. Returns the number of reopened
+/// commands.
+pub async fn abandon_slots(
+    conn: &mut PgConnection,
+    chain_id: u64,
+    signer: Address,
+) -> Result<u64, StoreError> {
+    give_up(conn, (chain_id, signer, None), SlotState::Abandoned).await
+}

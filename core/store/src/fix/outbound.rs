@@ -1,0 +1,121 @@
+//! The messages sent to peers, kept for resends.
+
+use sqlx::PgConnection;
+
+use super::{number, unsigned};
+use crate::StoreError;
+use crate::fix::rows::{FixNumbers, FixOutbound, FixReset, FixRows};
+
+/// The stored messages of a range of numbers, ascending.
+pub async fn list_outbound(
+    conn: &mut PgConnection,
+    session_id: &str,
+    from: u64,
+    to: u64,
+) -> Result<Vec<FixOutbound>, StoreError> {
+    let rows: Vec<(i64, String, Vec<u8>, i64)> = sqlx::query_as(
+        "select seq, msg_type, body, sending_time from fix_outbound \
+         where session_id = $1 and seq between $2 and $3 order by seq",
+    )
+    .bind(session_id)
+    .bind(number(from)?)
+    .bind(number(to)?)
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter()
+        .map(|(seq, msg_type, body, sending_time)| {
+            let seq = u64::try_from(seq).map_err(|_| StoreError::corrupt("fix_outbound", "negative seq"))?;
+            Ok(FixOutbound { seq, msg_type, body, sending_time })
+        })
+        .collect()
+}
+
+/// The number of stored messages that a reset keeps: those after `seen_out` of types that are not stale.
+pub async fn count_kept(
+    conn: &mut PgConnection,
+    session_id: &str,
+    seen_out: u64,
+    stale_types: &[String],
+) -> Result<u64, StoreError> {
+    let row: (i64,) = sqlx::query_as(
+        "select count(*) from fix_outbound where session_id = $1 and seq > $2 and msg_type <> all($3)",
+    )
+    .bind(session_id)
+    .bind(number(seen_out)?)
+    .bind(stale_types)
+    .fetch_one(conn)
+    .await?;
+    unsigned(row.0)
+}
+
+pub(super) async fn insert_outbound(
+    conn: &mut PgConnection,
+    parts: &[(&FixNumbers, FixRows)],
+) -> Result<(), StoreError> {
+    let messages: Vec<(&str, &FixOutbound)> = parts
+        .iter()
+        .flat_map(|(part, rows)| rows.outbound.iter().map(|message| (part.session_id.as_str(), message)))
+        .collect();
+    if messages.is_empty() {
+        return Ok(());
+    }
+    let seqs: Result<Vec<i64>, StoreError> =
+        messages.iter().map(|(_, message)| number(message.seq)).collect();
+    sqlx::query(
+        "insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
+         select * from unnest($1::text[], $2::int8[], $3::text[], $4::bytea[], $5::int8[])",
+    )
+    .bind(messages.iter().map(|(session, _)| *session).collect::<Vec<_>>())
+    .bind(seqs?)
+    .bind(messages.iter().map(|(_, message)| message.msg_type.as_str()).collect::<Vec<_>>())
+    .bind(messages.iter().map(|(_, message)| message.body.as_slice()).collect::<Vec<_>>())
+    .bind(messages.iter().map(|(_, message)| message.sending_time).collect::<Vec<_>>())
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Deletes the stored messages of a session, and renumbers those that the peer may not have received.
+///
+/// A BusinessMessageReject loses its RefSeqNum(45): after the reset the number could be mistaken for that of another
+/// message. BusinessRejectRefID(379) still identifies the rejected message.
+pub(super) async fn move_kept(
+    conn: &mut PgConnection,
+    session_id: &str,
+    reset: &FixReset,
+) -> Result<(), StoreError> {
+    // The window function reads every deleted row before the first one is inserted, so that numbers do not collide.
+    let done = sqlx::query(
+        "with gone as (delete from fix_outbound where session_id = $1 returning seq, msg_type, body, sending_time), \
+              kept as (select seq, row_number() over (order by seq) - 1 + $4 as new_seq, msg_type, sending_time, \
+                              case when msg_type = 'j' and found > 0 \
+                                   then substring(body from 1 for found - 1) \
+                                        || substring(rest from position($8 in rest) + 1) \
+                                   else body end as body \
+                       from gone, position($7 in $8 || body) found, substring(body from found) rest \
+                       where seq > $2 and msg_type <> all($5)) \
+         insert into fix_outbound (session_id, seq, msg_type, body, sending_time) \
+         select $1, new_seq, msg_type, \
+                case when seq <= $3 and substring(body from 1 for 5) <> $6 then $6 || body else body end, sending_time \
+         from kept",
+    )
+    .bind(session_id)
+    .bind(number(reset.seen_out)?)
+    .bind(number(reset.written_out)?)
+    .bind(number(reset.first_kept)?)
+    .bind(&reset.stale_types)
+    .bind(&POSS_RESEND[..])
+    .bind(&REF_SEQ_NUM[..])
+    .bind(&SOH[..])
+    .execute(conn)
+    .await?;
+    if done.rows_affected() == reset.kept { Ok(()) } else { Err(StoreError::Stale { what: "fix session" }) }
+}
+
+/// PossResend(97)=Y before a body, from where it is moved into the header.
+const POSS_RESEND: [u8; 5] = *b"97=Y\x01";
+
+/// RefSeqNum(45) after the end of the field before it. No field of a BusinessMessageReject contains an SOH.
+const REF_SEQ_NUM: [u8; 4] = *b"\x0145=";
+
+const SOH: [u8; 1] = *b"\x01";

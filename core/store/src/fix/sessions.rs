@@ -1,0 +1,217 @@
+//! Sessions: credentials, settings, numbers.
+
+use std::collections::HashMap;
+
+use sqlx::postgres::PgRow;
+use sqlx::{FromRow as _, PgConnection, Row as _};
+
+use crate::StoreError;
+use crate::fix::settings::FixSessionSettings;
+
+/// A session's configuration, with its numbers.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct FixSessionRow {
+    /// `FIX.4.4:DVP->ACME`.
+    pub session_id: String,
+    pub partner_id: String,
+    pub livemode: bool,
+    pub begin_string: String,
+    /// The client's SenderCompID.
+    pub client_comp_id: String,
+    /// Ours.
+    pub service_comp_id: String,
+    /// DefaultApplVerID(1137) of a FIXT session.
+    pub default_appl_ver_id: Option<String>,
+    pub username: String,
+    /// `Secrets::fix_password_hash` of session id and password.
+    pub password_hash: Vec<u8>,
+    /// The session is enabled, and so is its partner.
+    pub enabled: bool,
+    pub reset_on_logon: bool,
+    pub reset_allowed: bool,
+    pub max_slippage_bps: i32,
+    pub next_in: i64,
+    pub next_out: i64,
+    pub feed_position: i64,
+}
+
+/// A new session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewFixSession {
+    pub partner_id: String,
+    pub livemode: bool,
+    pub begin_string: String,
+    pub client_comp_id: String,
+    pub service_comp_id: String,
+    pub default_appl_ver_id: Option<String>,
+    pub username: String,
+    pub password_hash: [u8; 32],
+    /// Id of the master key of the hash.
+    pub password_key: String,
+}
+
+impl NewFixSession {
+    /// `FIX.4.4:DVP->ACME`.
+    pub fn session_id(&self) -> String {
+        session_id(&self.begin_string, &self.service_comp_id, &self.client_comp_id)
+    }
+}
+
+/// A session's id from its BeginString and CompIDs.
+pub fn session_id(begin_string: &str, service_comp_id: &str, client_comp_id: &str) -> String {
+    format!("{begin_string}:{service_comp_id}->{client_comp_id}")
+}
+
+/// Adds a session, or replaces the credentials of an existing one; its numbers stay. Reports begin with the next event.
+pub async fn upsert_session(conn: &mut PgConnection, session: &NewFixSession) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into fix_session (session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
+                                  default_appl_ver_id, username, password_hash, password_key, feed_position) \
+         select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, position from feed_counter \
+         on conflict on constraint fix_session_pkey do update \
+         set username = excluded.username, password_hash = excluded.password_hash, \
+             password_key = excluded.password_key",
+    )
+    .bind(session.session_id())
+    .bind(&session.partner_id)
+    .bind(session.livemode)
+    .bind(&session.begin_string)
+    .bind(&session.client_comp_id)
+    .bind(&session.service_comp_id)
+    .bind(session.default_appl_ver_id.as_deref())
+    .bind(&session.username)
+    .bind(&session.password_hash[..])
+    .bind(&session.password_key)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+const COLUMNS: &str = "session_id, partner_id, livemode, begin_string, client_comp_id, service_comp_id, \
+    default_appl_ver_id, username, password_hash, \
+    enabled and (select p.disabled_at is null from partner p where p.id = partner_id) as enabled, reset_on_logon, reset_allowed, max_slippage_bps, next_in, \
+    next_out, feed_position";
+
+/// A session as a gateway reads it.
+#[derive(Debug, Clone)]
+pub struct ConfiguredSession {
+    pub session: FixSessionRow,
+    pub settings: FixSessionSettings,
+    /// The owner of the lease `fix:` and the session's id.
+    pub holder: Option<uuid::Uuid>,
+}
+
+/// An unreadable row; the other rows are readable.
+#[derive(Debug)]
+pub struct UnreadableSession {
+    pub session_id: String,
+    pub error: sqlx::Error,
+}
+
+/// Sessions after `after`, by id, disabled ones included. An unreadable one does not prevent reading the others.
+pub async fn list_configured(
+    conn: &mut PgConnection,
+    after: &str,
+    limit: i64,
+) -> Result<Vec<Result<ConfiguredSession, UnreadableSession>>, StoreError> {
+    // The columns are constants of these modules; their names are unique across the joined tables.
+    let statement = sqlx::AssertSqlSafe(format!(
+        "select {COLUMNS}, {}, l.owner as holder from fix_session \
+         left join lease l on l.name = 'fix:' || session_id and l.expires_at > clock_timestamp() \
+         where session_id > $1 order by session_id limit $2",
+        crate::fix::settings::COLUMNS
+    ));
+    let rows: Vec<PgRow> = sqlx::query(statement).bind(after).bind(limit).fetch_all(conn).await?;
+    rows.iter().map(configured).collect()
+}
+
+fn configured(row: &PgRow) -> Result<Result<ConfiguredSession, UnreadableSession>, StoreError> {
+    let session_id: String = row.try_get("session_id")?;
+    let read = || {
+        let session = FixSessionRow::from_row(row)?;
+        let settings = FixSessionSettings::from_row(row)?;
+        Ok(ConfiguredSession { session, settings, holder: row.try_get("holder")? })
+    };
+    Ok(read().map_err(|error| UnreadableSession { session_id, error }))
+}
+
+/// Stores a session's password under the hash of the current master key.
+pub async fn rehash_password(
+    conn: &mut PgConnection,
+    session_id: &str,
+    password_hash: &[u8; 32],
+    master_key: &str,
+) -> Result<(), StoreError> {
+    sqlx::query("update fix_session set password_hash = $2, password_key = $3 where session_id = $1")
+        .bind(session_id)
+        .bind(password_hash.as_slice())
+        .bind(master_key)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// A session by its id.
+pub async fn find_session(conn: &mut PgConnection, id: &str) -> Result<Option<FixSessionRow>, StoreError> {
+    // The columns are a constant of this module.
+    let statement = sqlx::AssertSqlSafe(format!("select {COLUMNS} from fix_session where session_id = $1"));
+    Ok(sqlx::query_as(statement).bind(id).fetch_optional(conn).await?)
+}
+
+/// The schedule window of a session's numbers; `None` when it was never recorded.
+pub async fn find_epoch(conn: &mut PgConnection, id: &str) -> Result<Option<i64>, StoreError> {
+    let row: Option<(Option<i64>,)> = sqlx::query_as("select epoch from fix_session where session_id = $1")
+        .bind(id)
+        .fetch_optional(conn)
+        .await?;
+    Ok(row.and_then(|(epoch,)| epoch))
+}
+
+/// Records the window of a session's numbers. A later one stays.
+pub async fn update_epoch(conn: &mut PgConnection, id: &str, epoch: i64) -> Result<(), StoreError> {
+    sqlx::query("update fix_session set epoch = greatest(coalesce(epoch, $2), $2) where session_id = $1")
+        .bind(id)
+        .bind(epoch)
+        .execute(conn)
+        .await?;
+    Ok(())
+}
+
+/// The numbers of our messages that a session's peer has received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::FromRow)]
+pub struct FixReach {
+    /// The peer has received our messages up to this number, as far as is known.
+    pub seen_out: i64,
+    /// Messages beyond this number have never been written to a socket.
+    pub written_out: i64,
+    /// The highest number of a stored message, 0 without any.
+    pub stored_out: i64,
+}
+
+/// The received numbers of the session's peer; `None` without such a session.
+pub async fn find_reach(conn: &mut PgConnection, id: &str) -> Result<Option<FixReach>, StoreError> {
+    let row = sqlx::query_as(
+        "select s.seen_out, s.written_out, \
+                coalesce((select max(seq) from fix_outbound o where o.session_id = s.session_id), 0) as stored_out \
+         from fix_session s where s.session_id = $1",
+    );
+    Ok(row.bind(id).fetch_optional(conn).await?)
+}
+
+/// The next outbound number of each existing session.
+pub async fn list_next_out(
+    conn: &mut PgConnection,
+    session_ids: &[&str],
+) -> Result<HashMap<String, u64>, StoreError> {
+    let rows: Vec<(String, i64)> =
+        sqlx::query_as("select session_id, next_out from fix_session where session_id = any($1::text[])")
+            .bind(session_ids)
+            .fetch_all(conn)
+            .await?;
+    rows.into_iter()
+        .map(|(id, next_out)| match u64::try_from(next_out) {
+            Ok(next_out) => Ok((id, next_out)),
+            Err(_) => Err(StoreError::corrupt("fix_session", "negative next_out")),
+        })
+        .collect()
+}
