@@ -126,6 +126,11 @@ impl Access {
     /// Refuses an asset, or a provider, that neither the configuration lists nor the ledger knows.
     pub(crate) async fn check_known(&mut self, owner: &Owner, asset: &str) -> anyhow::Result<()> {
         self.check_asset(asset).await?;
+        self.check_provider(owner).await
+    }
+
+    /// Refuses a provider that neither the configuration lists nor the ledger knows.
+    pub(crate) async fn check_provider(&mut self, owner: &Owner) -> anyhow::Result<()> {
         if let Owner::Provider(id) = owner
             && !self.listed.providers.contains(id)
         {

@@ -12,6 +12,7 @@ mod fix_session;
 mod key;
 mod ledger;
 mod limit;
+mod maker;
 mod partner;
 mod pause;
 mod provider;
@@ -55,6 +56,9 @@ pub(crate) use self::ledger::{
     OperationArgs, OwnerArgs,
 };
 pub(crate) use self::limit::{LimitCommand, LimitRemove, LimitSet, LimitWhich};
+pub(crate) use self::maker::{
+    MakerCancel, MakerCommand, MakerEnd, MakerOrders, MakerPlace, MakerSet, MakerWho,
+};
 pub(crate) use self::partner::{
     DepositArgs, PartnerCommand, PartnerCreate, PartnerDeposit, PartnerInstruct, PartnerName, PartnerSwitch,
 };
@@ -121,6 +125,9 @@ pub(crate) enum Command {
     /// How far prices may be from the middle of their pair: set by two operators.
     #[command(subcommand)]
     Band(BandCommand),
+    /// Makers: partners that place resting orders of a provider, and those orders.
+    #[command(subcommand)]
+    Maker(MakerCommand),
     /// What operators stop and let go on.
     #[command(subcommand)]
     Pause(PauseCommand),

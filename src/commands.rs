@@ -14,6 +14,7 @@ pub(crate) mod fix_session;
 pub(crate) mod key;
 pub(crate) mod ledger;
 pub(crate) mod limit;
+pub(crate) mod maker;
 pub(crate) mod migrate;
 pub(crate) mod partner;
 pub(crate) mod pause;

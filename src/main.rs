@@ -63,6 +63,7 @@ async fn carry_out(command: cli::Command) -> anyhow::Result<ExitCode> {
         Command::Report(command) => commands::statement::report(command).await?,
         Command::Limit(command) => commands::limit::run(command).await?,
         Command::Band(command) => commands::band::run(command).await?,
+        Command::Maker(command) => commands::maker::run(command).await?,
         Command::Pause(command) => commands::pause::run(command).await?,
         Command::Bank(command) => commands::bank::run(command).await?,
         Command::Beneficiary(command) => commands::beneficiary::run(command).await?,

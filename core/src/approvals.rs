@@ -15,6 +15,7 @@ use dvp_store::{Acquire as _, PgConnection, StoreError};
 use crate::bands::{self, BAND, BandError};
 use crate::ledger_operations::{self, LEDGER, LedgerError};
 use crate::limits::{self, LIMIT, LimitError};
+use crate::makers::{self, MAKER, MakerError};
 use crate::operations::{self, EXECUTION, ResolveError};
 use crate::requests::is_same_operator;
 
@@ -41,6 +42,8 @@ pub enum ApprovalError {
     Limit(#[from] LimitError),
     #[error(transparent)]
     Band(#[from] BandError),
+    #[error(transparent)]
+    Maker(#[from] MakerError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -95,6 +98,7 @@ async fn carry_out(conn: &mut PgConnection, request: &Approval, checker: &str) -
         EXECUTION => Ok(operations::carry_out_requested(conn, request, checker).await?),
         LEDGER => Ok(ledger_operations::carry_out_requested(conn, request, checker).await?),
         BAND => Ok(bands::carry_out_requested(conn, request).await?),
+        MAKER => Ok(makers::carry_out_requested(conn, request).await?),
         LIMIT => Ok(limits::carry_out_requested(conn, request).await?),
         other => Err(ApprovalError::UnknownKind(other.to_owned())),
     }

@@ -23,6 +23,7 @@ pub mod ledger_operations;
 pub mod legacy;
 pub mod limits;
 pub mod liquidity;
+pub mod makers;
 pub mod operations;
 pub mod permit;
 pub mod reads;

@@ -124,6 +124,8 @@ async fn write<'u>(
         })
         .collect();
     let mut known = submit::load(conn, context, &asked, trust, now).await?;
+    let given_back = levels_given_back(taken());
+    submit::lock_levels(conn, &mut known, &asked, given_back).await?;
     let mut rows = Rows { chain_id: context.chain.chain_id, ..Rows::default() };
     let keys = balance_keys(&known, &asked, taken());
     if !keys.is_empty() {
@@ -184,6 +186,15 @@ async fn numbers<'u>(
             Ok(Numbers::of_loaded(units, &loaded))
         }
     }
+}
+
+/// The resting orders that the steps give back to.
+fn levels_given_back<'u>(units: impl Iterator<Item = &'u Unit>) -> BTreeSet<i64> {
+    let changes = units.filter_map(|unit| match &unit.work {
+        Work::Step(change) => Some(change),
+        _ => None,
+    });
+    changes.flat_map(|change| change.given_back()).map(|(level, _)| level).collect()
 }
 
 /// The balances of the batch, in locking order.
@@ -305,6 +316,7 @@ impl<'u> Gathering<'_, 'u> {
             if change.was_open && step.next.is_terminal() && change.terms.counts_as_open {
                 self.rows.close(limit::amounts_of(&change.terms));
             }
+            self.known.give_back(change.given_back())?;
         }
         self.rows.facts.extend(change.consumed.fact);
         self.rows.ended.extend(change.consumed.effect.clone());

@@ -23,7 +23,7 @@ use dvp_store::StoreError;
 use self::record::gather_accepted;
 pub(super) use self::record::{intent_rows, use_up};
 use self::snapshot::Locked;
-pub(super) use self::snapshot::{BatchSnapshot, balance_keys, load};
+pub(super) use self::snapshot::{BatchSnapshot, balance_keys, load, lock_levels};
 use super::rows::Rows;
 use super::unit::{Outcome, Submission};
 use crate::backlog;

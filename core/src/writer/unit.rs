@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dvp_domain::decision::Reason;
 use dvp_domain::intent::IntentRequest;
+use dvp_domain::money::Minor;
 use dvp_domain::permit::PermitDefect;
 use dvp_domain::plan::Plan;
 use dvp_domain::settlement::Step;
@@ -127,6 +128,15 @@ pub struct Change {
     pub consumed: Consumed,
     /// The state before the step was not a terminal one.
     pub was_open: bool,
+}
+
+impl Change {
+    /// What its step gives back to resting orders: the settlement ends unpaid.
+    pub(super) fn given_back(&self) -> impl Iterator<Item = (i64, Minor)> {
+        let ends_unpaid = self.was_open && self.step.as_ref().is_some_and(|step| step.next.gives_back());
+        let slices = self.terms.plan.slices.iter().filter(move |_| ends_unpaid);
+        slices.filter_map(|slice| Some((slice.level_id?, slice.output)))
+    }
 }
 
 /// The cause of a step, consumed with it.

@@ -19,6 +19,7 @@ pub mod fix;
 pub mod lease;
 pub mod ledger;
 pub mod limits;
+pub mod makers;
 pub mod notify;
 pub mod orders;
 pub mod partners;

@@ -22,6 +22,7 @@ mod ledger;
 mod ledger_operations;
 mod limits;
 mod liquidity;
+mod makers;
 mod notify;
 mod older;
 mod operations;

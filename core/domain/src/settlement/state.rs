@@ -133,6 +133,26 @@ impl State {
         }
     }
 
+    /// The settlement has ended, and its providers keep what they had promised.
+    pub const fn gives_back(&self) -> bool {
+        match self {
+            Self::Cancelled
+            | Self::Expired
+            | Self::Failed { .. }
+            | Self::ConversionFailed { .. }
+            | Self::PayoutFailed { debt_returned: None, .. } => true,
+            Self::Accepted
+            | Self::Locking
+            | Self::Converting { .. }
+            | Self::Committing { .. }
+            | Self::Paying { .. }
+            | Self::Owing { .. }
+            | Self::Releasing { .. }
+            | Self::Completed { .. }
+            | Self::PayoutFailed { debt_returned: Some(_), .. } => false,
+        }
+    }
+
     /// Whether the payout has its final word, and that it was paid. `None`: it has none.
     pub const fn taken_for_paid(&self) -> Option<bool> {
         match self {

@@ -120,6 +120,9 @@ pub(in crate::writer) async fn use_up(
     if !known.taken.is_empty() {
         resting_orders::take(conn, &known.taken).await?;
     }
+    if !known.given_back.is_empty() {
+        resting_orders::restore(conn, &known.given_back).await?;
+    }
     if !known.consumed.is_empty() {
         let used: Vec<(&str, &str)> =
             known.consumed.iter().map(|(quote, reference)| (quote.as_str(), reference.as_str())).collect();

@@ -46,6 +46,8 @@ pub(in crate::writer) struct BatchSnapshot {
     /// The remaining amounts of the resting orders, and the amounts that this batch takes.
     pub(super) levels: HashMap<i64, Minor>,
     pub(super) taken: HashMap<i64, Minor>,
+    /// What settlements that ended unpaid give back to resting orders.
+    pub(super) given_back: HashMap<i64, Minor>,
     /// The sources' offers, the same for the whole batch.
     pub(super) snapshot: Arc<Snapshot>,
     /// Quotes used by this batch, with their executions.
@@ -99,6 +101,19 @@ impl BatchSnapshot {
     /// Whether a submission is still to be decided: the lease of its legacy order, if any, must be valid.
     pub(in crate::writer) fn is_due(&self, submission: &Submission) -> bool {
         submission.turn.as_ref().is_none_or(|turn| self.turns.contains(turn))
+    }
+
+    /// A settlement has ended unpaid.
+    pub(in crate::writer) fn give_back(
+        &mut self,
+        amounts: impl Iterator<Item = (i64, Minor)>,
+    ) -> Result<(), StoreError> {
+        for (level, amount) in amounts {
+            let sum = self.given_back.entry(level).or_default();
+            let beyond = || StoreError::corrupt("resting_order", "amounts beyond all");
+            *sum = sum.checked_add(amount).ok_or_else(beyond)?;
+        }
+        Ok(())
     }
 
     /// A decision takes at most the remaining amount of a resting order.
@@ -205,15 +220,26 @@ pub(in crate::writer) async fn load(
     if !quotes.is_empty() {
         known.quotes = quotes::lock_firm(conn, &quotes).await?;
     }
+    Ok(known)
+}
+
+/// Locks the resting orders that submissions may take from, and those that steps give back to, in one order.
+pub(in crate::writer) async fn lock_levels(
+    conn: &mut PgConnection,
+    known: &mut BatchSnapshot,
+    submissions: &[&Submission],
+    given_back: BTreeSet<i64>,
+) -> Result<(), StoreError> {
     let resting: BTreeSet<i64> = submissions
         .iter()
         .map(|s| (&s.request.input_asset.symbol, &s.request.output_asset.symbol))
         .flat_map(|(input, output)| known.snapshot.levels(input, output))
+        .chain(given_back)
         .collect();
     if !resting.is_empty() {
         known.levels = resting_orders::lock(conn, &Vec::from_iter(resting)).await?;
     }
-    Ok(known)
+    Ok(())
 }
 
 /// The limits that concern the submissions.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, Utc};
 use dvp_domain::money::Minor;
 use rust_decimal::Decimal;
 use sqlx::PgConnection;
@@ -9,7 +10,7 @@ use sqlx::PgConnection;
 use crate::StoreError;
 
 /// A new resting order.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewRestingOrder {
     pub provider_id: String,
     /// The provider's wallet for released funds.
@@ -20,6 +21,8 @@ pub struct NewRestingOrder {
     pub rate: Decimal,
     /// Output in minor units.
     pub amount: Minor,
+    /// The maker's own id of it.
+    pub client_order_id: Option<String>,
 }
 
 /// A resting order with a remaining amount.
@@ -34,19 +37,39 @@ pub struct RestingOrder {
     pub remaining: Minor,
 }
 
-/// The number of open orders that are read: the oldest, so that a flood of new ones hides none.
-const LEVELS_MAX: i64 = 1_000;
+/// A resting order as its maker sees it.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct RestingOrderRow {
+    pub id: i64,
+    pub client_order_id: Option<String>,
+    pub input_asset: String,
+    pub output_asset: String,
+    pub rate: String,
+    pub placed: String,
+    pub remaining: String,
+    /// What remained when it was cancelled.
+    pub cancelled: Option<String>,
+    pub placed_at: DateTime<Utc>,
+    pub cancelled_at: Option<DateTime<Utc>>,
+}
+
+/// The most open orders of one pair that are offered: the best, and of equals the oldest.
+pub const LEVELS_MAX: i64 = 200;
+
+const COLUMNS: &str = "id, client_order_id, input_asset, output_asset, rate::text as rate, placed::text as placed, \
+                       remaining::text as remaining, cancelled::text as cancelled, placed_at, cancelled_at";
 
 fn minor(text: &str) -> Result<Minor, StoreError> {
     Minor::parse(text).map_err(|error| StoreError::corrupt("resting_order", error))
 }
 
-/// Inserts a resting order and returns its id.
-pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<i64, StoreError> {
-    let (id,) = sqlx::query_as(
-        "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining) \
-         values ($1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $6::text::numeric) \
-         returning id",
+/// Inserts a resting order and returns its id. `None`: its maker has another one with the same id of its own.
+pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Option<i64>, StoreError> {
+    let row: Option<(i64,)> = sqlx::query_as(
+        "insert into resting_order (provider_id, wallet, input_asset, output_asset, rate, placed, remaining, \
+                                    client_order_id) \
+         values ($1, $2, $3, $4, $5::text::numeric, $6::text::numeric, $6::text::numeric, $7) \
+         on conflict on constraint resting_order_client_key do nothing returning id",
     )
     .bind(&new.provider_id)
     .bind(&new.wallet)
@@ -54,19 +77,28 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<i6
     .bind(&new.output_asset)
     .bind(new.rate.to_string())
     .bind(new.amount.to_string())
-    .fetch_one(conn)
+    .bind(&new.client_order_id)
+    .fetch_optional(conn)
     .await?;
-    Ok(id)
+    Ok(row.map(|row| row.0))
 }
 
-/// The orders with a remaining amount, oldest first.
+/// The best orders of each pair with a remaining amount.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
-        "select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
-         from resting_order \
-         where remaining > 0 \
-         order by id \
-         limit $1",
+        "with recursive pair as ( \
+             (select input_asset, output_asset from resting_order where remaining > 0 \
+              order by input_asset, output_asset limit 1) \
+             union all \
+             select next.* from pair cross join lateral ( \
+                 select o.input_asset, o.output_asset from resting_order o \
+                 where o.remaining > 0 and (o.input_asset, o.output_asset) > (pair.input_asset, pair.output_asset) \
+                 order by o.input_asset, o.output_asset limit 1) next) \
+         select best.* from pair cross join lateral ( \
+             select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
+             from resting_order o \
+             where o.remaining > 0 and (o.input_asset, o.output_asset) = (pair.input_asset, pair.output_asset) \
+             order by o.rate desc, o.id limit $1) best",
     )
     .bind(LEVELS_MAX)
     .fetch_all(conn)
@@ -112,4 +144,87 @@ pub async fn take(conn: &mut PgConnection, taken: &HashMap<i64, Minor>) -> Resul
     .execute(conn)
     .await?;
     Ok(())
+}
+
+/// Gives amounts back to locked orders, unless their maker has cancelled them.
+pub async fn restore(conn: &mut PgConnection, given_back: &HashMap<i64, Minor>) -> Result<(), StoreError> {
+    let (ids, amounts): (Vec<i64>, Vec<String>) =
+        given_back.iter().map(|(id, amount)| (*id, amount.to_string())).unzip();
+    sqlx::query(
+        "update resting_order o set remaining = o.remaining + t.amount::numeric \
+         from unnest($1::int8[], $2::text[]) as t (id, amount) \
+         where o.id = t.id and o.cancelled_at is null",
+    )
+    .bind(ids)
+    .bind(amounts)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// Cancels a provider's order: what remains of it is not offered any more. `false`: there is no such order, or it was
+/// cancelled before.
+pub async fn cancel(conn: &mut PgConnection, provider_id: &str, id: i64) -> Result<bool, StoreError> {
+    let done = sqlx::query(
+        "update resting_order set cancelled = remaining, remaining = 0, cancelled_at = clock_timestamp() \
+         where id = $1 and provider_id = $2 and cancelled_at is null",
+    )
+    .bind(id)
+    .bind(provider_id)
+    .execute(conn)
+    .await?;
+    Ok(done.rows_affected() > 0)
+}
+
+/// A provider's order.
+pub async fn find(
+    conn: &mut PgConnection,
+    provider_id: &str,
+    id: i64,
+) -> Result<Option<RestingOrderRow>, StoreError> {
+    let sql = format!("select {COLUMNS} from resting_order where id = $1 and provider_id = $2");
+    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql));
+    Ok(found.bind(id).bind(provider_id).fetch_optional(conn).await?)
+}
+
+/// The order of a provider that its maker calls so.
+pub async fn find_by_client_id(
+    conn: &mut PgConnection,
+    provider_id: &str,
+    client_order_id: &str,
+) -> Result<Option<RestingOrderRow>, StoreError> {
+    let sql = format!("select {COLUMNS} from resting_order where provider_id = $1 and client_order_id = $2");
+    let found = sqlx::query_as(sqlx::AssertSqlSafe(sql));
+    Ok(found.bind(provider_id).bind(client_order_id).fetch_optional(conn).await?)
+}
+
+/// How many orders of a provider have a remaining amount in a pair.
+pub async fn count_open(
+    conn: &mut PgConnection,
+    provider_id: &str,
+    (input, output): (&str, &str),
+) -> Result<i64, StoreError> {
+    let count = sqlx::query_scalar(
+        "select count(*) from resting_order \
+         where input_asset = $2 and output_asset = $3 and remaining > 0 and provider_id = $1",
+    );
+    Ok(count.bind(provider_id).bind(input).bind(output).fetch_one(conn).await?)
+}
+
+/// A provider's orders, newest first: all, or those with a remaining amount, before an id.
+pub async fn list_of(
+    conn: &mut PgConnection,
+    provider_id: &str,
+    is_open: bool,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<RestingOrderRow>, StoreError> {
+    let sql = format!(
+        "select {COLUMNS} from resting_order \
+         where provider_id = $1 and (remaining > 0 or not $2) and ($3::int8 is null or id < $3) \
+         order by id desc limit $4"
+    );
+    let rows =
+        sqlx::query_as(sqlx::AssertSqlSafe(sql)).bind(provider_id).bind(is_open).bind(before).bind(limit);
+    Ok(rows.fetch_all(conn).await?)
 }

@@ -1,0 +1,163 @@
+//! Makers: partners that place, list and cancel resting orders of a provider, as two operators have allowed.
+//!
+//! A resting order offers the provider's balance at one rate; it reserves nothing, and fills are checked against the
+//! balance as they commit. A taker that ends unpaid gives back what it had taken, unless the order was cancelled.
+
+use dvp_domain::money::Minor;
+use dvp_domain::text::is_id;
+use dvp_store::approvals::Approval;
+use dvp_store::makers::{self, Maker};
+use dvp_store::orders::resting_orders::{self, LEVELS_MAX, NewRestingOrder, RestingOrderRow};
+use dvp_store::{PgConnection, StoreError};
+use rust_decimal::Decimal;
+use serde::{Deserialize, Serialize};
+
+use crate::requests::{self, ChangeError, RequestedChange, SettingChange};
+
+/// The kind of requests about makers.
+pub const MAKER: &str = "maker";
+
+/// Who places orders for a provider, as it shall be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MakerChange {
+    pub partner_id: String,
+    pub provider_id: String,
+    pub wallet: String,
+    /// It is the provider's maker no more.
+    pub is_ended: bool,
+}
+
+/// A resting order to be placed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placing {
+    pub client_order_id: String,
+    pub input: String,
+    pub output: String,
+    /// Output per one input, in whole units.
+    pub rate: Decimal,
+    /// Output in minor units.
+    pub amount: Minor,
+}
+
+/// Nothing was placed, cancelled or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum MakerError {
+    #[error("the partner is no maker")]
+    NotMaker,
+    #[error("a pair is two different assets that the service deals in")]
+    Pair,
+    #[error("a rate is a positive price of at most 18 places")]
+    Rate,
+    #[error("an amount is at least one minor unit")]
+    Amount,
+    #[error("an id is one line of 1 to 128 characters")]
+    Id,
+    #[error("another resting order has this id")]
+    AlreadyExists,
+    #[error("a maker has {LEVELS_MAX} open orders of a pair at most")]
+    TooMany,
+    #[error("there is no such resting order")]
+    Unknown,
+    #[error(transparent)]
+    Change(#[from] ChangeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Requests that a partner becomes a provider's maker, or is it no more.
+pub async fn request(
+    conn: &mut PgConnection,
+    change: &MakerChange,
+    maker: requests::Maker<'_>,
+) -> Result<RequestedChange, MakerError> {
+    let details = serde_json::to_value(change).map_err(|error| StoreError::corrupt("approval", error))?;
+    let action = if change.is_ended { "end_maker" } else { "set_maker" };
+    let wanted = SettingChange { kind: MAKER, subject: &change.partner_id, action, details: &details };
+    Ok(requests::request_change(conn, wanted, maker).await?)
+}
+
+/// Changes a maker as another operator approves it.
+pub(crate) async fn carry_out_requested(
+    conn: &mut PgConnection,
+    request: &Approval,
+) -> Result<(), MakerError> {
+    requests::check_unmoved(conn, request).await?;
+    let change: MakerChange = serde_json::from_value(request.details.clone())
+        .map_err(|error| StoreError::corrupt("approval", error))?;
+    let MakerChange { partner_id, provider_id, wallet, is_ended } = change;
+    Ok(makers::set(conn, &partner_id, (&provider_id, &wallet), is_ended, &request.id).await?)
+}
+
+/// What a partner is the maker of.
+pub async fn find(conn: &mut PgConnection, partner_id: &str) -> Result<Maker, MakerError> {
+    makers::find(conn, partner_id).await?.ok_or(MakerError::NotMaker)
+}
+
+/// Places a resting order, of a pair that the caller has found to exist. The same order again is the order that stands;
+/// `true`: it is new.
+pub async fn place(
+    conn: &mut PgConnection,
+    maker: &Maker,
+    placing: &Placing,
+) -> Result<(RestingOrderRow, bool), MakerError> {
+    let Placing { client_order_id, input, output, rate, amount } = placing;
+    if !is_id(client_order_id) {
+        return Err(MakerError::Id);
+    }
+    if input == output || input.is_empty() || output.is_empty() {
+        return Err(MakerError::Pair);
+    }
+    if rate.scale() > 18 || *rate <= Decimal::ZERO {
+        return Err(MakerError::Rate);
+    }
+    if amount.is_zero() {
+        return Err(MakerError::Amount);
+    }
+    if let Some(known) = standing(conn, maker, placing).await? {
+        return Ok((known, false));
+    }
+    if resting_orders::count_open(conn, &maker.provider_id, (input, output)).await? >= LEVELS_MAX {
+        return Err(MakerError::TooMany);
+    }
+    let new = NewRestingOrder {
+        provider_id: maker.provider_id.clone(),
+        wallet: maker.wallet.clone(),
+        input_asset: input.clone(),
+        output_asset: output.clone(),
+        rate: *rate,
+        amount: *amount,
+        client_order_id: Some(client_order_id.clone()),
+    };
+    match resting_orders::insert(conn, &new).await? {
+        Some(id) => {
+            let placed = resting_orders::find(conn, &maker.provider_id, id).await?;
+            Ok((placed.ok_or(MakerError::Unknown)?, true))
+        }
+        // The same request at the same time.
+        None => Ok((standing(conn, maker, placing).await?.ok_or(MakerError::Unknown)?, false)),
+    }
+}
+
+/// The order that the maker calls so already, which must be the same.
+async fn standing(
+    conn: &mut PgConnection,
+    maker: &Maker,
+    placing: &Placing,
+) -> Result<Option<RestingOrderRow>, MakerError> {
+    let id = &placing.client_order_id;
+    let Some(known) = resting_orders::find_by_client_id(conn, &maker.provider_id, id).await? else {
+        return Ok(None);
+    };
+    let same = known.input_asset == placing.input
+        && known.output_asset == placing.output
+        && known.rate.parse() == Ok(placing.rate)
+        && known.placed == placing.amount.to_string();
+    if same { Ok(Some(known)) } else { Err(MakerError::AlreadyExists) }
+}
+
+/// Cancels what remains of a resting order; a cancelled one stays cancelled.
+pub async fn cancel(conn: &mut PgConnection, maker: &Maker, id: i64) -> Result<RestingOrderRow, MakerError> {
+    resting_orders::cancel(conn, &maker.provider_id, id).await?;
+    resting_orders::find(conn, &maker.provider_id, id).await?.ok_or(MakerError::Unknown)
+}

@@ -1,0 +1,59 @@
+//! Which partner places resting orders for which provider.
+
+use chrono::{DateTime, Utc};
+use sqlx::PgConnection;
+
+use crate::StoreError;
+
+/// A partner that places resting orders for a provider.
+#[derive(Debug, Clone, PartialEq, Eq, sqlx::FromRow)]
+pub struct Maker {
+    pub partner_id: String,
+    pub provider_id: String,
+    /// The wallet that funds of its fills are released to.
+    pub wallet: String,
+    pub approval: String,
+    pub set_at: DateTime<Utc>,
+}
+
+/// Makes a partner the maker of a provider, or ends that, as two operators decided. The time is the database's.
+pub async fn set(
+    conn: &mut PgConnection,
+    partner_id: &str,
+    (provider_id, wallet): (&str, &str),
+    is_ended: bool,
+    approval: &str,
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "insert into maker (partner_id, provider_id, wallet, approval, ended_at) \
+         values ($1, $2, $3, $4, case when $5 then clock_timestamp() end) on conflict on constraint maker_pkey do update \
+         set provider_id = excluded.provider_id, wallet = excluded.wallet, approval = excluded.approval, \
+             set_at = clock_timestamp(), ended_at = excluded.ended_at",
+    )
+    .bind(partner_id)
+    .bind(provider_id)
+    .bind(wallet)
+    .bind(approval)
+    .bind(is_ended)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// What a partner is the maker of, unless the partner is disabled.
+pub async fn find(conn: &mut PgConnection, partner_id: &str) -> Result<Option<Maker>, StoreError> {
+    let found = sqlx::query_as(
+        "select m.partner_id, m.provider_id, m.wallet, m.approval, m.set_at \
+         from maker m join partner p on p.id = m.partner_id and p.disabled_at is null \
+         where m.partner_id = $1 and m.ended_at is null",
+    );
+    Ok(found.bind(partner_id).fetch_optional(conn).await?)
+}
+
+/// The partners that are makers.
+pub async fn list(conn: &mut PgConnection) -> Result<Vec<Maker>, StoreError> {
+    let rows = sqlx::query_as(
+        "select partner_id, provider_id, wallet, approval, set_at from maker where ended_at is null order by partner_id",
+    );
+    Ok(rows.fetch_all(conn).await?)
+}

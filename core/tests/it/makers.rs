@@ -1,0 +1,213 @@
+//! Makers' resting orders: placed once, cancelled for good, and given back what takers do not keep.
+
+use std::sync::Arc;
+
+use dvp_core::approvals::approve;
+use dvp_core::liquidity::{BookConfig, Liquidity, OrderBook};
+use dvp_core::makers::{self, MakerChange, MakerError, Placing};
+use dvp_core::requests;
+use dvp_core::writer::Outcome;
+use dvp_domain::money::Minor;
+use dvp_store::makers::Maker;
+use dvp_store::orders::resting_orders::{self, LEVELS_MAX};
+use dvp_testing::Harness;
+use dvp_testing::orders::order;
+
+use crate::liquidity::rest;
+use crate::scenes::{self, registry};
+
+fn book(pool: &sqlx::PgPool) -> Liquidity {
+    Liquidity::new(
+        registry(),
+        vec![Arc::new(OrderBook::new(BookConfig::default(), pool.clone()))],
+        Vec::new(),
+    )
+}
+
+async fn harness() -> (Harness, Maker) {
+    let harness = scenes::harness_over(&[("desk", 10_000_000)], book).await;
+    let maker = become_maker(&harness, false).await.unwrap();
+    (harness, maker)
+}
+
+async fn become_maker(harness: &Harness, is_ended: bool) -> Result<Maker, MakerError> {
+    let partner_id = harness.tenant.partner_id.clone();
+    let change = MakerChange {
+        partner_id: partner_id.clone(),
+        provider_id: "desk".into(),
+        wallet: "0xdesk".into(),
+        is_ended,
+    };
+    let by = requests::Maker { operator: "jo", reason: "agreement", evidence: "contract 4" };
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let requested = makers::request(&mut conn, &change, by).await.unwrap();
+    let before = makers::find(&mut conn, &partner_id).await;
+    assert_eq!(before.is_ok(), is_ended, "nobody has approved it");
+    approve(&mut conn, &requested.approval.id, "mika", "seen").await.unwrap();
+    makers::find(&mut conn, &partner_id).await
+}
+
+fn placing(id: &str, rate: &str, amount: u128) -> Placing {
+    Placing {
+        client_order_id: id.into(),
+        input: "USDC".into(),
+        output: "USD".into(),
+        rate: rate.parse().unwrap(),
+        amount: Minor::new(amount),
+    }
+}
+
+async fn place(harness: &Harness, maker: &Maker, placing: &Placing) -> Result<(i64, bool), MakerError> {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let placed = makers::place(&mut conn, maker, placing).await;
+    harness.engine.context().liquidity.refresh().await;
+    placed.map(|(row, is_new)| (row.id, is_new))
+}
+
+/// What remains and what was cancelled of an order.
+async fn rests(harness: &Harness, maker: &Maker, id: i64) -> (String, Option<String>) {
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let row = resting_orders::find(&mut conn, &maker.provider_id, id).await.unwrap().unwrap();
+    (row.remaining, row.cancelled)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_is_placed_once_and_only_by_the_provider_s_maker() {
+    let (harness, maker) = harness().await;
+    let first = place(&harness, &maker, &placing("R-1", "0.999", 20_000)).await.unwrap();
+    assert!(first.1);
+    assert_eq!(place(&harness, &maker, &placing("R-1", "0.9990", 20_000)).await.unwrap(), (first.0, false));
+    for other in [placing("R-1", "0.998", 20_000), placing("R-1", "0.999", 20_001)] {
+        assert!(matches!(place(&harness, &maker, &other).await, Err(MakerError::AlreadyExists)));
+    }
+    for (wrong, code) in [
+        (placing("", "1", 1), "id"),
+        (placing("a\nb", "1", 1), "id"),
+        (placing("R-2", "0", 1), "rate"),
+        (placing("R-2", "0.1234567890123456789", 1), "rate"),
+        (placing("R-2", "1", 0), "amount"),
+        (Placing { output: "USDC".into(), ..placing("R-2", "1", 1) }, "pair"),
+    ] {
+        let refused = place(&harness, &maker, &wrong).await.unwrap_err();
+        assert!(refused.to_string().contains(code), "{wrong:?}: {refused}");
+    }
+    let at_once = futures_util::future::join_all((0..8).map(|_| {
+        let (harness, maker) = (&harness, &maker);
+        async move { place(harness, maker, &placing("R-3", "0.999", 1_000)).await.unwrap() }
+    }))
+    .await;
+    assert_eq!(at_once.iter().filter(|(_, is_new)| *is_new).count(), 1, "{at_once:?}");
+    let stranger = Maker { provider_id: "other".into(), ..maker.clone() };
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let refused = makers::cancel(&mut conn, &stranger, first.0).await;
+    assert!(matches!(refused, Err(MakerError::Unknown)), "{refused:?}");
+    drop(conn);
+    let ended = become_maker(&harness, true).await;
+    assert!(matches!(ended, Err(MakerError::NotMaker)), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_taker_that_is_cancelled_or_fails_gives_back_what_it_had_taken() {
+    let (harness, maker) = harness().await;
+    let (id, _) = place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
+    // 99.95 dollars each: the protocol's fee is deducted from the hundred.
+    let cancelled = harness.accept(order("000123450008")).await.reference;
+    assert_eq!(rests(&harness, &maker, id).await.0, "10005");
+    let failing = harness.accept(order("000123450003")).await.reference;
+    assert_eq!(rests(&harness, &maker, id).await.0, "10");
+    for _ in 0..2 {
+        harness.engine.cancel(&harness.tenant, &cancelled, None).await.unwrap();
+    }
+    assert_eq!(rests(&harness, &maker, id).await.0, "10005", "once");
+    harness.start_workers();
+    harness.play_until(&failing, |kind| kind == "create").await;
+    harness.wait_for_state(&failing, "conversion_failed").await;
+    assert_eq!(rests(&harness, &maker, id).await.0, "20000");
+    let unpaid = harness.accept(order("000123450002")).await.reference;
+    harness.play_until(&unpaid, |kind| kind == "fill").await;
+    harness.wait_for_state(&unpaid, "payout_failed").await;
+    assert_eq!(rests(&harness, &maker, id).await.0, "20000");
+    let paid = harness.accept(order("000123450000")).await.reference;
+    harness.play_until(&paid, |kind| kind == "settle").await;
+    harness.wait_for_state(&paid, "completed").await;
+    assert_eq!(rests(&harness, &maker, id).await.0, "10005", "what is delivered stays taken");
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_resting_order_fills_nothing_and_gets_nothing_back() {
+    let (harness, maker) = harness().await;
+    let (id, _) = place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
+    let taker = harness.accept(order("000123450008")).await.reference;
+    let mut conn = harness.pool().acquire().await.unwrap();
+    for _ in 0..2 {
+        let row = makers::cancel(&mut conn, &maker, id).await.unwrap();
+        assert_eq!((row.remaining.as_str(), row.cancelled.as_deref()), ("0", Some("10005")));
+    }
+    drop(conn);
+    // This process still offers it: the row decides.
+    let refused = harness.submit(order("000123450000")).await;
+    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
+    harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
+    assert_eq!(rests(&harness, &maker, id).await, ("0".into(), Some("10005".into())));
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn takers_and_cancellations_at_once_neither_lose_nor_invent_a_unit() {
+    let (harness, maker) = harness().await;
+    let (id, _) = place(&harness, &maker, &placing("R-1", "1", 120_000)).await.unwrap();
+    let engines = scenes::engines(&harness, 2);
+    for engine in &engines {
+        engine.context().liquidity.refresh().await;
+    }
+    let orders = (0..24).map(|_| harness.submit(order("000123450008")));
+    let outcomes = futures_util::future::join_all(orders).await;
+    let accepted: Vec<&str> = outcomes
+        .iter()
+        .filter_map(|outcome| match outcome {
+            Outcome::Accepted(accepted) => Some(accepted.reference.as_str()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(accepted.len(), 12);
+    let (ended, kept) = accepted.split_at(7);
+    let cancels = ended.iter().enumerate().map(|(n, reference)| {
+        let engine = if n % 2 == 0 { &harness.engine } else { &engines[0] };
+        engine.cancel(&harness.tenant, reference, None)
+    });
+    let more = (0..4).map(|_| harness.submit(order("000123450008")));
+    let (_, taken) =
+        tokio::join!(futures_util::future::join_all(cancels), futures_util::future::join_all(more));
+    let taken = taken.iter().filter(|outcome| matches!(outcome, Outcome::Accepted(_))).count();
+    let left = 120_000 - 9_995 * (kept.len() + taken);
+    assert_eq!(rests(&harness, &maker, id).await.0, left.to_string());
+    harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_best_orders_of_each_pair_are_offered_however_many_there_are_of_others() {
+    let (harness, maker) = harness().await;
+    for n in 0..LEVELS_MAX + 50 {
+        rest(&harness, "crowd", &format!("0.{}", 1000 + n), 10).await;
+    }
+    // The newest is the best one, and no pair hides another.
+    let (id, _) = place(&harness, &maker, &placing("R-1", "0.999", 20_000)).await.unwrap();
+    let mut conn = harness.pool().acquire().await.unwrap();
+    let other = Placing { input: "USD".into(), output: "EUR".into(), ..placing("R-2", "0.9", 10) };
+    makers::place(&mut conn, &maker, &other).await.unwrap();
+    let open = resting_orders::list_open(&mut conn).await.unwrap();
+    let of = |input: &str| open.iter().filter(|one| one.input_asset == input).count();
+    assert_eq!((of("USDC"), of("USD")), (usize::try_from(LEVELS_MAX).unwrap(), 1));
+    assert!(open.iter().any(|one| one.id == id));
+    drop(conn);
+    harness.engine.context().liquidity.refresh().await;
+    assert_eq!(harness.accept(order("000123450000")).await.plan.solver_id, "desk");
+    // A maker of its own has no more of a pair than are offered.
+    for n in 0..LEVELS_MAX - 1 {
+        let mut conn = harness.pool().acquire().await.unwrap();
+        makers::place(&mut conn, &maker, &placing(&format!("M-{n}"), "0.5", 1)).await.unwrap();
+    }
+    let refused = place(&harness, &maker, &placing("M-last", "0.5", 1)).await;
+    assert!(matches!(refused, Err(MakerError::TooMany)), "{refused:?}");
+}
