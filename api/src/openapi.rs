@@ -94,6 +94,8 @@ enum Repeats {
 fn repeats(route: &Endpoint, tag: &str) -> Repeats {
     match (route.method, tag) {
         ("post" | "patch", webhooks::TAG) => Repeats::ByOptionalKey,
+        // The maker's own id of the order makes it repeatable.
+        ("post", operations::RESTING) => Repeats::Freely,
         ("post", _) => Repeats::ByRequiredKey,
         _ => Repeats::Freely,
     }

@@ -10,6 +10,7 @@ mod intent_status;
 mod intents;
 mod quotes;
 mod reconciliation;
+mod resting_orders;
 mod webhooks;
 
 use axum::routing::{self, MethodRouter};
@@ -88,7 +89,26 @@ pub(crate) fn all() -> Vec<Route> {
         get("/healthz", Access::Open, routing::get(health::show), doc::health),
     ];
     all.extend(webhooks());
+    all.extend(resting_orders());
     all
+}
+
+/// Of makers.
+fn resting_orders() -> Vec<Route> {
+    let scopes = &[Scope::RestingOrdersWrite];
+    let (by_key, path) = (Access::Key(scopes), "/v1/resting-orders");
+    let cancel = "/v1/resting-orders/{orderId}";
+    vec![
+        route(
+            "post",
+            path,
+            Access::Signed(scopes),
+            routing::post(resting_orders::create),
+            doc::place_resting_order,
+        ),
+        route("get", path, by_key, routing::get(resting_orders::list), doc::resting_orders),
+        route("delete", cancel, by_key, routing::delete(resting_orders::cancel), doc::cancel_resting_order),
+    ]
 }
 
 /// Of the webhooks.

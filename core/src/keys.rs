@@ -13,8 +13,15 @@ use uuid::Uuid;
 use crate::secrets::{SealBroken, Vault};
 
 /// All scopes of a key. A key issued without named scopes has all of them.
-pub const SCOPES: [&str; 6] =
-    ["quotes:write", "intents:write", "executions:read", "events:read", "webhooks:write", "reports:read"];
+pub const SCOPES: [&str; 7] = [
+    "quotes:write",
+    "intents:write",
+    "executions:read",
+    "events:read",
+    "webhooks:write",
+    "reports:read",
+    "resting_orders:write",
+];
 
 /// The number of characters of an API key that may be displayed: prefix, environment and four random digits.
 const SHOWN: usize = 13;

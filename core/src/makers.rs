@@ -3,6 +3,7 @@
 //! A resting order offers the provider's balance at one rate; it reserves nothing, and fills are checked against the
 //! balance as they commit. A taker that ends unpaid gives back what it had taken, unless the order was cancelled.
 
+use alloy::primitives::Address;
 use dvp_domain::money::Minor;
 use dvp_domain::text::is_id;
 use dvp_store::approvals::Approval;
@@ -53,6 +54,8 @@ pub enum MakerError {
     Amount,
     #[error("an id is one line of 1 to 128 characters")]
     Id,
+    #[error("{0} is no address of a wallet")]
+    Wallet(String),
     #[error("another resting order has this id")]
     AlreadyExists,
     #[error("a maker has {LEVELS_MAX} open orders of a pair at most")]
@@ -65,12 +68,22 @@ pub enum MakerError {
     Store(#[from] StoreError),
 }
 
+/// A rate as text: digits and at most one point, positive, at most 18 places.
+pub fn parse_rate(text: &str) -> Option<Decimal> {
+    let plain = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let rate = if plain { Decimal::from_str_exact(text).ok()? } else { return None };
+    (rate > Decimal::ZERO && rate.scale() <= 18).then_some(rate)
+}
+
 /// Requests that a partner becomes a provider's maker, or is it no more.
 pub async fn request(
     conn: &mut PgConnection,
     change: &MakerChange,
     maker: requests::Maker<'_>,
 ) -> Result<RequestedChange, MakerError> {
+    if change.wallet.parse::<Address>().is_err() {
+        return Err(MakerError::Wallet(change.wallet.clone()));
+    }
     let details = serde_json::to_value(change).map_err(|error| StoreError::corrupt("approval", error))?;
     let action = if change.is_ended { "end_maker" } else { "set_maker" };
     let wanted = SettingChange { kind: MAKER, subject: &change.partner_id, action, details: &details };

@@ -84,7 +84,8 @@ async fn place(args: MakerPlace) -> anyhow::Result<()> {
         client_order_id: args.id,
         input: input.to_owned(),
         output: output.to_owned(),
-        rate: args.rate.parse().context("--rate")?,
+        rate: makers::parse_rate(&args.rate)
+            .context("--rate: a rate is a positive price of at most 18 places")?,
         amount: args.amount_minor,
     };
     let (order, is_new) = makers::place(&mut access.conn, &maker, &placing).await?;

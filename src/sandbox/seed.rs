@@ -1,6 +1,7 @@
 //! The sandbox's partners, keys, FIX sessions and balances. Seeding again changes nothing.
 
 use anyhow::Context as _;
+use dvp_core::keys::SCOPES;
 use dvp_core::secrets::Vault;
 use dvp_domain::ledger::Owner;
 use dvp_store::PgPool;
@@ -15,8 +16,6 @@ use super::market::{CURRENCIES, OPENING_BALANCES, PREFUNDED, PROVIDERS, resting}
 
 /// Requests a minute: high, so that nobody meets it by accident.
 const LIMIT_PER_MINUTE: i64 = 600_000;
-const SCOPES: [&str; 6] =
-    ["quotes:write", "intents:write", "executions:read", "events:read", "webhooks:write", "reports:read"];
 
 /// Where the first partner's outputs go when an order does not say.
 const STANDING_INSTRUCTION: &str = "bene_straight:dest_10000000";

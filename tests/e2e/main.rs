@@ -14,6 +14,7 @@ mod fix_killed;
 mod guide;
 mod hostile;
 mod limits;
+mod makers;
 mod older;
 mod partner;
 mod pauses;

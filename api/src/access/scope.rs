@@ -9,6 +9,7 @@ pub(crate) enum Scope {
     EventsRead,
     ReportsRead,
     WebhooksWrite,
+    RestingOrdersWrite,
 }
 
 impl Scope {
@@ -20,6 +21,7 @@ impl Scope {
             Self::EventsRead => "events:read",
             Self::ReportsRead => "reports:read",
             Self::WebhooksWrite => "webhooks:write",
+            Self::RestingOrdersWrite => "resting_orders:write",
         }
     }
 }

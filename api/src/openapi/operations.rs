@@ -7,6 +7,9 @@ use super::{Operation, Success};
 use crate::http::error::Code;
 use crate::wire::LEGACY_STATUSES;
 
+/// The tag of makers' resting orders.
+pub(super) const RESTING: &str = "resting orders";
+
 pub(super) fn tags() -> Value {
     json!([
         {"name": "quotes", "description": "Indicative and firm prices."},
@@ -15,6 +18,7 @@ pub(super) fn tags() -> Value {
         {"name": "reports", "description": "Executions over days, with totals."},
         {"name": "events", "description": "The feed."},
         {"name": "webhooks", "description": "Events sent to you."},
+        {"name": RESTING, "description": "Orders that makers leave for takers."},
         {"name": "legacy", "description": "The older surface: rates, pairs, orders by strategy."},
         {"name": "service", "description": "About the service itself."},
     ])
@@ -200,6 +204,66 @@ pub(crate) fn cancel_legacy_intent() -> Operation {
         answers: vec![ok(200, "Cancelled.", "LegacyIntentAnswer")],
         errors: &[Code::IntentNotFound, Code::NotFound, Code::IntentExpired, Code::IntentAlreadyExecuting],
         ..legacy_intent()
+    }
+}
+
+pub(crate) fn place_resting_order() -> Operation {
+    Operation {
+        id: "placeRestingOrder",
+        tag: RESTING,
+        summary: "Place a resting order",
+        description: "The provider's balance is offered at a rate. The same `clientOrderId` with the same order is \
+            answered with the order that stands. It reserves nothing; a taker that ends unpaid gives back what it had \
+            taken.",
+        params: vec![],
+        body: Some("RestingOrderRequest"),
+        answers: vec![
+            ok(201, "Placed.", "RestingOrder"),
+            ok(200, "It was placed before: as it stands.", "RestingOrder"),
+        ],
+        errors: &[
+            Code::IdempotencyKeyInvalid,
+            Code::PayloadTooLarge,
+            Code::UnsupportedMediaType,
+            Code::InvalidParameter,
+            Code::InvalidPair,
+            Code::AlreadyExists,
+            Code::NotFound,
+        ],
+    }
+}
+
+pub(crate) fn resting_orders() -> Operation {
+    let before = json!({
+        "name": "before", "in": "query", "description": "`orderId` of the last order of the page before.",
+        "schema": {"type": "integer", "minimum": 1},
+    });
+    let status = json!({
+        "name": "status", "in": "query", "description": "Only those with a remaining amount.",
+        "schema": {"type": "string", "enum": ["open"]},
+    });
+    Operation {
+        id: "listRestingOrders",
+        tag: RESTING,
+        summary: "The maker's resting orders",
+        description: "The newest first.",
+        params: vec![status, before, limit_param(50)],
+        body: None,
+        answers: vec![ok(200, "A page.", "RestingOrderPage")],
+        errors: &[Code::InvalidParameter, Code::NotFound],
+    }
+}
+
+pub(crate) fn cancel_resting_order() -> Operation {
+    Operation {
+        id: "cancelRestingOrder",
+        tag: RESTING,
+        summary: "Cancel what remains of a resting order",
+        description: "A cancelled order stays cancelled; what takers give back later is not offered again.",
+        params: vec![text_param("path", "orderId", true, "The service's id of the order.")],
+        body: None,
+        answers: vec![ok(200, "As it stands.", "RestingOrder")],
+        errors: &[Code::NotFound],
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod events;
 mod requests;
+mod resting_orders;
 mod webhooks;
 
 use dvp_domain::reconcile::BreakKind;
@@ -9,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use self::events::events;
 use self::requests::requests;
+use self::resting_orders::resting_orders;
 use self::webhooks::webhooks;
 use crate::wire::LEGACY_STATUSES;
 
@@ -78,9 +80,19 @@ fn hash() -> Value {
 /// Every component.
 pub(super) fn all() -> Value {
     let mut all = Map::new();
-    for group in
-        [requests(), quotes(), intents(), executions(), reports(), events(), webhooks(), older(), service()]
-    {
+    let groups = [
+        requests(),
+        quotes(),
+        intents(),
+        executions(),
+        reports(),
+        events(),
+        webhooks(),
+        resting_orders(),
+        older(),
+        service(),
+    ];
+    for group in groups {
         for (name, schema) in group {
             all.insert(name.to_owned(), schema);
         }

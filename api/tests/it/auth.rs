@@ -11,7 +11,7 @@ use dvp_testing::wait::wait_for;
 
 use crate::harness::{ApiHarness, Call, order};
 
-const ROUTES: [(&str, &str, &[&str]); 15] = [
+const ROUTES: [(&str, &str, &[&str]); 18] = [
     ("POST", "/v1/quotes", &["quotes:write"]),
     ("POST", "/v1/quotes/firm", &["quotes:write"]),
     ("POST", "/v1/intents", &["intents:write"]),
@@ -27,6 +27,9 @@ const ROUTES: [(&str, &str, &[&str]); 15] = [
     ("GET", "/v1/reconciliation", &["reports:read"]),
     ("GET", "/v1/reports/reconciliation/daily", &["reports:read"]),
     ("GET", "/v1/events", &["events:read"]),
+    ("POST", "/v1/resting-orders", &["resting_orders:write"]),
+    ("GET", "/v1/resting-orders", &["resting_orders:write"]),
+    ("DELETE", "/v1/resting-orders/1", &["resting_orders:write"]),
 ];
 
 #[tokio::test]

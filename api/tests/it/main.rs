@@ -23,6 +23,7 @@ mod quotes;
 #[expect(dead_code, unreachable_pub, reason = "shared with the measurements, which use more of it")]
 mod receiver;
 mod reconciliation;
+mod resting_orders;
 mod signing;
 mod texts;
 mod transport;

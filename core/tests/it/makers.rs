@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dvp_core::approvals::approve;
+use dvp_core::engine::SubmitCommand;
 use dvp_core::liquidity::{BookConfig, Liquidity, OrderBook};
 use dvp_core::makers::{self, MakerChange, MakerError, Placing};
 use dvp_core::requests;
@@ -35,7 +36,7 @@ async fn become_maker(harness: &Harness, is_ended: bool) -> Result<Maker, MakerE
     let change = MakerChange {
         partner_id: partner_id.clone(),
         provider_id: "desk".into(),
-        wallet: "0xdesk".into(),
+        wallet: "0x0000000000000000000000000000000000000009".into(),
         is_ended,
     };
     let by = requests::Maker { operator: "jo", reason: "agreement", evidence: "contract 4" };
@@ -151,6 +152,33 @@ async fn a_cancelled_resting_order_fills_nothing_and_gets_nothing_back() {
     harness.engine.cancel(&harness.tenant, &taker, None).await.unwrap();
     assert_eq!(rests(&harness, &maker, id).await, ("0".into(), Some("10005".into())));
     harness.check_books().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disabled_maker_s_orders_are_not_filled_from_that_moment_on() {
+    let (harness, maker) = harness().await;
+    place(&harness, &maker, &placing("R-1", "1", 20_000)).await.unwrap();
+    let taker = harness.other_tenant().await;
+    let submit = async |request| {
+        let command = SubmitCommand { tenant: taker.clone(), request, idempotency: None, fix: None };
+        harness.engine.submit(command).await.unwrap().outcome
+    };
+    sqlx::query("update partner set disabled_at = now() where name = 'acme'")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    // This process still offers it: the row decides.
+    let refused = submit(order("000123450000")).await;
+    assert!(matches!(refused, Outcome::Rejected { .. }), "{refused:?}");
+    harness.engine.context().liquidity.refresh().await;
+    assert!(harness.engine.context().liquidity.snapshot().pair("USDC", "USD").unwrap().offers.is_empty());
+    sqlx::query("update partner set disabled_at = null where name = 'acme'")
+        .execute(harness.pool())
+        .await
+        .unwrap();
+    harness.engine.context().liquidity.refresh().await;
+    let filled = submit(order("000123450000")).await;
+    assert!(matches!(filled, Outcome::Accepted(_)), "{filled:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -83,7 +83,7 @@ pub async fn insert(conn: &mut PgConnection, new: &NewRestingOrder) -> Result<Op
     Ok(row.map(|row| row.0))
 }
 
-/// The best orders of each pair with a remaining amount.
+/// The best orders of each pair with a remaining amount, but for those of disabled makers.
 pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, StoreError> {
     let rows: Vec<(i64, String, String, String, String, String, String)> = sqlx::query_as(
         "with recursive pair as ( \
@@ -98,6 +98,9 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
              select id, provider_id, wallet, input_asset, output_asset, rate::text, remaining::text \
              from resting_order o \
              where o.remaining > 0 and (o.input_asset, o.output_asset) = (pair.input_asset, pair.output_asset) \
+               and (o.client_order_id is null or o.provider_id not in ( \
+                   select m.provider_id from maker m join partner p on p.id = m.partner_id \
+                   where m.ended_at is null and p.disabled_at is not null)) \
              order by o.rate desc, o.id limit $1) best",
     )
     .bind(LEVELS_MAX)
@@ -119,10 +122,14 @@ pub async fn list_open(conn: &mut PgConnection) -> Result<Vec<RestingOrder>, Sto
         .collect()
 }
 
-/// Locks orders in id order and returns the remaining amount of each.
+/// Locks orders in id order and returns the remaining amount of each; nothing remains of a disabled maker's.
 pub async fn lock(conn: &mut PgConnection, ids: &[i64]) -> Result<HashMap<i64, Minor>, StoreError> {
     let rows: Vec<(i64, String)> = sqlx::query_as(
-        "select id, remaining::text from resting_order where id = any($1::int8[]) order by id for update",
+        "select id, case when client_order_id is not null and exists ( \
+                             select from maker m join partner p on p.id = m.partner_id \
+                             where m.provider_id = o.provider_id and m.ended_at is null and p.disabled_at is not null) \
+                         then '0' else remaining::text end \
+         from resting_order o where id = any($1::int8[]) order by id for update of o",
     )
     .bind(ids)
     .fetch_all(conn)

@@ -1,0 +1,160 @@
+//! `/v1/resting-orders`: a maker places, lists and cancels resting orders of its provider.
+//!
+//! The maker's own id makes a placement repeatable: the same order again is answered with the order that stands.
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Extension, FromRequest, Path, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use dvp_core::makers::{self, MakerError, Placing, parse_rate};
+use dvp_domain::time::Timestamp;
+use dvp_store::orders::resting_orders::{self, RestingOrderRow};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::access::auth::Caller;
+use crate::http::body::{RawBody, check_media};
+use crate::http::error::{ApiError, json, text};
+use crate::http::fields::{Object, fault};
+use crate::http::query::Params;
+use crate::state::Api;
+
+const NO_ORDER: ApiError = ApiError::Missing("no resting order of this maker has this id");
+const PAGE: i64 = 50;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RestingOrderView {
+    order_id: String,
+    client_order_id: Option<String>,
+    input_asset: String,
+    output_asset: String,
+    rate: String,
+    amount_minor: String,
+    remaining_minor: String,
+    status: &'static str,
+    placed_at: String,
+    cancelled_at: Option<String>,
+}
+
+impl From<RestingOrderRow> for RestingOrderView {
+    fn from(row: RestingOrderRow) -> Self {
+        let status = match (&row.cancelled_at, row.remaining.as_str()) {
+            (Some(_), _) => "cancelled",
+            (None, "0") => "filled",
+            (None, _) => "open",
+        };
+        Self {
+            order_id: row.id.to_string(),
+            client_order_id: row.client_order_id,
+            input_asset: row.input_asset,
+            output_asset: row.output_asset,
+            rate: row.rate,
+            amount_minor: row.placed,
+            remaining_minor: row.remaining,
+            status,
+            placed_at: Timestamp::from(row.placed_at).iso8601(),
+            cancelled_at: row.cancelled_at.map(|at| Timestamp::from(at).iso8601()),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct RestingOrderPage {
+    data: Vec<RestingOrderView>,
+    has_more: bool,
+}
+
+/// A parsed placement.
+pub(crate) struct Place(Placing);
+
+impl FromRequest<Api> for Place {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _api: &Api) -> Result<Self, ApiError> {
+        let (mut parts, body) = request.into_parts();
+        let bytes = RawBody::take(&mut parts, body).await?;
+        check_media(&parts.headers)?;
+        let body: Value = serde_json::from_slice(&bytes).map_err(|_| fault("body", "is not valid JSON"))?;
+        let fields = Object::root(&body)?;
+        let rate = parse_rate(fields.text("rate")?);
+        Ok(Self(Placing {
+            client_order_id: fields.id("clientOrderId")?.to_owned(),
+            input: fields.id("inputAsset")?.to_owned(),
+            output: fields.id("outputAsset")?.to_owned(),
+            rate: rate
+                .ok_or_else(|| fields.fault("rate", "must be a positive price of at most 18 places"))?,
+            amount: fields.amount("amountMinor")?,
+        }))
+    }
+}
+
+pub(crate) async fn create(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    Place(placing): Place,
+) -> Result<Response, ApiError> {
+    if api.engine.context().registry.pair(&placing.input, &placing.output).is_none() {
+        return Err(ApiError::InvalidPair);
+    }
+    let mut conn = api.engine.pool().acquire().await?;
+    let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
+    let (order, is_new) = makers::place(&mut conn, &maker, &placing).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok(json(status, text(&RestingOrderView::from(order))))
+}
+
+/// The newest first; `before` is the last order of the page before.
+pub(crate) async fn list(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let params = Params::of(&uri)?;
+    let is_open = match params.get("status")? {
+        None => false,
+        Some("open") => true,
+        Some(_) => return Err(fault("status", "must be open")),
+    };
+    let (before, limit) = (params.whole("before", i64::MAX)?, params.limit(PAGE)?);
+    let mut conn = api.engine.reads().acquire().await?;
+    let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
+    let wanted = limit.saturating_add(1);
+    let mut rows = resting_orders::list_of(&mut conn, &maker.provider_id, is_open, before, wanted).await?;
+    let page = usize::try_from(limit).unwrap_or(usize::MAX);
+    let has_more = rows.len() > page;
+    rows.truncate(page);
+    let data = rows.into_iter().map(RestingOrderView::from).collect();
+    Ok(json(StatusCode::OK, text(&RestingOrderPage { data, has_more })))
+}
+
+/// What remains is offered no more; a cancelled order stays cancelled.
+pub(crate) async fn cancel(
+    State(api): State<Api>,
+    Extension(caller): Extension<Caller>,
+    order: Result<Path<String>, PathRejection>,
+) -> Result<Response, ApiError> {
+    let id: i64 = order.ok().and_then(|Path(id)| id.parse().ok()).ok_or(NO_ORDER)?;
+    let mut conn = api.engine.pool().acquire().await?;
+    let maker = makers::find(&mut conn, &caller.tenant.partner_id).await?;
+    let order = makers::cancel(&mut conn, &maker, id).await?;
+    Ok(json(StatusCode::OK, text(&RestingOrderView::from(order))))
+}
+
+impl From<MakerError> for ApiError {
+    fn from(error: MakerError) -> Self {
+        match error {
+            MakerError::NotMaker => Self::Missing("this partner is no maker"),
+            MakerError::Pair => Self::InvalidPair,
+            MakerError::Rate => fault("rate", error),
+            MakerError::Amount => fault("amountMinor", error),
+            MakerError::Id => fault("clientOrderId", error),
+            MakerError::TooMany => fault("body", error),
+            MakerError::AlreadyExists => Self::AlreadyExists("clientOrderId"),
+            MakerError::Unknown => NO_ORDER,
+            error @ (MakerError::Change(_) | MakerError::Wallet(_)) => Self::Internal(error.to_string()),
+            MakerError::Store(error) => error.into(),
+        }
+    }
+}

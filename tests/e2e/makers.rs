@@ -1,0 +1,70 @@
+//! A maker's resting order, placed over REST, fills orders of both doors, and gets back what they do not keep.
+
+use serde_json::{Value, json};
+
+use crate::cli::{refused, said};
+use crate::fix::FixClient;
+use crate::partner::Partner;
+use crate::sandbox::Sandbox;
+
+const WHY: [&str; 6] = ["--operator", "jo", "--reason", "agreement", "--evidence", "contract 4"];
+
+fn remaining(sandbox: &Sandbox) -> Value {
+    said(sandbox, &["maker", "orders", "--partner", "globex"])["orders"][0]["remainingMinor"].clone()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_maker_s_order_fills_takers_of_both_doors_and_gets_back_what_they_leave() {
+    let sandbox = Sandbox::start().await;
+    let maker = ["maker", "set", "--partner", "globex", "--provider", "northwind", "--wallet"];
+    let wallet = sandbox.text("/chain/wallets/0/address");
+    assert!(refused(&sandbox, &[&maker[..], &["0xno"], &WHY].concat()).contains("0xno"));
+    let solver = wallet_of_northwind(&sandbox).await;
+    let requested = said(&sandbox, &[&maker[..], &[solver.as_str()], &WHY].concat());
+    assert_ne!(solver, wallet);
+    let id = requested["id"].as_str().unwrap();
+    assert_eq!(
+        said(&sandbox, &["approval", "approve", "--id", id, "--operator", "mika"])["state"],
+        "approved"
+    );
+
+    // Better than anybody else's price.
+    let place = ["maker", "place", "--partner", "globex", "--pair", "USDC/USD", "--rate", "0.9999"];
+    let placed = said(&sandbox, &[&place[..], &["--id", "R-1", "--amount-minor", "20000"]].concat());
+    assert_eq!((&placed["repeated"], &placed["remainingMinor"]), (&json!(false), &json!("20000")));
+    tokio::time::sleep(std::time::Duration::from_millis(800)).await;
+
+    let partner = Partner::of(&sandbox);
+    let order = partner.order(&sandbox, 0, "000123450008").await;
+    let (status, accepted) = partner.submit(&order).await;
+    assert_eq!((status, &accepted["path"]["steps"][0]["type"]), (202, &json!("fiat_gateway")), "{accepted}");
+    assert_eq!(remaining(&sandbox), "10006", "{accepted}");
+    let reference = accepted["reference"].as_str().unwrap();
+    let cancel =
+        ["execution", "resolve", "--reference", reference, "--confirm", reference, "--action", "cancel"];
+    said(&sandbox, &[&cancel[..], &WHY[..4]].concat());
+    let client = order["clientReference"].as_str().unwrap();
+    partner.wait_until(client, |e| e["failure"].is_object() || e["status"] == "cancelled").await;
+    assert_eq!(remaining(&sandbox), "20000");
+
+    let permit = partner.order(&sandbox, 1, "000123450000").await["permit"].clone();
+    let mut fix = FixClient::log_on(&sandbox).await;
+    fix.new_order("ORD-1", "bene_a:dest_10000000", &permit).await;
+    fix.report(|report| report.get(11) == "ORD-1" && report.get(150) == "F").await;
+    assert_eq!(remaining(&sandbox), "10006", "what is delivered stays taken");
+    let number = placed["order"].to_string();
+    let cancelled = said(&sandbox, &["maker", "cancel", "--partner", "globex", "--order", &number]);
+    assert_eq!(cancelled["cancelledMinor"], "10006");
+    assert!(refused(&sandbox, &["maker", "orders", "--partner", "acme"]).contains("no maker"));
+    assert_eq!(said(&sandbox, &["ledger", "check"])["ok"], true);
+    assert_eq!(said(&sandbox, &["audit", "verify"])["ok"], true);
+    sandbox.stop().await;
+}
+
+/// The wallet that the sandbox's resting orders are released to.
+async fn wallet_of_northwind(sandbox: &Sandbox) -> String {
+    let mut conn = sandbox.database().await;
+    let row: (String,) =
+        sqlx::query_as("select wallet from resting_order limit 1").fetch_one(&mut conn).await.unwrap();
+    row.0
+}
