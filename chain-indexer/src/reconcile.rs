@@ -46,6 +46,8 @@ pub enum ReconcileError {
     NothingFinal,
     #[error("the node is on chain {found}, not {expected}")]
     WrongChain { expected: u64, found: u64 },
+    #[error("the open locks of {token} sum to more than 2^128 - 1")]
+    Sum { token: String },
     #[error("entity {0} is not a 32-byte hash")]
     Entity(String),
 }
@@ -264,7 +266,8 @@ impl<'a> Comparison<'a> {
         let mut owed: BTreeMap<&str, u128> = BTreeMap::new();
         for held in self.open.values().filter_map(|contracts| contracts.lock.as_ref()) {
             let total = owed.entry(&held.token).or_default();
-            *total = total.saturating_add(held.amount.get());
+            let sum = total.checked_add(held.amount.get());
+            *total = sum.ok_or_else(|| ReconcileError::Sum { token: held.token.clone() })?;
         }
         for (token, open) in owed {
             let held = at.escrow_balance(token).await?;

@@ -362,8 +362,8 @@ impl Relayer {
         let mut conn = self.pool.acquire().await?;
         let rows = store::count_waiting(&mut conn, self.config.chain_id).await?;
         drop(conn);
-        for kind in plan::CommandKind::ORDER {
-            let row = rows.iter().find(|row| row.kind == kind.name());
+        for kind in plan::ORDER {
+            let row = rows.iter().find(|row| row.kind == kind);
             let labels = [("chain", self.config.name.clone()), ("kind", kind.name().to_owned())];
             let (waiting, troubled, oldest) =
                 row.map_or((0, 0, 0), |row| (row.waiting, row.troubled, row.oldest_seconds));

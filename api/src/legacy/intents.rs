@@ -82,8 +82,8 @@ impl From<LegacyIntentRow> for View {
     }
 }
 
-/// Whether a body of `POST /v1/intents` is a legacy order: both APIs share the path.
-pub(crate) fn has_legacy_shape(body: &Value) -> bool {
+/// Whether a body of `POST /v1/intents` has a field of a legacy order: both APIs share the path.
+pub(crate) fn is_order(body: &Value) -> bool {
     let has = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     has("pair") || has("strategy")
 }

@@ -16,7 +16,7 @@ use crate::legacy;
 use crate::state::Api;
 
 pub(crate) async fn create(State(api): State<Api>, write: Unchecked) -> Result<Response, Stopped> {
-    if legacy::intents::has_legacy_shape(write.body()) {
+    if !parse::is_intent(write.body()) && legacy::intents::is_order(write.body()) {
         return write
             .perform(&api, Lookup::First, async |write| legacy::intents::create(&api, write).await)
             .await;

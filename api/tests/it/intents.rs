@@ -168,7 +168,9 @@ async fn what_is_no_object_is_refused() {
 async fn fields_the_service_does_not_know_are_ignored() {
     let harness = ApiHarness::new().await;
     let mut body = order();
-    for pointer in ["/later", "/inputAsset/decimals", "/beneficiary/later", "/permit/later"] {
+    for pointer in
+        ["/later", "/pair", "/strategy", "/inputAsset/decimals", "/beneficiary/later", "/permit/later"]
+    {
         body = changed(body, pointer, Some(json!(6)));
     }
     body = changed(body, "/metadata", Some(json!({"senderKycHash": "k", "mine": [1, {"a": null}]})));

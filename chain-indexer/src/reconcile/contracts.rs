@@ -7,7 +7,7 @@ use crate::deploy::Deployment;
 use crate::{orders, rpc};
 use alloy::eips::BlockId;
 use alloy::network::TransactionBuilder;
-use alloy::primitives::{Address, B256, Bytes};
+use alloy::primitives::{Address, B256, Bytes, U256};
 use alloy::providers::{DynProvider, Provider};
 use alloy::rpc::client::{BatchRequest, Waiter};
 use alloy::rpc::types::TransactionRequest;
@@ -45,7 +45,7 @@ impl<'a> ContractsAt<'a> {
         let token: Address = token.parse().map_err(TransportErrorKind::custom)?;
         let call = TestToken::balanceOfCall { account: self.deployment.escrow };
         let held = rpc::view(self.provider, token, &call, self.block).await?;
-        Ok(held.saturating_to())
+        units(held)
     }
 
     /// In the order asked for. `told` has the terms that the events told of an id.
@@ -114,12 +114,22 @@ fn contracts(
     let proven = told.filter(|order| orders::commitment(order)[..31] == slot.commitment[..]);
     Ok(Contracts {
         state,
-        lock: proven.filter(|_| escrow != E::None).map(|order| ProvenLock {
-            amount: Minor::new(order.amount.saturating_to()),
-            token: format!("{:#x}", order.token),
-            fill_deadline: order.fillDeadline,
-            timelock: order.timelock,
-        }),
+        lock: proven.filter(|_| escrow != E::None).map(lock).transpose()?,
         terms_differ: told.is_some() && proven.is_none(),
     })
+}
+
+fn lock(order: &Order) -> Result<ProvenLock, TransportError> {
+    Ok(ProvenLock {
+        amount: Minor::new(units(order.amount)?),
+        token: format!("{:#x}", order.token),
+        fill_deadline: order.fillDeadline,
+        timelock: order.timelock,
+    })
+}
+
+/// An amount of a token as we count it.
+fn units(amount: U256) -> Result<u128, TransportError> {
+    let beyond = |_| TransportErrorKind::custom_str(&format!("the amount {amount} is above 2^128 - 1"));
+    u128::try_from(amount).map_err(beyond)
 }

@@ -1,13 +1,13 @@
 //! Several commands of one kind as one call. Pure.
 
 use super::action;
-use super::plan::CommandKind;
+use super::plan;
 use crate::contracts::{anchor::ReceiptAnchor, payouts::Payouts, settler::IntentSettler};
 use crate::deploy::Deployment;
 use crate::orders::{Malformed, word};
 use alloy::primitives::{Address, Bytes, U256};
 use alloy::sol_types::{SolCall, SolError};
-use dvp_domain::chain::{ChainCommand, CreateCommand};
+use dvp_domain::chain::{ChainCommand, CommandKind, CreateCommand};
 
 /// One command with what its call takes from elsewhere.
 pub(super) type Terms<'a> = (&'a ChainCommand, Option<&'a CreateCommand>);
@@ -33,7 +33,7 @@ pub(super) fn call(
     kind: CommandKind,
     items: &[Terms<'_>],
 ) -> Result<(Address, Bytes), Malformed> {
-    let item_gas = U256::from(kind.limits().item_gas);
+    let item_gas = U256::from(plan::limits(kind).item_gas);
     let settler = deployment.settler;
     Ok(match kind {
         CommandKind::Create => {

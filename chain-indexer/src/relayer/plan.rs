@@ -1,25 +1,12 @@
 //! Which commands come first, and how much of the chain each kind may fill. Pure.
 
+use dvp_domain::chain::CommandKind;
 use dvp_store::chain::Load;
 
 /// Transactions of one account that nodes keep for sure.
 const WINDOW: u64 = 16;
 /// The most that one transaction may use (EIP-7825), less a little.
 const TX_GAS_MAX: u64 = 16_000_000;
-
-/// The kinds of commands, as rows name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CommandKind {
-    Settle,
-    Fill,
-    ReturnFilled,
-    Transfer,
-    Create,
-    Swap,
-    Cancel,
-    Refund,
-    Anchor,
-}
 
 /// What one kind may take.
 #[derive(Debug, Clone, Copy)]
@@ -38,55 +25,36 @@ pub(super) struct CommandLimits {
     own_percent: u64,
 }
 
-impl CommandKind {
-    /// By deadline. A lock that is not released in time goes back although its beneficiary was paid; one that is not
-    /// filled in time is cancelled; operators' signatures last for minutes; payouts and locks have hours; to give a
-    /// lock back only its owner waits, who may take it back as well; anchors have no deadline.
-    pub(super) const ORDER: [Self; 9] = [
-        Self::Settle,
-        Self::Fill,
-        Self::ReturnFilled,
-        Self::Transfer,
-        Self::Create,
-        Self::Swap,
-        Self::Cancel,
-        Self::Refund,
-        Self::Anchor,
-    ];
+/// By deadline. A lock that is not released in time goes back although its beneficiary was paid; one that is not
+/// filled in time is cancelled; operators' signatures last for minutes; payouts and locks have hours; to give a
+/// lock back only its owner waits, who may take it back as well; anchors have no deadline.
+pub(super) const ORDER: [CommandKind; 9] = [
+    CommandKind::Settle,
+    CommandKind::Fill,
+    CommandKind::ReturnFilled,
+    CommandKind::Transfer,
+    CommandKind::Create,
+    CommandKind::Swap,
+    CommandKind::Cancel,
+    CommandKind::Refund,
+    CommandKind::Anchor,
+];
 
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Settle => "settle",
-            Self::Fill => "fill",
-            Self::ReturnFilled => "return_filled",
-            Self::Transfer => "transfer",
-            Self::Create => "create",
-            Self::Swap => "swap",
-            Self::Cancel => "cancel",
-            Self::Refund => "refund",
-            Self::Anchor => "anchor",
-        }
-    }
-
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        Self::ORDER.into_iter().find(|kind| kind.name() == name)
-    }
-
-    /// Items: what a block has room for beside others, and what fits into the 128 KiB that nodes take as one
-    /// transaction. What comes later in [`Self::ORDER`] leaves room for what comes earlier.
-    pub(super) const fn limits(self) -> CommandLimits {
-        let (items, item_gas, typical_gas, window, block_percent, own_percent) = match self {
-            Self::Settle => (250, 500_000, 30_000, WINDOW, 200, 100),
-            Self::Fill => (250, 200_000, 20_000, WINDOW - 1, 175, 100),
-            Self::ReturnFilled => (1, 0, 100_000, WINDOW - 2, 160, 100),
-            Self::Transfer => (200, 400_000, 48_000, WINDOW - 2, 150, 100),
-            Self::Create => (180, 500_000, 76_000, WINDOW - 3, 125, 100),
-            Self::Swap => (140, 800_000, 96_000, WINDOW - 3, 125, 100),
-            Self::Cancel | Self::Refund => (1, 0, 75_000, WINDOW - 5, 100, 50),
-            Self::Anchor => (1_500, 0, 3_500, WINDOW - 6, 90, 40),
-        };
-        CommandLimits { items, item_gas, typical_gas, window, block_percent, own_percent }
-    }
+/// Items: what a block has room for beside others, and what fits into the 128 KiB that nodes take as one
+/// transaction. What comes later in [`ORDER`] leaves room for what comes earlier.
+pub(super) const fn limits(kind: CommandKind) -> CommandLimits {
+    use CommandKind as K;
+    let (items, item_gas, typical_gas, window, block_percent, own_percent) = match kind {
+        K::Settle => (250, 500_000, 30_000, WINDOW, 200, 100),
+        K::Fill => (250, 200_000, 20_000, WINDOW - 1, 175, 100),
+        K::ReturnFilled => (1, 0, 100_000, WINDOW - 2, 160, 100),
+        K::Transfer => (200, 400_000, 48_000, WINDOW - 2, 150, 100),
+        K::Create => (180, 500_000, 76_000, WINDOW - 3, 125, 100),
+        K::Swap => (140, 800_000, 96_000, WINDOW - 3, 125, 100),
+        K::Cancel | K::Refund => (1, 0, 75_000, WINDOW - 5, 100, 50),
+        K::Anchor => (1_500, 0, 3_500, WINDOW - 6, 90, 40),
+    };
+    CommandLimits { items, item_gas, typical_gas, window, block_percent, own_percent }
 }
 
 /// What one more transaction of a kind may be.
@@ -107,8 +75,8 @@ pub(super) fn ceiling(block_gas: u64) -> u64 {
 
 /// The room that is left; `None` when there is none.
 pub(super) fn room(kind: CommandKind, load: &[Load], block_gas: u64) -> Option<Room> {
-    let limits = kind.limits();
-    let of_kind = || load.iter().filter(|load| load.kind.as_deref() == Some(kind.name()));
+    let limits = limits(kind);
+    let of_kind = || load.iter().filter(|load| load.kind == Some(kind));
     let own: u64 = load.iter().map(|load| load.own).sum();
     let gas: u64 = load.iter().map(|load| load.gas).sum();
     let gas_of_kind: u64 = of_kind().map(|load| load.gas).sum();
@@ -144,21 +112,20 @@ mod tests {
     const BLOCK: u64 = 30_000_000;
 
     fn load(kind: CommandKind, own: u64, gas: u64) -> Load {
-        Load { kind: Some(kind.name().to_owned()), own, gas }
+        Load { kind: Some(kind), own, gas }
     }
 
     #[test]
-    fn every_kind_has_the_name_it_is_found_by() {
-        for kind in CommandKind::ORDER {
-            assert_eq!(CommandKind::parse(kind.name()), Some(kind));
+    fn every_kind_has_a_place_in_the_order() {
+        for kind in CommandKind::ALL {
+            assert!(ORDER.contains(&kind), "{kind:?}");
         }
-        assert_eq!(CommandKind::parse("deliver"), None);
     }
 
     #[test]
     fn what_is_later_in_the_order_leaves_room_for_what_is_earlier() {
-        for pair in CommandKind::ORDER.windows(2) {
-            let (earlier, later) = (pair[0].limits(), pair[1].limits());
+        for pair in ORDER.windows(2) {
+            let (earlier, later) = (limits(pair[0]), limits(pair[1]));
             assert!(earlier.window >= later.window && earlier.block_percent >= later.block_percent);
         }
     }

@@ -3,7 +3,7 @@
 use super::action;
 use super::batch;
 use super::fees::Market;
-use super::plan::{self, CommandKind};
+use super::plan;
 use super::work::Item;
 use super::{RelayError, Relayer};
 use crate::rpc::{self, BlockHead};
@@ -375,7 +375,7 @@ impl Relayer {
 
     /// One call for the commands of a slot; `None` when there are none.
     fn call_for(&self, slot: &SlotRow, rows: Vec<store::CommandRow>) -> Option<(Address, Bytes)> {
-        let kind = slot.kind.as_deref().and_then(CommandKind::parse)?;
+        let kind = slot.kind?;
         let items: Vec<Item> = rows.into_iter().filter_map(|row| Item::read(row, &self.vault).ok()).collect();
         match items.as_slice() {
             [] => None,

@@ -3,7 +3,7 @@
 use super::action::{self, ContractCall};
 use super::fees::Market;
 use super::outlook::{self, Outlook};
-use super::plan::{self, CommandKind, Room};
+use super::plan::{self, Room};
 use super::{RelayError, Relayer, batch};
 use crate::rpc::{self, BlockHead, Simulated};
 use crate::signing::{self, Unsigned};
@@ -11,7 +11,7 @@ use alloy::eips::BlockId;
 use alloy::primitives::{Address, B256, Bytes, TxKind};
 use alloy::transports::RpcError;
 use dvp_core::secrets::Vault;
-use dvp_domain::chain::{ChainCommand, ChainFact, CreateCommand};
+use dvp_domain::chain::{ChainCommand, ChainFact, CommandKind, CreateCommand};
 use dvp_store::chain::{self as store, AttemptRow, CommandRow, NewAttempt, NewSlot, Share};
 use dvp_store::lease::Lease;
 use metrics::counter;
@@ -30,14 +30,20 @@ pub(super) struct Item {
     pub(super) row: CommandRow,
     pub(super) command: ChainCommand,
     pub(super) lock: Option<Box<CreateCommand>>,
+    /// Of the permit; commands of one wallet succeed in its order.
+    nonce: u128,
 }
 
 impl Item {
     /// A `settle` gets its preimage here: it is in no row.
     pub(super) fn read(row: CommandRow, vault: &Vault) -> Result<Self, Box<(CommandRow, String)>> {
-        let mut command = match serde_json::from_value(row.payload.clone()) {
+        let mut command: ChainCommand = match serde_json::from_value(row.payload.clone()) {
             Ok(command) => command,
             Err(error) => return Err(Box::new((row, format!("the command cannot be read: {error}")))),
+        };
+        let nonce = match checked_nonce(&row, &command) {
+            Ok(nonce) => nonce,
+            Err(why) => return Err(Box::new((row, why))),
         };
         let lock = match row.lock.clone().map(serde_json::from_value).transpose() {
             Ok(Some(ChainCommand::Create(create))) => Some(create),
@@ -55,7 +61,7 @@ impl Item {
                 return Err(Box::new((row, why.to_owned())));
             }
         }
-        Ok(Self { row, command, lock })
+        Ok(Self { row, command, lock, nonce })
     }
 
     pub(super) fn terms(&self) -> batch::Terms<'_> {
@@ -127,7 +133,7 @@ impl Relayer {
         let share = store::find_share(&mut conn, chain_id, signer).await?;
         drop(conn);
         let scene = Scene { lease, head, mined, market, send };
-        for kind in CommandKind::ORDER {
+        for kind in plan::ORDER {
             while self.take_kind(scene, kind, share).await? {}
         }
         Ok(())
@@ -136,9 +142,9 @@ impl Relayer {
     /// `true`: there may be more of the kind that fits.
     async fn take_kind(&self, scene: Scene<'_>, kind: CommandKind, share: Share) -> Result<bool, RelayError> {
         let (chain_id, signer) = (self.config.chain_id, self.signer.address());
-        let limit = kind.limits().items.max(LOOKS);
+        let limit = plan::limits(kind).items.max(LOOKS);
         let mut conn = self.pool.acquire().await?;
-        let rows = store::list_ready_commands(&mut conn, chain_id, kind.name(), share, limit).await?;
+        let rows = store::list_ready_commands(&mut conn, chain_id, kind, share, limit).await?;
         if rows.is_empty() {
             return Ok(false);
         }
@@ -176,7 +182,7 @@ impl Relayer {
         room: Room,
         alone: &mut Vec<Item>,
     ) -> Result<bool, RelayError> {
-        items.sort_by_key(|item| nonce_of(&item.command));
+        items.sort_by_key(|item| item.nonce);
         items.truncate(room.items);
         loop {
             if items.len() < 2 {
@@ -283,7 +289,7 @@ impl Relayer {
         item: &Item,
         room: Room,
     ) -> Result<bool, RelayError> {
-        let Item { row, command, lock } = item;
+        let Item { row, command, lock, .. } = item;
         let span = tracing::info_span!("relay", intent_id = row.intent_id, reference = row.reference);
         async {
             let ContractCall { to, input } =
@@ -303,7 +309,7 @@ impl Relayer {
                 },
                 Outlook::Reached => self.complete(row).await?,
                 Outlook::NotYet(reason) => {
-                    tracing::debug!(kind = row.kind, reason, "not yet");
+                    tracing::debug!(kind = row.kind.name(), reason, "not yet");
                     self.wait(std::slice::from_ref(row)).await?;
                 }
                 Outlook::Blocked(reason) => self.trouble(row, &reason).await?,
@@ -346,7 +352,7 @@ impl Relayer {
 
     /// The command is refused for no final reason: it is tried again, later each time, and somebody is told.
     async fn trouble(&self, row: &CommandRow, reason: &str) -> Result<(), RelayError> {
-        let (command, kind, tries) = (row.id, row.kind.as_str(), row.tries);
+        let (command, kind, tries) = (row.id, row.kind.name(), row.tries);
         tracing::error!(
             command,
             kind,
@@ -368,8 +374,9 @@ impl Relayer {
         code: &str,
         message: String,
     ) -> Result<(), RelayError> {
-        tracing::warn!(kind = row.kind, code, message, "chain command failed for good");
-        let fact = ChainFact::CommandFailed { command: row.kind.clone(), code: code.to_owned(), message };
+        tracing::warn!(kind = row.kind.name(), code, message, "chain command failed for good");
+        let fact =
+            ChainFact::CommandFailed { command: row.kind.name().to_owned(), code: code.to_owned(), message };
         let mut tx = self.pool.begin().await?;
         lease.guard(&mut tx).await?;
         store::fail_command(&mut tx, self.config.chain_id, row, &fact).await?;
@@ -398,7 +405,7 @@ impl Relayer {
         let (to, gas) = (TxKind::Call(call.to), call.gas);
         let unsigned = Unsigned { chain_id, nonce, to, input: call.input, gas_limit: gas, fees };
         let signed = signing::sign_by(&self.signer, unsigned).await?;
-        let slot = NewSlot { nonce, kind: Some(kind.name()), gas, commands: &commands };
+        let slot = NewSlot { nonce, kind: Some(kind), gas, commands: &commands };
         store::insert_slot(&mut tx, chain_id, signer, slot).await?;
         let attempt = NewAttempt {
             nonce,
@@ -420,8 +427,11 @@ impl Relayer {
     }
 }
 
-/// The number of the permit; commands of one wallet succeed in its order.
-fn nonce_of(command: &ChainCommand) -> u128 {
+/// The nonce of the permit, 0 without one; the row and its payload are of one kind.
+fn checked_nonce(row: &CommandRow, command: &ChainCommand) -> Result<u128, String> {
+    if command.kind() != row.kind {
+        return Err(format!("its payload is a command of the kind {}", command.kind().name()));
+    }
     let nonce = match command {
         ChainCommand::Create(create) => &create.permit.nonce,
         ChainCommand::Swap(swap) => &swap.permit.nonce,
@@ -431,7 +441,36 @@ fn nonce_of(command: &ChainCommand) -> u128 {
         | ChainCommand::Transfer(_)
         | ChainCommand::Cancel { .. }
         | ChainCommand::ReturnFilled { .. }
-        | ChainCommand::Refund { .. } => return 0,
+        | ChainCommand::Refund { .. } => return Ok(0),
     };
-    nonce.parse().unwrap_or(u128::MAX)
+    nonce.parse().map_err(|_| format!("the nonce {nonce} of its permit is no number below 2^128"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(kind: CommandKind, payload: serde_json::Value) -> CommandRow {
+        CommandRow {
+            id: 1,
+            reference: "exe_1".into(),
+            intent_id: "one".into(),
+            entity: B256::ZERO,
+            kind,
+            payload,
+            lock: None,
+            age_ms: 0,
+            tries: 0,
+            lock_given_up: false,
+        }
+    }
+
+    #[test]
+    fn command_of_another_kind_than_its_row_is_not_carried_out() {
+        let anchor = ChainCommand::Anchor { content_hash: B256::ZERO.to_string() };
+        let payload = serde_json::to_value(&anchor).unwrap();
+        assert_eq!(checked_nonce(&row(CommandKind::Anchor, payload.clone()), &anchor), Ok(0));
+        let why = checked_nonce(&row(CommandKind::Refund, payload), &anchor).unwrap_err();
+        assert!(why.contains("of the kind anchor"), "{why}");
+    }
 }

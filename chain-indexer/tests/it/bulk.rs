@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test")]
 
 use alloy::primitives::{Address, B256, keccak256};
-use dvp_domain::chain::BlockNumber;
+use dvp_domain::chain::{BlockNumber, CommandKind};
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::PgPool;
 use dvp_store::chain::{self as store, BlockRow, Cursor, LogRow, NewSlot};
@@ -143,7 +143,7 @@ async fn a_transaction_whose_block_moved_still_carries_its_command_when_the_even
     let signer = Address::repeat_byte(0xa1);
     let mut tx = pool.begin().await.unwrap();
     let nonce = store::reserve_nonce(&mut tx, 1, signer, 0).await.unwrap();
-    let slot = NewSlot { nonce, kind: Some("anchor"), gas: 1, commands: &[id] };
+    let slot = NewSlot { nonce, kind: Some(CommandKind::Anchor), gas: 1, commands: &[id] };
     assert!(store::insert_slot(&mut tx, 1, signer, slot).await.unwrap());
     let gone = (BlockNumber(1), B256::repeat_byte(0xdd));
     store::mark_mined(&mut tx, 1, signer, nonce, gone, true, false).await.unwrap();

@@ -90,19 +90,64 @@ pub enum ChainCommand {
     Refund { entity: Hex32 },
 }
 
-impl ChainCommand {
-    /// The kind's name, as rows have it.
-    pub const fn kind(&self) -> &'static str {
+/// The kinds of chain commands, as rows, logs and metrics name them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandKind {
+    Create,
+    Fill,
+    Settle,
+    Anchor,
+    Transfer,
+    Swap,
+    Cancel,
+    ReturnFilled,
+    Refund,
+}
+
+impl CommandKind {
+    pub const ALL: [Self; 9] = [
+        Self::Create,
+        Self::Fill,
+        Self::Settle,
+        Self::Anchor,
+        Self::Transfer,
+        Self::Swap,
+        Self::Cancel,
+        Self::ReturnFilled,
+        Self::Refund,
+    ];
+
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Create(_) => "create",
-            Self::Fill { .. } => "fill",
-            Self::Settle { .. } => "settle",
-            Self::Anchor { .. } => "anchor",
-            Self::Transfer(_) => "transfer",
-            Self::Swap(_) => "swap",
-            Self::Cancel { .. } => "cancel",
-            Self::ReturnFilled { .. } => "return_filled",
-            Self::Refund { .. } => "refund",
+            Self::Create => "create",
+            Self::Fill => "fill",
+            Self::Settle => "settle",
+            Self::Anchor => "anchor",
+            Self::Transfer => "transfer",
+            Self::Swap => "swap",
+            Self::Cancel => "cancel",
+            Self::ReturnFilled => "return_filled",
+            Self::Refund => "refund",
+        }
+    }
+
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+impl ChainCommand {
+    pub const fn kind(&self) -> CommandKind {
+        match self {
+            Self::Create(_) => CommandKind::Create,
+            Self::Fill { .. } => CommandKind::Fill,
+            Self::Settle { .. } => CommandKind::Settle,
+            Self::Anchor { .. } => CommandKind::Anchor,
+            Self::Transfer(_) => CommandKind::Transfer,
+            Self::Swap(_) => CommandKind::Swap,
+            Self::Cancel { .. } => CommandKind::Cancel,
+            Self::ReturnFilled { .. } => CommandKind::ReturnFilled,
+            Self::Refund { .. } => CommandKind::Refund,
         }
     }
 

@@ -61,8 +61,11 @@ impl PendingPermits {
         token: &str,
         amount: u128,
     ) -> Result<(), PermitDefect> {
-        let needed = self.held_from(facts.nonce, token).saturating_add(amount);
-        facts.check(needed)
+        // A wallet's data end at 2^128 - 1 as well: a sum beyond that is covered by nothing.
+        let needed = self.held_from(facts.nonce, token).checked_add(amount);
+        needed.map_or(Err(PermitDefect::Balance { held: facts.balance, needed: u128::MAX }), |needed| {
+            facts.check(needed)
+        })
     }
 
     fn next(&self, from: u128) -> u128 {
@@ -106,6 +109,16 @@ mod tests {
 
     const fn facts(nonce: u128) -> WalletFacts {
         WalletFacts { nonce, balance: 35, allowance: 100 }
+    }
+
+    #[test]
+    fn holds_beyond_every_balance_are_covered_by_none() {
+        let mut pending = pending([]);
+        pending.hold(&hold(0, u128::MAX));
+        let rich = WalletFacts { nonce: 0, balance: u128::MAX, allowance: u128::MAX };
+        assert_eq!(pending.check_funds(&rich, AA, 0), Ok(()));
+        let short = PermitDefect::Balance { held: u128::MAX, needed: u128::MAX };
+        assert_eq!(pending.check_funds(&rich, AA, 1), Err(short));
     }
 
     #[test]

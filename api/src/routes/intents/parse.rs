@@ -13,6 +13,14 @@ use crate::http::error::ApiError;
 use crate::http::fields::Object;
 use crate::wire::{ACTOR_TYPES, ASSET_TYPES, PAYOUT_METHODS, SETTLEMENT_TYPES, SIDES};
 
+/// Whether a body has a field that legacy orders do not have. Then it is an intent whatever else it has: fields that
+/// the service does not know are ignored.
+pub(crate) fn is_intent(body: &Value) -> bool {
+    ["intentId", "inputAsset", "outputAsset"]
+        .iter()
+        .any(|name| body.get(name).is_some_and(|value| !value.is_null()))
+}
+
 /// A valid request. Its deadline is compared with `now`.
 pub(crate) fn intent(body: &Value, now: Timestamp) -> Result<IntentRequest, ApiError> {
     let body = Object::root(body)?;

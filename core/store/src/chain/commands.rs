@@ -60,7 +60,7 @@ pub async fn insert_again(conn: &mut PgConnection, new: &NewChainCommand) -> Res
 fn kind_and_payload(new: &NewChainCommand) -> Result<(&'static str, Value), StoreError> {
     let payload =
         serde_json::to_value(&new.command).map_err(|error| StoreError::corrupt("chain_command", error))?;
-    Ok((new.command.kind(), payload))
+    Ok((new.command.kind().name(), payload))
 }
 
 async fn insert_once(conn: &mut PgConnection, commands: &[&NewChainCommand]) -> Result<(), StoreError> {

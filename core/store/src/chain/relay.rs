@@ -19,7 +19,7 @@ pub use slots::{
 use super::{bigint, facts, hash};
 use crate::StoreError;
 use alloy::primitives::B256;
-use dvp_domain::chain::{BlockNumber, ChainFact};
+use dvp_domain::chain::{BlockNumber, ChainFact, CommandKind};
 use sqlx::postgres::PgRow;
 use sqlx::{PgConnection, PgTransaction, Row};
 
@@ -30,7 +30,7 @@ pub struct CommandRow {
     pub reference: String,
     pub intent_id: String,
     pub entity: B256,
-    pub kind: String,
+    pub kind: CommandKind,
     pub payload: serde_json::Value,
     /// The payload of the `create` of the same settlement, with the terms that later calls repeat.
     pub lock: Option<serde_json::Value>,
@@ -160,7 +160,7 @@ pub(super) async fn reopen_above(
 pub async fn list_ready_commands(
     conn: &mut PgConnection,
     chain_id: u64,
-    kind: &str,
+    kind: CommandKind,
     share: Share,
     limit: usize,
 ) -> Result<Vec<CommandRow>, StoreError> {
@@ -196,7 +196,7 @@ pub async fn list_ready_commands(
          limit $5",
     )
     .bind(bigint(chain_id))
-    .bind(kind)
+    .bind(kind.name())
     .bind(share.count)
     .bind(share.index)
     .bind(i64::try_from(limit).unwrap_or(i64::MAX))
@@ -233,6 +233,11 @@ pub async fn list_live_commands(
     rows.iter().map(command_row).collect()
 }
 
+/// The kind of command that a row names.
+fn command_kind(table: &'static str, name: &str) -> Result<CommandKind, StoreError> {
+    CommandKind::parse(name).ok_or_else(|| StoreError::corrupt(table, format_args!("kind {name}")))
+}
+
 fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
     let tries: i32 = row.try_get("tries")?;
     Ok(CommandRow {
@@ -240,7 +245,7 @@ fn command_row(row: &PgRow) -> Result<CommandRow, StoreError> {
         reference: row.try_get("reference")?,
         intent_id: row.try_get("intent_id")?,
         entity: hash("chain_command", row.try_get("entity")?)?,
-        kind: row.try_get("kind")?,
+        kind: command_kind("chain_command", row.try_get("kind")?)?,
         payload: row.try_get("payload")?,
         lock: row.try_get("lock")?,
         age_ms: row.try_get("age_ms")?,
@@ -319,7 +324,7 @@ pub async fn lock_commands(tx: &mut PgTransaction<'_>, ids: &[i64]) -> Result<bo
 /// The number of waiting commands of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitingRow {
-    pub kind: String,
+    pub kind: CommandKind,
     pub waiting: i64,
     /// Of them, those that were rejected for a reason that is not final.
     pub troubled: i64,
@@ -341,7 +346,7 @@ pub async fn count_waiting(conn: &mut PgConnection, chain_id: u64) -> Result<Vec
     rows.iter()
         .map(|row| {
             Ok(WaitingRow {
-                kind: row.try_get("kind")?,
+                kind: command_kind("chain_command", row.try_get("kind")?)?,
                 waiting: row.try_get("waiting")?,
                 troubled: row.try_get("troubled")?,
                 oldest_seconds: row.try_get("oldest_seconds")?,

@@ -7,6 +7,7 @@ mod load;
 mod outcomes;
 
 use alloy::primitives::{Address, B256};
+use dvp_domain::chain::CommandKind;
 use sqlx::postgres::PgRow;
 use sqlx::{PgTransaction, Row};
 
@@ -16,6 +17,7 @@ pub use self::outcomes::{
 };
 use super::super::{bigint, hash, unsigned};
 use super::attempts::AttemptRow;
+use super::command_kind;
 use crate::StoreError;
 
 pub(in crate::chain) use self::outcomes::unmine_above;
@@ -61,7 +63,7 @@ impl SlotState {
 pub struct SlotRow {
     pub nonce: u64,
     /// `None`: the transaction only uses the nonce.
-    pub kind: Option<String>,
+    pub kind: Option<CommandKind>,
     pub gas: u64,
     pub state: SlotState,
     pub block_hash: Option<B256>,
@@ -81,7 +83,7 @@ pub struct SlotRow {
 pub struct NewSlot<'a> {
     pub nonce: u64,
     /// The kind of commands of its transaction; `None`: the transaction only uses the nonce.
-    pub kind: Option<&'a str>,
+    pub kind: Option<CommandKind>,
     /// The transaction's gas limit.
     pub gas: u64,
     pub commands: &'a [i64],
@@ -101,7 +103,7 @@ pub async fn insert_slot(
     .bind(bigint(chain_id))
     .bind(signer.as_slice())
     .bind(bigint(slot.nonce))
-    .bind(slot.kind)
+    .bind(slot.kind.map(CommandKind::name))
     .bind(bigint(slot.gas))
     .execute(&mut **tx)
     .await?;
@@ -157,12 +159,18 @@ pub async fn remake_slot(
     Ok(())
 }
 
+/// The kind of commands of a slot; `None`: its transaction only uses the nonce.
+fn optional_kind(row: &PgRow) -> Result<Option<CommandKind>, StoreError> {
+    let name: Option<&str> = row.try_get("kind")?;
+    name.map(|name| command_kind("nonce_slot", name)).transpose()
+}
+
 fn slot_row(row: &PgRow) -> Result<SlotRow, StoreError> {
     let table = "nonce_slot";
     let block_hash: Option<&[u8]> = row.try_get("block_hash")?;
     Ok(SlotRow {
         nonce: unsigned(table, row.try_get("nonce")?)?,
-        kind: row.try_get("kind")?,
+        kind: optional_kind(row)?,
         gas: unsigned(table, row.try_get("gas")?)?,
         state: SlotState::parse(row.try_get("state")?)?,
         block_hash: block_hash.map(|bytes| hash(table, bytes)).transpose()?,

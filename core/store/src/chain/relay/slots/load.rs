@@ -1,9 +1,10 @@
 //! Which slots are open, and how loaded an account is.
 
 use alloy::primitives::Address;
+use dvp_domain::chain::CommandKind;
 use sqlx::{PgConnection, Row};
 
-use super::{SlotRow, slot_row};
+use super::{SlotRow, optional_kind, slot_row};
 use crate::StoreError;
 use crate::chain::relay::attempts::list_attempts;
 use crate::chain::{address, bigint, unsigned};
@@ -12,7 +13,7 @@ use crate::chain::{address, bigint, unsigned};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Load {
     /// `None`: transactions that only use a nonce.
-    pub kind: Option<String>,
+    pub kind: Option<CommandKind>,
     /// Transactions of the requested account.
     pub own: u64,
     /// The gas limits of all accounts' transactions.
@@ -37,7 +38,7 @@ pub async fn find_load(
     rows.iter()
         .map(|row| {
             Ok(Load {
-                kind: row.try_get("kind")?,
+                kind: optional_kind(row)?,
                 own: unsigned("nonce_slot", row.try_get("own")?)?,
                 gas: unsigned("nonce_slot", row.try_get("gas")?)?,
             })
