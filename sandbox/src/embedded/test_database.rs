@@ -1,6 +1,6 @@
 //! A database of its own for every test, in milliseconds.
 //!
-//! Every database is a copy of one migrated template in the cluster of the test run ([`super::test_cluster`]).
+//! Every database is a copy of one migrated template in the cluster of the test run (`test_cluster`).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -25,7 +25,7 @@ struct Span {
 /// Writes the FIX parts of a batch, in the order given.
 ///
 /// A part whose number before differs from the session's number (another owner wrote, or an earlier part failed) makes
-/// the whole call [`StoreError::Stale`]; [`list_next_out`] shows which parts are invalid.
+/// the whole call [`StoreError::Stale`]; [`list_next_out`](super::list_next_out) shows which parts are invalid.
 pub async fn apply_parts(
     conn: &mut PgConnection,
     parts: &[(&FixNumbers, FixRows)],
