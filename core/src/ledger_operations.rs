@@ -6,12 +6,15 @@
 //! the transaction that approves it. Its version is how many operations its accounts have had: one that was approved in
 //! between leaves the request behind.
 
+use std::collections::BTreeSet;
+
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationError};
 use dvp_domain::ledger::{Account, Claimant, Owner, Part};
 use dvp_domain::money::Minor;
 use dvp_store::approvals::{self as approval_store, Approval};
 use dvp_store::ledger::{self, Deposited, NewPosting, balances};
 use dvp_store::orders::operations::{self as actions, NewAction};
+use dvp_store::orders::quote_holds;
 use dvp_store::{Acquire as _, PgConnection, StoreError};
 use serde_json::{Value, json};
 
@@ -214,7 +217,16 @@ async fn spend(
     amount: Minor,
 ) -> Result<(), LedgerError> {
     known(conn, owner).await?;
-    if balances::find(conn, owner, asset).await?.available >= amount {
+    // Locked before the holds are read, so that nobody adds one.
+    let key = (owner.clone(), asset.to_owned());
+    let locked = balances::lock(conn, &BTreeSet::from([key])).await?;
+    let available = locked.into_values().next().unwrap_or_default().available;
+    // What open firm quotes hold was promised to others.
+    let held = match owner {
+        Owner::Provider(id) => quote_holds::find_held(conn, id, asset).await?,
+        Owner::Partner { .. } => Minor::ZERO,
+    };
+    if available.checked_sub(held).is_some_and(|free| free >= amount) {
         return Ok(());
     }
     let (kind, name, _) = Account::Balance(owner.clone(), Part::Available).columns();

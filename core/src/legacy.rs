@@ -288,6 +288,7 @@ async fn submit(
         Outcome::DuplicateClientReference
         | Outcome::InvalidPermit(_)
         | Outcome::Unpayable(_)
+        | Outcome::NotHeld
         | Outcome::Written
         | Outcome::Replayed(_)
         | Outcome::KeyConflict

@@ -121,6 +121,9 @@ pub trait ReferenceSource: Send + Sync {
     }
 }
 
+/// Half of it: two partners at least have quotes at a time.
+pub const FIRM_SHARE_BPS: u32 = 5_000;
+
 /// All sources and their present offers.
 pub struct Liquidity {
     registry: Registry,
@@ -135,6 +138,8 @@ pub struct Liquidity {
     /// Held while offers are published, so that the newest controls are published last.
     known: Mutex<Known>,
     refused: RefusedPrices,
+    /// See [`with_firm_share`](Self::with_firm_share).
+    firm_share_bps: u32,
 }
 
 /// The controls that offers are held against.
@@ -184,9 +189,22 @@ impl Liquidity {
             known: Mutex::new(Known { pauses: Pauses::default(), bands: bands.clone() }),
             configured_bands: bands,
             refused: RefusedPrices::default(),
+            firm_share_bps: FIRM_SHARE_BPS,
         };
         liquidity.publish();
         liquidity
+    }
+
+    /// Sets how much of a provider's free balance one partner's open firm quotes may hold, in basis points.
+    #[must_use]
+    pub fn with_firm_share(mut self, bps: u32) -> Self {
+        self.firm_share_bps = bps;
+        self
+    }
+
+    /// How much of a provider's free balance one partner's open firm quotes may hold, in basis points.
+    pub const fn firm_share_bps(&self) -> u32 {
+        self.firm_share_bps
     }
 
     /// Configured providers around the registry's configured prices: they need no refresh.

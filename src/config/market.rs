@@ -65,6 +65,8 @@ pub(crate) struct LiquiditySection {
     pub feeds: Vec<FeedSection>,
     #[serde(default)]
     pub price_lists: Vec<PriceListSection>,
+    /// How much of a provider's free balance one partner's open firm quotes may hold, in basis points.
+    pub firm_share_bps: Option<u32>,
 }
 
 /// A provider with a spread around the reference price.
@@ -229,6 +231,10 @@ pub(super) fn check(
             "pairs[{n}].price_band_bps is not between 1 and 9999"
         );
     }
+    ensure!(
+        liquidity.firm_share_bps.is_none_or(|bps| (1..=10_000).contains(&bps)),
+        "liquidity.firm_share_bps is not between 1 and 10000"
+    );
     for (n, provider) in liquidity.providers.iter().enumerate() {
         for (base, quote) in &provider.pairs {
             known(&format!("liquidity.providers[{n}].pairs"), base)?;

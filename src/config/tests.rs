@@ -123,6 +123,7 @@ fn the_example_names_every_key_there_is() {
         "pause",
         "stale_after",
         "order_book",
+        "firm_share_bps",
     ] {
         assert!(EXAMPLE.contains(&format!("{key} = ")), "{key}");
     }

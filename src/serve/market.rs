@@ -7,9 +7,9 @@ use anyhow::{Context as _, anyhow};
 use dvp_chain_indexer::ChainPrices;
 use dvp_core::context::{ChainConfig, Clock, Context};
 use dvp_core::liquidity::{
-    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider, FeedConfig,
-    HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed, OrderBook, PoolConfig,
-    ReferenceSource,
+    AmmPool, BookConfig, ConfiguredPrices, ConfiguredProvider, ExternalConfig, ExternalProvider,
+    FIRM_SHARE_BPS, FeedConfig, HttpPrices, HttpPricesConfig, Liquidity, LiquiditySource, OnChainFeed,
+    OrderBook, PoolConfig, ReferenceSource,
 };
 use dvp_core::secrets::Vault;
 use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
@@ -175,7 +175,9 @@ fn liquidity(
         let list = HttpPrices::new(config);
         references.push(Arc::new(list.with_context(|| format!("liquidity.price_lists {}", section.id))?));
     }
-    Ok(Liquidity::with_bands(registry.clone(), sources, references, bands(&config.pairs)))
+    let share = sections.firm_share_bps.unwrap_or(FIRM_SHARE_BPS);
+    let liquidity = Liquidity::with_bands(registry.clone(), sources, references, bands(&config.pairs));
+    Ok(liquidity.with_firm_share(share))
 }
 
 fn bands(pairs: &[PairSection]) -> Bands {

@@ -172,6 +172,7 @@ pub(crate) fn answer(done: Done) -> Result<Response, ApiError> {
         | Outcome::DuplicateClientReference
         | Outcome::InvalidPermit(_)
         | Outcome::Unpayable(_)
+        | Outcome::NotHeld
         | Outcome::Written => {
             done.response.map(given).ok_or_else(|| ApiError::Internal("a write without an answer".into()))
         }

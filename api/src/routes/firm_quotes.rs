@@ -1,8 +1,11 @@
 //! `POST /v1/quotes/firm`: rate and fees locked for a while (contract section 2.4).
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
+use dvp_core::writer::{Outcome, RenderResponse};
 use dvp_domain::asset::{Asset, AssetDescriptor};
 use dvp_domain::fees::FeeItem;
 use dvp_domain::intent::{ActorType, Side};
@@ -73,7 +76,12 @@ pub(crate) async fn create(State(api): State<Api>, write: IdempotentRequest) -> 
         Some((stored, terms)) => {
             let (tenant, request_id) = (write.caller.tenant.clone(), asked.request_id.to_owned());
             let quote = NewFirmQuote { tenant, request_id, terms };
-            api.engine.keep_firm_quote(quote, write.part_with(stored)).await?
+            // Others may have taken or held the output since it was priced.
+            let render: RenderResponse = Arc::new(move |outcome| match outcome {
+                Outcome::NotHeld => ApiError::InsufficientLiquidity.stored(),
+                _ => stored.clone(),
+            });
+            api.engine.keep_firm_quote(quote, write.part(render)).await?
         }
         None => {
             let refusal = ApiError::InsufficientLiquidity.stored();

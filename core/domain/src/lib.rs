@@ -18,6 +18,7 @@ pub mod envelope;
 pub mod environment;
 pub mod event;
 pub mod fees;
+pub mod hold;
 pub mod ids;
 pub mod intent;
 pub mod ledger;

@@ -78,6 +78,7 @@ fn log_outcome(outcome: &Outcome) {
         Outcome::Replayed(StoredResponse { status, .. }) => info!(status, "stored response replayed"),
         Outcome::PartnerDisabled => info!("intent refused: the partner is disabled"),
         Outcome::KeyConflict | Outcome::KeyProcessing => info!("idempotency key in use"),
+        Outcome::NotHeld => info!("firm quote refused: its output cannot be held"),
         Outcome::Written => {}
     }
 }

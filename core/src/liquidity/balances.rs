@@ -1,10 +1,11 @@
-//! The providers' balances as last read: sufficient for a quote, which reserves nothing. An order's decision reads the
-//! rows themselves, under lock.
+//! The providers' balances as last read, less what firm quotes hold: sufficient to price a quote. The decision of an
+//! order, and the hold of a firm quote, read the rows themselves, under lock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use dvp_domain::hold::Holds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::Holdings;
 use dvp_domain::money::Minor;
@@ -13,6 +14,7 @@ use sqlx::PgPool;
 use dvp_store::StoreError;
 use dvp_store::ledger::balances::BalanceKey;
 use dvp_store::ledger::liquidity;
+use dvp_store::orders::quote_holds;
 
 /// The interval of background reads.
 pub(super) const REFRESH_EVERY: Duration = Duration::from_millis(250);
@@ -23,15 +25,21 @@ const _: () = assert!(
     "one missed refresh costs quotes nothing"
 );
 
-/// Free balances by asset and provider.
+/// Amounts by asset and provider.
+type ByAsset = HashMap<String, HashMap<String, Minor>>;
+
+/// Free balances, and what firm quotes hold of them.
 #[derive(Debug, Clone, Default)]
 pub struct Read {
-    by_asset: HashMap<String, HashMap<String, Minor>>,
+    free: ByAsset,
+    held: ByAsset,
 }
 
 impl Holdings for Read {
     fn available(&self, provider_id: &str, asset: &str) -> Minor {
-        self.by_asset.get(asset).and_then(|of| of.get(provider_id)).copied().unwrap_or_default()
+        let find =
+            |of: &ByAsset| of.get(asset).and_then(|of| of.get(provider_id)).copied().unwrap_or_default();
+        find(&self.free).checked_sub(find(&self.held)).unwrap_or_default()
     }
 }
 
@@ -61,7 +69,10 @@ impl KnownBalances {
         let mut conn = pool.acquire().await?;
         let mut read = Read::default();
         for ((provider, asset), available) in liquidity::list_available(&mut conn).await? {
-            read.by_asset.entry(asset).or_default().insert(provider, available);
+            read.free.entry(asset).or_default().insert(provider, available);
+        }
+        for ((provider, asset), held) in quote_holds::list_held(&mut conn).await? {
+            read.held.entry(asset).or_default().insert(provider, held);
         }
         let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
         // A reading that began before another one's commit is older, even if it ends later.
@@ -71,14 +82,17 @@ impl KnownBalances {
         Ok(())
     }
 
-    /// Applies the balances after a commit of this process.
-    pub(crate) fn moved<'a>(&self, after: impl IntoIterator<Item = (&'a BalanceKey, Minor)>) {
+    /// Applies the balances and holds after a commit of this process.
+    pub(crate) fn moved<'a>(&self, after: impl IntoIterator<Item = (&'a BalanceKey, Minor)>, holds: &Holds) {
         let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
         let Some((at, read)) = newest.as_mut() else { return };
         let read = Arc::make_mut(read);
         for ((owner, asset), available) in after {
             let Owner::Provider(provider) = owner else { continue };
-            read.by_asset.entry(asset.clone()).or_default().insert(provider.clone(), available);
+            read.free.entry(asset.clone()).or_default().insert(provider.clone(), available);
+        }
+        for (provider, asset, held) in holds.places() {
+            read.held.entry(asset.to_owned()).or_default().insert(provider.to_owned(), held);
         }
         *at = Instant::now();
     }

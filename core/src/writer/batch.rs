@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use dvp_domain::hold::Holds;
 use dvp_domain::limit;
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
@@ -71,7 +72,7 @@ pub(super) async fn commit(
     let mut tx = conn.begin().await.map_err(|error| (error.into(), false))?;
     match write(&mut tx, place, units, attempt).await {
         Ok(written) => {
-            let Written { done, rows, moved, numbers } = written;
+            let Written { done, rows, moved, numbers, holds } = written;
             // A client that can see the change must not get the previous state afterwards, neither from the feed nor
             // from the cache.
             let changing = place.statuses.changing(moved);
@@ -83,7 +84,7 @@ pub(super) async fn commit(
             figures::committed(began.elapsed());
             numbers.remember(units);
             let after = rows.balances.iter().map(|(key, balance)| (key, balance.available));
-            place.context.liquidity.balances().moved(after);
+            place.context.liquidity.balances().moved(after, &holds);
             Ok(done)
         }
         Err(error) => {
@@ -99,6 +100,8 @@ struct Written<'u> {
     rows: Rows,
     moved: HashSet<String>,
     numbers: Numbers<'u>,
+    /// What firm quotes hold of the balances that were locked.
+    holds: Holds,
 }
 
 async fn write<'u>(
@@ -130,6 +133,10 @@ async fn write<'u>(
     let keys = balance_keys(&known, &asked, taken());
     if !keys.is_empty() {
         rows.balances = balances::lock(conn, &keys).await?;
+    }
+    // After the balances are locked, so that nobody holds any more of them.
+    if taken().any(|unit| matches!(unit.work, Work::Submit(_) | Work::FirmQuote(_))) {
+        known.holds = submit::load_holds(conn, keys.iter(), now).await?;
     }
     let moved = change_executions(conn, taken(), now).await?;
     let mut decided = Vec::new();
@@ -164,7 +171,7 @@ async fn write<'u>(
         fix::apply_parts(conn, &parts).await?;
     }
     rows.write(conn, &submit::intent_rows(&decided), &records, now).await?;
-    Ok(Written { done, rows, moved, numbers })
+    Ok(Written { done, rows, moved, numbers, holds: known.holds })
 }
 
 async fn bound(conn: &mut PgConnection, patience: Patience) -> Result<(), StoreError> {
@@ -205,9 +212,15 @@ fn balance_keys<'u>(
 ) -> BTreeSet<BalanceKey> {
     let mut keys = submit::balance_keys(known, asked);
     for unit in units {
-        let Work::Step(change) = &unit.work else { continue };
-        let Some(step) = &change.step else { continue };
-        for effect in &step.effects {
+        let step = match &unit.work {
+            Work::Step(change) => &change.step,
+            Work::FirmQuote(quote) => {
+                keys.extend(submit::quote_keys(quote));
+                continue;
+            }
+            _ => continue,
+        };
+        for effect in step.iter().flat_map(|step| &step.effects) {
             if let Effect::Post(posting) = effect {
                 keys.extend(posting.balances());
             }
@@ -288,7 +301,10 @@ impl<'u> Gathering<'_, 'u> {
             }
             Work::Quote(context) => quotes::upsert_context(conn, context).await?,
             Work::LegacyIntent(new) => legacy::insert(conn, new).await?,
-            Work::FirmQuote(quote) => quotes::insert_firm(conn, quote).await?,
+            Work::FirmQuote(quote) => {
+                let balances = &self.rows.balances;
+                return submit::hold(conn, self.context, self.known, balances, quote).await.map(Some);
+            }
             Work::Step(change) => return self.gather_step(change, moved),
             Work::Refuse(outcome) => return Ok(Some(outcome.clone())),
             Work::SessionOnly => {}

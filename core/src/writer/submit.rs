@@ -1,5 +1,6 @@
 //! The submissions of a batch: the rows they need are locked once, then each is decided in order against the remainder.
 
+mod holds;
 mod record;
 mod snapshot;
 
@@ -20,6 +21,7 @@ use dvp_domain::time::Timestamp;
 use dvp_rails::{PayoutOrder, Unpayable};
 use dvp_store::StoreError;
 
+pub(super) use self::holds::{hold, load_holds, quote_keys};
 use self::record::gather_accepted;
 pub(super) use self::record::{intent_rows, use_up};
 use self::snapshot::Locked;
@@ -192,8 +194,17 @@ fn market_decision(
             }
         },
     };
-    let holdings =
-        Locked { balances: &rows.balances, levels: &known.levels, tenant: &submission.tenant, limits };
+    let own = match &lookup {
+        QuoteLookup::Found { terms, used: false } if terms.valid_until > now => Some(terms.as_ref()),
+        QuoteLookup::NotAsked | QuoteLookup::Unknown | QuoteLookup::Found { .. } => None,
+    };
+    let holdings = Locked {
+        balances: &rows.balances,
+        levels: &known.levels,
+        tenant: &submission.tenant,
+        holds: (&known.holds, own),
+        limits,
+    };
     let snapshot = known.snapshot.as_ref();
     let market = Market { registry: &context.registry, snapshot, holdings: &holdings, now };
     decide(request, &market, &lookup, &context.payout_provider)

@@ -173,6 +173,8 @@ pub enum Outcome {
     InvalidPermit(PermitDefect),
     /// The payout's rail could not pay the beneficiary.
     Unpayable(Unpayable),
+    /// The output of a firm quote cannot be held for it.
+    NotHeld,
     /// The partner is disabled: nothing was decided.
     PartnerDisabled,
     /// Quotes, steps and session changes.

@@ -11,6 +11,7 @@ pub mod intents;
 pub mod legacy;
 pub mod operations;
 pub mod permits;
+pub mod quote_holds;
 pub mod quotes;
 pub mod receipts;
 pub mod reports;

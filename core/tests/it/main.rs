@@ -30,6 +30,7 @@ mod pauses;
 mod pool;
 mod pools;
 mod proxy;
+mod quote_holds;
 mod races;
 mod retention;
 mod reversals;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dvp_core::writer::{FixPart, RenderFix};
+use dvp_core::writer::{FixPart, Outcome, RenderFix};
 use dvp_fix::codec::{MessageRef, MsgType};
 use dvp_store::{fix::rows::FixRows, orders::quotes::NewFirmQuote};
 use tracing::{info, warn};
@@ -43,10 +43,16 @@ impl OrderEntry {
             let refusal = NoQuote::Unusable("no price for this quantity".to_owned());
             return self.refuse_quote(message, slot, numbers, refusal).await;
         };
-        info!(session = self.session.session_id, quote = terms.quote_id.as_str(), "firm quote issued");
+        info!(session = self.session.session_id, quote = terms.quote_id.as_str(), "firm quote queued");
         let request_id = message.text(tags::QUOTE_REQ_ID).unwrap_or_default().to_owned();
         let rows = FixRows { outbound: vec![slot.holds(MsgType::QUOTE, body)], ..FixRows::default() };
-        let render: RenderFix = Arc::new(move |_| rows.clone());
+        // Others may have taken or held the output since it was priced.
+        let (msg_type, body) = refused(self.version, message, &NoQuote::NoLiquidity);
+        let refusal = FixRows { outbound: vec![slot.holds(msg_type, body)], ..FixRows::default() };
+        let render: RenderFix = Arc::new(move |outcome| match outcome {
+            Outcome::NotHeld => refusal.clone(),
+            _ => rows.clone(),
+        });
         let part = self.part(numbers, render);
         self.keep_quote(NewFirmQuote { tenant: self.tenant.clone(), request_id, terms }, part).await
     }

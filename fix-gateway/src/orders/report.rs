@@ -148,9 +148,11 @@ impl ReportContent {
             Outcome::InvalidPermit(defect) => other(permit_text(*defect)),
             Outcome::Unpayable(why) => other(format!("beneficiary: {why}")),
             Outcome::PartnerDisabled => other("partner disabled".to_owned()),
-            Outcome::Written | Outcome::Replayed(_) | Outcome::KeyConflict | Outcome::KeyProcessing => {
-                other("not accepted".to_owned())
-            }
+            Outcome::NotHeld
+            | Outcome::Written
+            | Outcome::Replayed(_)
+            | Outcome::KeyConflict
+            | Outcome::KeyProcessing => other("not accepted".to_owned()),
         }
     }
 

@@ -51,6 +51,7 @@ pub(super) fn render(outcome: &Outcome) -> StoredResponse {
         Outcome::KeyConflict => ApiError::IdempotencyKeyConflict.stored(),
         Outcome::KeyProcessing => ApiError::IdempotencyKeyProcessing.stored(),
         Outcome::PartnerDisabled => ApiError::ApiKeyDisabled.stored(),
+        Outcome::NotHeld => ApiError::InsufficientLiquidity.stored(),
         Outcome::Written => ApiError::Internal(String::new()).stored(),
     }
 }

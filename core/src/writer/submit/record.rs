@@ -12,12 +12,14 @@ use dvp_store::StoreError;
 use dvp_store::orders::intents::IntentRow;
 use dvp_store::orders::legacy;
 use dvp_store::orders::permits::PermitHold;
-use dvp_store::orders::quotes;
+use dvp_store::orders::quote_holds;
+use dvp_store::orders::quotes::{self, FirmQuote};
 use dvp_store::orders::resting_orders;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::DecidedSubmission;
+use super::holds::holder;
 use super::snapshot::BatchSnapshot;
 use crate::context::Context;
 use crate::writer::plan;
@@ -39,6 +41,9 @@ pub(super) fn gather_accepted(
         known.take(level, slice.output)?;
     }
     if let Some(quote) = &plan.quote_id {
+        if let Some(FirmQuote { tenant, terms, .. }) = known.quotes.get(quote) {
+            known.holds.release(&holder(tenant), terms);
+        }
         known.consumed.push((quote.clone(), reference.to_string()));
     }
     if let Some(turn) = &submission.turn {
@@ -127,6 +132,8 @@ pub(in crate::writer) async fn use_up(
         let used: Vec<(&str, &str)> =
             known.consumed.iter().map(|(quote, reference)| (quote.as_str(), reference.as_str())).collect();
         quotes::update_used(conn, &used).await?;
+        let quotes: Vec<&str> = used.iter().map(|(quote, _)| *quote).collect();
+        quote_holds::delete(conn, &quotes).await?;
     }
     if !known.executed.is_empty() {
         legacy::update_submitted(conn, &known.executed).await?;

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use dvp_domain::asset::AssetType;
 use dvp_domain::beneficiary::destination::Destination;
 use dvp_domain::decision::{Decision, Reason};
+use dvp_domain::hold::Holds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::limit::Limits;
 use dvp_domain::liquidity::{Holdings, Snapshot};
 use dvp_domain::money::Minor;
 use dvp_domain::pause::Pauses;
 use dvp_domain::permit::PermitDefect;
+use dvp_domain::quote::FirmTerms;
 use dvp_domain::time::Timestamp;
 use dvp_store::controls::{self, Controls};
 use dvp_store::ledger::balances::{Balance, BalanceKey};
@@ -43,6 +45,8 @@ pub(in crate::writer) struct BatchSnapshot {
     /// The holds of the paying wallets, by owner.
     pub(super) pending: HashMap<String, PendingPermits>,
     pub(super) quotes: HashMap<String, FirmQuote>,
+    /// What open firm quotes hold of the locked balances.
+    pub(in crate::writer) holds: Holds,
     /// The remaining amounts of the resting orders, and the amounts that this batch takes.
     pub(super) levels: HashMap<i64, Minor>,
     pub(super) taken: HashMap<i64, Minor>,
@@ -160,6 +164,8 @@ pub(super) struct Locked<'a> {
     pub(super) balances: &'a BTreeMap<BalanceKey, Balance>,
     pub(super) levels: &'a HashMap<i64, Minor>,
     pub(super) tenant: &'a Tenant,
+    /// What firm quotes hold, and the quote that the order uses, whose hold is its own.
+    pub(super) holds: (&'a Holds, Option<&'a FirmTerms>),
     /// A provider delivers no more than its limits leave.
     pub(super) limits: Option<&'a Limits>,
 }
@@ -172,8 +178,10 @@ impl Locked<'_> {
 
 impl Holdings for Locked<'_> {
     fn available(&self, provider_id: &str, asset: &str) -> Minor {
-        let held = self.of(Owner::Provider(provider_id.to_owned()), asset);
-        self.limits.map_or(held, |limits| held.min(limits.room_of_provider(provider_id, asset)))
+        let (holds, own) = self.holds;
+        let all = self.of(Owner::Provider(provider_id.to_owned()), asset);
+        let free = all.checked_sub(holds.held(provider_id, asset, own)).unwrap_or_default();
+        self.limits.map_or(free, |limits| free.min(limits.room_of_provider(provider_id, asset)))
     }
 
     fn rest_of_level(&self, level_id: i64) -> Option<Minor> {

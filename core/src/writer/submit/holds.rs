@@ -1,0 +1,70 @@
+//! Firm quotes and what they hold of the locked balances.
+
+use std::collections::BTreeMap;
+
+use dvp_domain::hold::{Holder, Holds, providers};
+use dvp_domain::ledger::Owner;
+use dvp_domain::time::Timestamp;
+use dvp_store::StoreError;
+use dvp_store::ledger::balances::{Balance, BalanceKey};
+use dvp_store::orders::intents::Tenant;
+use dvp_store::orders::quote_holds;
+use dvp_store::orders::quotes::{self, NewFirmQuote};
+use sqlx::PgConnection;
+
+use super::snapshot::BatchSnapshot;
+use crate::context::Context;
+use crate::writer::unit::Outcome;
+
+/// How much the clocks of processes may differ, for the end of a hold.
+const HOLD_GRACE_MS: i64 = 2_000;
+
+/// The balances that a firm quote holds a part of.
+pub(in crate::writer) fn quote_keys(quote: &NewFirmQuote) -> impl Iterator<Item = BalanceKey> {
+    let terms = &quote.terms;
+    providers(&terms.slices).map(|id| (Owner::Provider(id.to_owned()), terms.output_asset.clone()))
+}
+
+pub(super) fn holder(tenant: &Tenant) -> Holder {
+    (tenant.partner_id.clone(), tenant.livemode)
+}
+
+/// The holds on locked balances of providers. A hold counts a little longer than its quote is valid: another process's
+/// clock may be behind.
+pub(in crate::writer) async fn load_holds<'k>(
+    conn: &mut PgConnection,
+    keys: impl Iterator<Item = &'k BalanceKey>,
+    now: Timestamp,
+) -> Result<Holds, StoreError> {
+    let providers = keys.filter_map(|(owner, asset)| match owner {
+        Owner::Provider(id) => Some((id.as_str(), asset.as_str())),
+        Owner::Partner { .. } => None,
+    });
+    let providers: Vec<(&str, &str)> = providers.collect();
+    if providers.is_empty() {
+        return Ok(Holds::default());
+    }
+    quote_holds::load(conn, &providers, now.plus_millis(-HOLD_GRACE_MS).to_utc()).await
+}
+
+/// Holds the output of a firm quote, and stores both; or neither.
+pub(in crate::writer) async fn hold(
+    conn: &mut PgConnection,
+    context: &Context,
+    known: &mut BatchSnapshot,
+    balances: &BTreeMap<BalanceKey, Balance>,
+    quote: &NewFirmQuote,
+) -> Result<Outcome, StoreError> {
+    let terms = &quote.terms;
+    let available = |provider: &str| {
+        let key = (Owner::Provider(provider.to_owned()), terms.output_asset.clone());
+        balances.get(&key).map(|balance| balance.available).unwrap_or_default()
+    };
+    let share = context.liquidity.firm_share_bps();
+    if known.holds.take(&holder(&quote.tenant), terms, available, share).is_err() {
+        return Ok(Outcome::NotHeld);
+    }
+    quotes::insert_firm(conn, quote).await?;
+    quote_holds::insert(conn, quote).await?;
+    Ok(Outcome::Written)
+}

@@ -1,0 +1,91 @@
+//! What open firm quotes hold of providers' balances.
+
+use chrono::{DateTime, Utc};
+use dvp_domain::hold::{Holds, providers, share};
+use dvp_domain::money::Minor;
+use sqlx::PgConnection;
+
+use crate::StoreError;
+use crate::orders::quotes::NewFirmQuote;
+
+/// Stores what a quote holds.
+pub async fn insert(conn: &mut PgConnection, quote: &NewFirmQuote) -> Result<(), StoreError> {
+    let terms = &quote.terms;
+    let ids: Vec<&str> = providers(&terms.slices).collect();
+    let amounts: Vec<String> = ids.iter().map(|id| share(&terms.slices, id).to_string()).collect();
+    sqlx::query(
+        "insert into quote_hold (quote_id, partner_id, livemode, provider_id, asset, amount, valid_until) \
+         select $1, $2, $3, provider_id, $4, amount::numeric, $5 \
+         from unnest($6::text[], $7::text[]) as held (provider_id, amount)",
+    )
+    .bind(terms.quote_id.as_str())
+    .bind(&quote.tenant.partner_id)
+    .bind(quote.tenant.livemode)
+    .bind(&terms.output_asset)
+    .bind(terms.valid_until.to_utc())
+    .bind(ids)
+    .bind(amounts)
+    .execute(conn)
+    .await?;
+    Ok(())
+}
+
+/// The holds on some providers' assets, `(provider, asset)`, that are open at a time. Their balances are locked, so that
+/// nobody adds one.
+pub async fn load(
+    conn: &mut PgConnection,
+    places: &[(&str, &str)],
+    at: DateTime<Utc>,
+) -> Result<Holds, StoreError> {
+    let (ids, assets): (Vec<&str>, Vec<&str>) = places.iter().copied().unzip();
+    let rows: Vec<(String, bool, String, String, String)> = sqlx::query_as(
+        "select h.partner_id, h.livemode, h.provider_id, h.asset, sum(h.amount)::text \
+         from unnest($1::text[], $2::text[]) as of (provider_id, asset) \
+         join quote_hold h on h.provider_id = of.provider_id and h.asset = of.asset and h.valid_until > $3 \
+         group by h.partner_id, h.livemode, h.provider_id, h.asset",
+    )
+    .bind(ids)
+    .bind(assets)
+    .bind(at)
+    .fetch_all(conn)
+    .await?;
+    let mut holds = Holds::default();
+    for (partner_id, livemode, provider, asset, amount) in rows {
+        holds.add(&(partner_id, livemode), &provider, &asset, minor(&amount)?);
+    }
+    Ok(holds)
+}
+
+/// What is held of a provider's asset now.
+pub async fn find_held(conn: &mut PgConnection, provider: &str, asset: &str) -> Result<Minor, StoreError> {
+    let held: String = sqlx::query_scalar(
+        "select coalesce(sum(amount), 0)::text from quote_hold \
+         where provider_id = $1 and asset = $2 and valid_until > now()",
+    )
+    .bind(provider)
+    .bind(asset)
+    .fetch_one(conn)
+    .await?;
+    minor(&held)
+}
+
+/// What is held of each provider's assets now: `((provider, asset), amount)`.
+pub async fn list_held(conn: &mut PgConnection) -> Result<Vec<((String, String), Minor)>, StoreError> {
+    let rows: Vec<(String, String, String)> = sqlx::query_as(
+        "select provider_id, asset, sum(amount)::text from quote_hold \
+         where valid_until > now() group by provider_id, asset",
+    )
+    .fetch_all(conn)
+    .await?;
+    rows.into_iter().map(|(provider, asset, amount)| Ok(((provider, asset), minor(&amount)?))).collect()
+}
+
+/// Ends the holds of used quotes.
+pub async fn delete(conn: &mut PgConnection, quotes: &[&str]) -> Result<(), StoreError> {
+    sqlx::query("delete from quote_hold where quote_id = any($1::text[])").bind(quotes).execute(conn).await?;
+    Ok(())
+}
+
+fn minor(text: &str) -> Result<Minor, StoreError> {
+    Minor::parse(text).map_err(|error| StoreError::corrupt("quote_hold", error))
+}
