@@ -14,7 +14,7 @@ pub type Holder = (String, bool);
 
 /// Sums of open holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Holds {
+pub struct QuoteHolds {
     by_place: HashMap<Place, Minor>,
     by_holder: HashMap<(Holder, Place), Minor>,
 }
@@ -23,7 +23,7 @@ pub struct Holds {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NotHeld;
 
-impl Holds {
+impl QuoteHolds {
     /// Adds what a partner's quotes hold of a provider's asset.
     pub fn add(&mut self, holder: &Holder, provider: &str, asset: &str, amount: Minor) {
         let place = (provider.to_owned(), asset.to_owned());
@@ -159,11 +159,11 @@ mod tests {
 
     #[test]
     fn a_quote_is_held_once_and_what_it_holds_is_its_own() {
-        let mut holds = Holds::default();
+        let mut holds = QuoteHolds::default();
         let (acme, quote) = (holder("acme"), terms(&[("north", 30), ("south", 5), ("north", 20)]));
         let free = |_: &str| Minor::new(100);
         assert_eq!(holds.take(&acme, &quote, free, 10_000), Ok(()));
-        let held = |holds: &Holds, own| holds.held("north", "USD", own).get();
+        let held = |holds: &QuoteHolds, own| holds.held("north", "USD", own).get();
         assert_eq!((held(&holds, None), held(&holds, Some(&quote))), (50, 0));
         assert_eq!(holds.take(&holder("other"), &terms(&[("north", 51)]), free, 10_000), Err(NotHeld));
         assert_eq!(holds.take(&holder("other"), &terms(&[("north", 50)]), free, 10_000), Ok(()));
@@ -173,10 +173,10 @@ mod tests {
 
     #[test]
     fn one_partner_holds_no_more_than_its_share_and_a_refused_quote_holds_nothing() {
-        let mut holds = Holds::default();
+        let mut holds = QuoteHolds::default();
         let (acme, free) = (holder("acme"), |_: &str| Minor::new(100));
         assert_eq!(holds.take(&acme, &terms(&[("south", 10), ("north", 51)]), free, 5_000), Err(NotHeld));
-        assert_eq!(holds, Holds::default());
+        assert_eq!(holds, QuoteHolds::default());
         assert_eq!(holds.take(&acme, &terms(&[("north", 50)]), free, 5_000), Ok(()));
         assert_eq!(holds.take(&acme, &terms(&[("north", 1)]), free, 5_000), Err(NotHeld));
         assert_eq!(holds.take(&holder("other"), &terms(&[("north", 50)]), free, 5_000), Ok(()));
@@ -188,7 +188,7 @@ mod tests {
             steps in proptest::collection::vec((0_usize..3, 0_usize..2, 1_u128..60, any::<bool>()), 1..60),
             share in 1_u32..=10_000,
         ) {
-            let mut holds = Holds::default();
+            let mut holds = QuoteHolds::default();
             let mut open: Vec<(Holder, FirmTerms)> = Vec::new();
             for (partner, provider, amount, uses) in steps {
                 if uses && !open.is_empty() {

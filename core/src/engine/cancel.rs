@@ -22,7 +22,7 @@ pub enum CancelOutcome {
 const STEP_ATTEMPTS: usize = 8;
 
 impl Engine {
-    /// Cancels an execution that is accepted and not yet locking. The FIX part is rendered from [`Outcome::Written`]
+    /// Cancels an execution that is accepted and not yet locking. The FIX part is rendered from `Outcome::Written`
     /// when the cancellation succeeded; otherwise the caller renders it.
     pub async fn cancel(
         &self,

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use dvp_domain::hold::Holds;
+use dvp_domain::hold::QuoteHolds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::liquidity::Holdings;
 use dvp_domain::money::Minor;
@@ -83,7 +83,11 @@ impl KnownBalances {
     }
 
     /// Applies the balances and holds after a commit of this process.
-    pub(crate) fn moved<'a>(&self, after: impl IntoIterator<Item = (&'a BalanceKey, Minor)>, holds: &Holds) {
+    pub(crate) fn moved<'a>(
+        &self,
+        after: impl IntoIterator<Item = (&'a BalanceKey, Minor)>,
+        holds: &QuoteHolds,
+    ) {
         let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
         let Some((at, read)) = newest.as_mut() else { return };
         let read = Arc::make_mut(read);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use dvp_domain::hold::Holds;
+use dvp_domain::hold::QuoteHolds;
 use dvp_domain::limit;
 use dvp_domain::settlement::Effect;
 use dvp_domain::time::Timestamp;
@@ -101,7 +101,7 @@ struct Written<'u> {
     moved: HashSet<String>,
     numbers: Numbers<'u>,
     /// What firm quotes hold of the balances that were locked.
-    holds: Holds,
+    holds: QuoteHolds,
 }
 
 async fn write<'u>(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use dvp_domain::hold::{Holder, Holds, providers};
+use dvp_domain::hold::{Holder, QuoteHolds, providers};
 use dvp_domain::ledger::Owner;
 use dvp_domain::time::Timestamp;
 use dvp_store::StoreError;
@@ -35,14 +35,14 @@ pub(in crate::writer) async fn load_holds<'k>(
     conn: &mut PgConnection,
     keys: impl Iterator<Item = &'k BalanceKey>,
     now: Timestamp,
-) -> Result<Holds, StoreError> {
+) -> Result<QuoteHolds, StoreError> {
     let providers = keys.filter_map(|(owner, asset)| match owner {
         Owner::Provider(id) => Some((id.as_str(), asset.as_str())),
         Owner::Partner { .. } => None,
     });
     let providers: Vec<(&str, &str)> = providers.collect();
     if providers.is_empty() {
-        return Ok(Holds::default());
+        return Ok(QuoteHolds::default());
     }
     quote_holds::load(conn, &providers, now.plus_millis(-HOLD_GRACE_MS).to_utc()).await
 }

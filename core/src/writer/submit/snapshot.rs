@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dvp_domain::asset::AssetType;
 use dvp_domain::beneficiary::destination::Destination;
 use dvp_domain::decision::{Decision, Reason};
-use dvp_domain::hold::Holds;
+use dvp_domain::hold::QuoteHolds;
 use dvp_domain::ledger::Owner;
 use dvp_domain::limit::Limits;
 use dvp_domain::liquidity::{Holdings, Snapshot};
@@ -46,7 +46,7 @@ pub(in crate::writer) struct BatchSnapshot {
     pub(super) pending: HashMap<String, PendingPermits>,
     pub(super) quotes: HashMap<String, FirmQuote>,
     /// What open firm quotes hold of the locked balances.
-    pub(in crate::writer) holds: Holds,
+    pub(in crate::writer) holds: QuoteHolds,
     /// The remaining amounts of the resting orders, and the amounts that this batch takes.
     pub(super) levels: HashMap<i64, Minor>,
     pub(super) taken: HashMap<i64, Minor>,
@@ -165,7 +165,7 @@ pub(super) struct Locked<'a> {
     pub(super) levels: &'a HashMap<i64, Minor>,
     pub(super) tenant: &'a Tenant,
     /// What firm quotes hold, and the quote that the order uses, whose hold is its own.
-    pub(super) holds: (&'a Holds, Option<&'a FirmTerms>),
+    pub(super) holds: (&'a QuoteHolds, Option<&'a FirmTerms>),
     /// A provider delivers no more than its limits leave.
     pub(super) limits: Option<&'a Limits>,
 }

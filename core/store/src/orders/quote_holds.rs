@@ -1,7 +1,7 @@
 //! What open firm quotes hold of providers' balances.
 
 use chrono::{DateTime, Utc};
-use dvp_domain::hold::{Holds, providers, share};
+use dvp_domain::hold::{QuoteHolds, providers, share};
 use dvp_domain::money::Minor;
 use sqlx::PgConnection;
 
@@ -36,7 +36,7 @@ pub async fn load(
     conn: &mut PgConnection,
     places: &[(&str, &str)],
     at: DateTime<Utc>,
-) -> Result<Holds, StoreError> {
+) -> Result<QuoteHolds, StoreError> {
     let (ids, assets): (Vec<&str>, Vec<&str>) = places.iter().copied().unzip();
     let rows: Vec<(String, bool, String, String, String)> = sqlx::query_as(
         "select h.partner_id, h.livemode, h.provider_id, h.asset, sum(h.amount)::text \
@@ -49,7 +49,7 @@ pub async fn load(
     .bind(at)
     .fetch_all(conn)
     .await?;
-    let mut holds = Holds::default();
+    let mut holds = QuoteHolds::default();
     for (partner_id, livemode, provider, asset, amount) in rows {
         holds.add(&(partner_id, livemode), &provider, &asset, minor(&amount)?);
     }
