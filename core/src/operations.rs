@@ -15,7 +15,7 @@ mod action;
 pub mod bank_alarms;
 
 use dvp_domain::chain::ChainCommand;
-use dvp_domain::screening::Verdict;
+use dvp_domain::screening::ScreeningResult;
 use dvp_domain::settlement::leg::IN_FLIGHT_SECS;
 use dvp_store::approvals::{self as approval_store, Approval, Decision};
 use dvp_store::chain::commands::{self, NewChainCommand};
@@ -152,7 +152,7 @@ async fn load(
         return Err(ResolveError::Contradicted(why));
     }
     let is_about_hold = matches!(action, Action::Release | Action::Refuse { .. });
-    if is_about_hold && screenings::find_latest(conn, reference).await? != Some(Verdict::Hold) {
+    if is_about_hold && screenings::find_latest(conn, reference).await? != Some(ScreeningResult::Hold) {
         return Err(ResolveError::NotWaiting { state: execution.state.name(), what: action::HELD });
     }
     if *action == Action::CloseContradiction && !bank::is_contradicted(conn, reference).await? {
@@ -288,7 +288,7 @@ async fn carry_out(
             return due(conn, reference, EffectKind::Reversal, verdict).await;
         }
         (Action::Retry { .. }, _) => Nudge::Uncalled,
-        (_, Some(verdict)) => Nudge::Verdict(verdict),
+        (_, Some(verdict)) => Nudge::ScreeningResult(verdict),
         (_, None) => Nudge::Now,
     };
     if store::nudge(conn, reference, kind, &nudge, IN_FLIGHT_SECS).await? {

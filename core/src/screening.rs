@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use dvp_domain::beneficiary::Beneficiary;
-use dvp_domain::screening::{Parties, ScreeningList, Source, Verdict};
+use dvp_domain::screening::{Parties, ScreeningList, ScreeningResult, Source};
 use dvp_domain::terms::{AssetAmount, Terms};
 use dvp_domain::text::check_line;
 use metrics::counter;
@@ -38,14 +38,14 @@ pub struct HookConfig {
     /// Sent as `Authorization: Bearer`.
     pub token: Option<String>,
     pub timeout: Duration,
-    pub on_error: Verdict,
+    pub on_error: ScreeningResult,
 }
 
 /// A list and what a match means.
 #[derive(Debug, Clone)]
 pub struct ListConfig {
     pub file: PathBuf,
-    pub on_match: Verdict,
+    pub on_match: ScreeningResult,
 }
 
 /// What orders are screened by. Without list and hook every order passes unasked.
@@ -96,7 +96,7 @@ pub enum ScreeningError {
 /// What screening says of an order, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Screened {
-    pub verdict: Verdict,
+    pub verdict: ScreeningResult,
     pub source: Source,
     pub detail: String,
 }
@@ -124,7 +124,7 @@ struct Amount<'a> {
 
 #[derive(Deserialize)]
 struct Answer {
-    verdict: Verdict,
+    verdict: ScreeningResult,
     #[serde(default)]
     case: String,
 }
@@ -151,7 +151,9 @@ impl Screening {
         let screened = match (listed, &self.hook) {
             (Some(listed), _) => listed,
             (None, Some(hook)) => hook.ask(parties).await?,
-            (None, None) => Screened { verdict: Verdict::Pass, source: Source::List, detail: String::new() },
+            (None, None) => {
+                Screened { verdict: ScreeningResult::Pass, source: Source::List, detail: String::new() }
+            }
         };
         let (verdict, source) = (screened.verdict.as_str(), screened.source.as_str());
         counter!("dvp_screenings_total", "verdict" => verdict, "source" => source).increment(1);

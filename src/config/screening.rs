@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
-use dvp_domain::screening::Verdict;
+use dvp_domain::screening::ScreeningResult;
 use serde::Deserialize;
 
 use super::value::{Secret, Span};
@@ -18,7 +18,7 @@ pub(crate) struct ScreeningSection {
     pub list: Option<PathBuf>,
     /// What a match on the list means.
     #[serde(default = "hold")]
-    pub on_match: Verdict,
+    pub on_match: ScreeningResult,
     pub hook: Option<HookSection>,
     /// How long a held order rests before it is screened again.
     #[serde(default = "ask_again")]
@@ -36,7 +36,7 @@ pub(crate) struct HookSection {
     pub timeout: Span,
     /// What no valid answer in time means.
     #[serde(default = "hold")]
-    pub on_error: Verdict,
+    pub on_error: ScreeningResult,
 }
 
 impl Default for ScreeningSection {
@@ -45,8 +45,8 @@ impl Default for ScreeningSection {
     }
 }
 
-const fn hold() -> Verdict {
-    Verdict::Hold
+const fn hold() -> ScreeningResult {
+    ScreeningResult::Hold
 }
 
 const fn ask_again() -> Span {

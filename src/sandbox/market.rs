@@ -17,7 +17,7 @@ use dvp_domain::asset::{Asset, AssetKind, Pair, Registry};
 use dvp_domain::fees::FeeSchedule;
 use dvp_domain::liquidity::{Deliverer, LiquidityProvider, Policy};
 use dvp_domain::money::Minor;
-use dvp_domain::screening::Verdict;
+use dvp_domain::screening::ScreeningResult;
 use dvp_rails::iso20022::BankFiles;
 use dvp_rails::iso20022::instruction::Debtor;
 use dvp_sandbox::bank::Bank;
@@ -106,12 +106,12 @@ pub(super) fn context(
 
 /// What is held is screened again every other second.
 pub(super) fn screening(args: &SandboxArgs) -> anyhow::Result<Screening> {
-    let list = args.screening_list.clone().map(|file| ListConfig { file, on_match: Verdict::Hold });
+    let list = args.screening_list.clone().map(|file| ListConfig { file, on_match: ScreeningResult::Hold });
     let hook = args.screening_url.clone().map(|url| HookConfig {
         url,
         token: None,
         timeout: LOOK_EVERY,
-        on_error: Verdict::Hold,
+        on_error: ScreeningResult::Hold,
     });
     Ok(Screening::new(list, hook, 2 * LOOK_EVERY)?)
 }

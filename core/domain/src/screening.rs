@@ -21,13 +21,13 @@ pub const REFUSED: &str = "screening_refused";
 /// What screening says of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub enum ScreeningResult {
     Pass,
     Hold,
     Fail,
 }
 
-impl Verdict {
+impl ScreeningResult {
     pub const ALL: [Self; 3] = [Self::Pass, Self::Hold, Self::Fail];
 
     pub const fn as_str(self) -> &'static str {
@@ -224,7 +224,11 @@ mod tests {
 
     #[test]
     fn a_verdict_is_read_as_it_is_written() {
-        assert!(Verdict::ALL.into_iter().all(|verdict| Verdict::parse(verdict.as_str()) == Some(verdict)));
-        assert_eq!(Verdict::parse("PASS"), None);
+        assert!(
+            ScreeningResult::ALL
+                .into_iter()
+                .all(|verdict| ScreeningResult::parse(verdict.as_str()) == Some(verdict))
+        );
+        assert_eq!(ScreeningResult::parse("PASS"), None);
     }
 }

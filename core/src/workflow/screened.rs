@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use dvp_domain::beneficiary::Beneficiary;
-use dvp_domain::screening::{Parties, REFUSED, Verdict};
+use dvp_domain::screening::{Parties, REFUSED, ScreeningResult};
 use dvp_domain::settlement::Happened;
 use dvp_store::beneficiaries;
 use dvp_store::orders::effects::ManualResolution;
@@ -63,9 +63,9 @@ pub(super) async fn screened(
     let mut conn = engine.pool.acquire().await?;
     screenings::insert(&mut conn, &NewVerdict { reference, verdict, source, detail: &detail }).await?;
     Ok(match verdict {
-        Verdict::Pass => Beginning::Now(Happened::LockDue),
-        Verdict::Fail => refused(REFUSED),
-        Verdict::Hold => {
+        ScreeningResult::Pass => Beginning::Now(Happened::LockDue),
+        ScreeningResult::Fail => refused(REFUSED),
+        ScreeningResult::Hold => {
             warn!(source = source.as_str(), detail, "order held by screening");
             let left = u64::try_from(deadline.millis().saturating_sub(engine.now().millis())).unwrap_or(0);
             Beginning::Later(screening.ask_again.min(Duration::from_millis(left)), HELD)

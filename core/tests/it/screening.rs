@@ -10,7 +10,7 @@ use dvp_core::engine::Engine;
 use dvp_core::operations::{Action, OperatorDecision, Resolution, ResolveError, resolve};
 use dvp_core::screening::{HookConfig, ListConfig, Screening};
 use dvp_core::workflow;
-use dvp_domain::screening::Verdict;
+use dvp_domain::screening::ScreeningResult;
 use dvp_sandbox::rails::SimulatedRails;
 use dvp_testing::Harness;
 use dvp_testing::orders::order;
@@ -67,12 +67,12 @@ impl Service {
         *self.says.lock().unwrap() = says;
     }
 
-    fn hook(&self, on_error: Verdict) -> HookConfig {
+    fn hook(&self, on_error: ScreeningResult) -> HookConfig {
         let timeout = Duration::from_millis(300);
         HookConfig { url: self.url.clone(), token: Some("secret".into()), timeout, on_error }
     }
 
-    fn screening(&self, on_error: Verdict, ask_again: Duration) -> Screening {
+    fn screening(&self, on_error: ScreeningResult, ask_again: Duration) -> Screening {
         Screening::new(None, Some(self.hook(on_error)), ask_again).unwrap()
     }
 }
@@ -128,7 +128,7 @@ async fn decide(
 async fn an_order_that_passes_is_asked_about_by_its_reference_and_settles() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "pass", "case": "C-1"}))).await;
-    let engine = harness.engine_under(service.screening(Verdict::Hold, NEVER));
+    let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
     work(&harness, &engine);
     let reference = harness.accept(order("000123450000")).await.reference;
     harness.play_until(&reference, |kind| kind == "settle").await;
@@ -152,7 +152,7 @@ async fn an_order_that_passes_is_asked_about_by_its_reference_and_settles() {
 async fn a_held_order_moves_nothing_until_the_service_passes_it() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "hold", "case": "C-2"}))).await;
-    let engine = harness.engine_under(service.screening(Verdict::Pass, SOON));
+    let engine = harness.engine_under(service.screening(ScreeningResult::Pass, SOON));
     work(&harness, &engine);
     let reference = harness.accept(order("000123450000")).await.reference;
     held(&harness, &reference).await;
@@ -170,20 +170,22 @@ async fn a_service_without_an_answer_means_what_is_configured() {
     let invalid =
         [None, Some(json!({"verdict": "perhaps"})), Some(json!({"verdict": "pass", "case": "a\nb"}))];
     for says in invalid {
-        for (on_error, state) in
-            [(Verdict::Pass, "locking"), (Verdict::Fail, "failed"), (Verdict::Hold, "accepted")]
-        {
+        for (on_error, state) in [
+            (ScreeningResult::Pass, "locking"),
+            (ScreeningResult::Fail, "failed"),
+            (ScreeningResult::Hold, "accepted"),
+        ] {
             let harness = scenes::harness().await;
             let service = Service::saying(says.clone()).await;
             let engine = harness.engine_under(service.screening(on_error, NEVER));
             work(&harness, &engine);
             let reference = harness.accept(order("000123450000")).await.reference;
-            if on_error == Verdict::Hold {
+            if on_error == ScreeningResult::Hold {
                 held(&harness, &reference).await;
             }
             harness.wait_for_state(&reference, state).await;
             assert_eq!(verdicts(&harness, &reference).await, [format!("{} no_answer", on_error.as_str())]);
-            if on_error == Verdict::Fail {
+            if on_error == ScreeningResult::Fail {
                 assert_eq!(harness.events(&reference).await, ["intent.accepted", "intent.failed"]);
                 assert_eq!(
                     harness.count("select count(*) from account_balance where reserved <> 0").await,
@@ -198,7 +200,7 @@ async fn a_service_without_an_answer_means_what_is_configured() {
 async fn a_slow_service_holds_up_no_order_that_needs_no_answer() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "pass"}))).await;
-    let engine = harness.engine_under(service.screening(Verdict::Hold, NEVER));
+    let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
     work(&harness, &engine);
     let begun = harness.accept(order("000123450000")).await.reference;
     harness.wait_for_state(&begun, "locking").await;
@@ -217,7 +219,7 @@ async fn a_slow_service_holds_up_no_order_that_needs_no_answer() {
 async fn two_operators_release_or_refuse_a_held_order_and_nobody_another_one() {
     let harness = scenes::harness().await;
     let service = Service::saying(Some(json!({"verdict": "hold"}))).await;
-    let engine = harness.engine_under(service.screening(Verdict::Hold, NEVER));
+    let engine = harness.engine_under(service.screening(ScreeningResult::Hold, NEVER));
     let refuse = || Action::Refuse { code: "screening_refused".into() };
     // It was never screened yet.
     let resting = harness.accept(order("000123450008")).await.reference;
@@ -249,7 +251,7 @@ async fn two_operators_release_or_refuse_a_held_order_and_nobody_another_one() {
 async fn a_killed_worker_asks_again_under_the_same_reference_and_the_order_begins_once() {
     let harness = scenes::harness().await;
     let service = Service::saying(None).await;
-    let screening = || service.screening(Verdict::Hold, NEVER);
+    let screening = || service.screening(ScreeningResult::Hold, NEVER);
     let engine = harness.engine_under(screening());
     let worker = work(&harness, &engine);
     let reference = harness.accept(order("000123450000")).await.reference;
@@ -280,7 +282,7 @@ async fn a_party_on_the_list_is_held_without_any_service_and_the_list_is_read_ag
     let harness = scenes::harness().await;
     let open = |on_match| Screening::new(Some(config(on_match)), None, NEVER).unwrap();
     let reference = {
-        let engine = harness.engine_under(open(Verdict::Hold));
+        let engine = harness.engine_under(open(ScreeningResult::Hold));
         let worker = work(&harness, &engine);
         let reference = harness.accept(order("000123450000")).await.reference;
         harness.wait_for_state(&reference, "locking").await;
@@ -289,17 +291,17 @@ async fn a_party_on_the_list_is_held_without_any_service_and_the_list_is_read_ag
     };
     assert_eq!(verdicts(&harness, &reference).await, ["pass list"]);
     std::fs::write(file.path(), "account: 000123450000\n").unwrap();
-    let engine = harness.engine_under(open(Verdict::Hold));
+    let engine = harness.engine_under(open(ScreeningResult::Hold));
     let worker = work(&harness, &engine);
     let reference = harness.accept(order("000123450000")).await.reference;
     held(&harness, &reference).await;
     assert_eq!(verdicts(&harness, &reference).await, ["hold list account"]);
     worker.abort();
-    let engine = harness.engine_under(open(Verdict::Fail));
+    let engine = harness.engine_under(open(ScreeningResult::Fail));
     work(&harness, &engine);
     let reference = harness.accept(order("000123450000")).await.reference;
     harness.wait_for_state(&reference, "failed").await;
     std::fs::write(file.path(), "anything\n").unwrap();
-    assert!(Screening::new(Some(config(Verdict::Hold)), None, NEVER).is_err());
+    assert!(Screening::new(Some(config(ScreeningResult::Hold)), None, NEVER).is_err());
     harness.check_books().await;
 }

@@ -153,7 +153,7 @@ pub enum Nudge<'a> {
     /// It counts as never called, and becomes due now.
     Uncalled,
     /// It gets this answer, and becomes due now.
-    Verdict(&'a Value),
+    ScreeningResult(&'a Value),
 }
 
 /// Changes due work unless a call may still be in flight, and notifies the workers. `false`: there is no such work, or
@@ -168,7 +168,7 @@ pub async fn nudge(
     let (uncalled, verdict) = match nudge {
         Nudge::Now => (false, None),
         Nudge::Uncalled => (true, None),
-        Nudge::Verdict(verdict) => (false, Some(*verdict)),
+        Nudge::ScreeningResult(verdict) => (false, Some(*verdict)),
     };
     let gentle = matches!(nudge, Nudge::Now);
     let done = sqlx::query(

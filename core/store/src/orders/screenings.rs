@@ -1,6 +1,6 @@
 //! What screening said of orders: a row for each verdict that differs from the one before, never changed.
 
-use dvp_domain::screening::{Source, Verdict};
+use dvp_domain::screening::{ScreeningResult, Source};
 use sqlx::PgConnection;
 
 use crate::StoreError;
@@ -9,21 +9,25 @@ use crate::StoreError;
 #[derive(Debug, Clone, Copy)]
 pub struct NewVerdict<'a> {
     pub reference: &'a str,
-    pub verdict: Verdict,
+    pub verdict: ScreeningResult,
     pub source: Source,
     /// What was found, or the case of whoever was asked.
     pub detail: &'a str,
 }
 
 /// The latest verdict about an order.
-pub async fn find_latest(conn: &mut PgConnection, reference: &str) -> Result<Option<Verdict>, StoreError> {
+pub async fn find_latest(
+    conn: &mut PgConnection,
+    reference: &str,
+) -> Result<Option<ScreeningResult>, StoreError> {
     let row: Option<(String,)> =
         sqlx::query_as("select verdict from screening where reference = $1 order by id desc limit 1")
             .bind(reference)
             .fetch_optional(conn)
             .await?;
     let parse = |(text,): (String,)| {
-        Verdict::parse(&text).ok_or_else(|| StoreError::corrupt("screening", format_args!("verdict {text}")))
+        ScreeningResult::parse(&text)
+            .ok_or_else(|| StoreError::corrupt("screening", format_args!("verdict {text}")))
     };
     row.map(parse).transpose()
 }
