@@ -14,3 +14,4 @@ create table quote_hold (
     constraint quote_hold_amount_positive check (amount > 0)
 );
 create index quote_hold_open_idx on quote_hold (provider_id, asset, valid_until);
+create index quote_hold_lapse_idx on quote_hold (valid_until);
