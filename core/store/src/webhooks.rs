@@ -133,10 +133,15 @@ pub async fn lock_by_key(conn: &mut PgConnection, key_id: &str) -> Result<Option
     Ok(row.map(Endpoint::from))
 }
 
-/// Endpoints by id.
+/// Endpoints by id, but for those of disabled partners.
 pub async fn find_many(conn: &mut PgConnection, ids: &[&str]) -> Result<Vec<Endpoint>, StoreError> {
-    let rows: Vec<Row> =
-        sqlx::query_as("select * from webhook_endpoint where id = any($1)").bind(ids).fetch_all(conn).await?;
+    let rows: Vec<Row> = sqlx::query_as(
+        "select w.* from webhook_endpoint w join partner p on p.id = w.partner_id \
+         where w.id = any($1) and p.disabled_at is null",
+    )
+    .bind(ids)
+    .fetch_all(conn)
+    .await?;
     Ok(rows.into_iter().map(Endpoint::from).collect())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dvp_sandbox::embedded::TestDatabase;
 use dvp_store::webhooks::deliveries::{self, Ask, Attempt, Ended, LogFilter, NewDelivery, Next, Origin};
 use dvp_store::webhooks::leases::{self, EndpointLease};
-use dvp_store::{PgConnection, PgPool, partners};
+use dvp_store::{PgConnection, PgPool, partners, webhooks};
 use uuid::Uuid;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -97,6 +97,33 @@ async fn an_outcome_counts_only_under_the_fence_its_lane_was_taken_with() {
     assert_eq!(log.iter().map(|one| (one.id, one.state.as_str())).collect::<Vec<_>>(), [(id, "delivered")]);
     let attempts = deliveries::list_attempts(&mut conn, "whe_0", &[id]).await.unwrap();
     assert_eq!(attempts.iter().map(|one| one.number).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[tokio::test]
+async fn nothing_is_sent_for_a_disabled_partner_until_it_is_enabled_again() {
+    let database = harness(2).await;
+    let pool = database.pool();
+    queue(pool, "whe_0").await;
+    let (holder, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let held = take(pool, holder, LONG).await;
+    assert_eq!((held.len(), due(pool, "whe_0").await.len()), (1, 1));
+    let switch = async |is_enabled| {
+        let mut tx = pool.begin().await.unwrap();
+        assert!(partners::switch_partner(&mut tx, "ptn_acme", is_enabled, "jo", "revoked").await.unwrap());
+        tx.commit().await.unwrap();
+    };
+    let found =
+        async || webhooks::find_many(&mut pool.acquire().await.unwrap(), &["whe_0"]).await.unwrap().len();
+    switch(false).await;
+    // Neither by who has the lane, nor by anybody who would take it.
+    assert_eq!((due(pool, "whe_0").await.len(), found().await), (0, 0));
+    queue(pool, "whe_1").await;
+    assert!(take(pool, other, LONG).await.is_empty());
+    let kept: (i64,) = sqlx::query_as("select count(*) from webhook_queue").fetch_one(pool).await.unwrap();
+    assert_eq!(kept.0, 2, "what is queued stays");
+    switch(true).await;
+    assert_eq!((due(pool, "whe_0").await.len(), found().await), (1, 1));
+    assert_eq!(take(pool, other, LONG).await.len(), 1);
 }
 
 #[tokio::test]

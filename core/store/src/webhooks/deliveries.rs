@@ -124,7 +124,7 @@ fn into_due((n, id, due_at, settled, event_id, attempts, body): DueRow) -> Resul
 /// How long a delivery may have been due before its insert is visible.
 const SETTLES_SECS: i32 = 1;
 
-/// What is due at active endpoints, lane by lane in the order it is due: `limit` in all, none of `in_hand`. Only for
+/// What is due at active endpoints of enabled partners, lane by lane in the order it is due: `limit` in all, none of `in_hand`. Only for
 /// whoever holds the lanes.
 pub async fn list_due(
     conn: &mut PgConnection,
@@ -138,6 +138,7 @@ pub async fn list_due(
          from unnest($1::text[], $2::timestamptz[], $3::int8[], $4::int8[]) with ordinality \
                   as a (endpoint_id, after_due, after_id, room, n) \
               join webhook_endpoint w on w.id = a.endpoint_id and w.is_active \
+              join partner p on p.id = w.partner_id and p.disabled_at is null \
               cross join lateral ( \
                   select id, due_at, event_id, attempts, body from webhook_queue \
                   where endpoint_id = a.endpoint_id and due_at <= statement_timestamp() \

@@ -18,8 +18,8 @@ pub struct EndpointLease {
     pub fence: i64,
 }
 
-/// Takes the lanes of active endpoints at which something is due and which nobody holds, as far as this process's share
-/// goes.
+/// Takes the lanes of active endpoints of enabled partners at which something is due and which nobody holds, as far as
+/// this process's share goes.
 pub async fn take(
     conn: &mut PgConnection,
     holder: Uuid,
@@ -29,6 +29,7 @@ pub async fn take(
     let rows: Vec<(String, i64)> = sqlx::query_as(
         "with due as ( \
              select l.endpoint_id from endpoint_lease l join webhook_endpoint w on w.id = l.endpoint_id \
+                    join partner p on p.id = w.partner_id and p.disabled_at is null \
              where l.leased_until <= statement_timestamp() and w.is_active \
                and exists (select from webhook_queue q \
                            where q.endpoint_id = l.endpoint_id and q.due_at <= statement_timestamp()) \
