@@ -9,7 +9,7 @@ use dvp_domain::settlement::Happened;
 use dvp_store::beneficiaries;
 use dvp_store::orders::effects::ManualResolution;
 use dvp_store::orders::executions::Execution;
-use dvp_store::orders::screenings::{self, NewVerdict};
+use dvp_store::orders::screenings::{self, NewScreening};
 use metrics::gauge;
 use tokio::sync::watch;
 use tracing::warn;
@@ -61,7 +61,7 @@ pub(super) async fn screened(
     };
     let reference = execution.terms.reference.as_str();
     let mut conn = engine.pool.acquire().await?;
-    screenings::insert(&mut conn, &NewVerdict { reference, verdict, source, detail: &detail }).await?;
+    screenings::insert(&mut conn, &NewScreening { reference, verdict, source, detail: &detail }).await?;
     Ok(match verdict {
         ScreeningResult::Pass => Beginning::Now(Happened::LockDue),
         ScreeningResult::Fail => refused(REFUSED),

@@ -8,8 +8,8 @@ use crate::settlement::{Finality, Lock, State};
 use crate::time::Timestamp;
 use crate::windows::PayoutTime;
 
-/// What an execution claims.
-struct Claim<'a> {
+/// What an execution's state expects of the contracts.
+struct Expectation<'a> {
     /// The lock it counts on.
     lock: Option<&'a Lock>,
     /// The chain is committed to the payout.
@@ -20,7 +20,7 @@ struct Claim<'a> {
     gave_up: bool,
 }
 
-fn claim(state: &State) -> Claim<'_> {
+fn expectation(state: &State) -> Expectation<'_> {
     let lock = state.lock();
     let (committed, paid, gave_up) = match state {
         State::Accepted
@@ -34,37 +34,37 @@ fn claim(state: &State) -> Claim<'_> {
         State::Releasing { .. } | State::Completed { .. } => (true, true, false),
         State::ConversionFailed { .. } | State::PayoutFailed { .. } => (false, false, true),
     };
-    Claim { lock, committed: committed && lock.is_some_and(Lock::holds), paid, gave_up }
+    Expectation { lock, committed: committed && lock.is_some_and(Lock::holds), paid, gave_up }
 }
 
 pub(super) fn judge(found: &mut Findings<'_>, booked: &Booked, moment: &Moment) {
-    let claim = claim(&booked.state);
-    locks(found, booked, &claim, moment);
+    let expected = expectation(&booked.state);
+    locks(found, booked, &expected, moment);
     amounts(found, booked);
     terms(found, booked);
-    payment(found, booked, &claim, moment);
+    payment(found, booked, &expected, moment);
     bank(found, booked);
     reversal(found, booked);
     anchor(found, booked, moment);
-    open_funds(found, booked, &claim, moment);
+    open_funds(found, booked, &expected, moment);
     idle(found, booked, moment);
 }
 
-fn locks(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
+fn locks(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
     // A swap holds nothing.
     let held = booked.terms.swaps() || now.escrow != EscrowState::None;
     let there = now.settler != SettlerState::None && held;
-    if claim.lock.is_some() && !there {
+    if expected.lock.is_some() && !there {
         let detail = format!("{}, and the chain has no lock", booked.state.name());
         found.add(BreakKind::ExecutionWithoutLock, SuggestedAction::Page, detail);
     }
-    if there && claim.committed && now.settler == SettlerState::Created {
+    if there && expected.committed && now.settler == SettlerState::Created {
         let detail = format!("{}, and the chain is not committed to the payout", booked.state.name());
         found.add(BreakKind::ExecutionWithoutLock, SuggestedAction::Page, detail);
     }
     // A lock that is being made may be there before we know.
-    let expects = claim.lock.is_some() || matches!(booked.state, State::Locking);
+    let expects = expected.lock.is_some() || matches!(booked.state, State::Locking);
     if !expects && (now.settler != SettlerState::None || now.escrow != EscrowState::None) {
         let action = give_back(found.subject, moment).unwrap_or(SuggestedAction::Page);
         let detail = format!("{}, and the chain has {now:?}", booked.state.name());
@@ -94,14 +94,14 @@ fn terms(found: &mut Findings<'_>, booked: &Booked) {
     }
 }
 
-fn payment(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
+fn payment(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>, moment: &Moment) {
     let now = found.subject.kept.now;
     let released = now.settler == SettlerState::Settled || now.escrow == EscrowState::Released;
     let completed = matches!(booked.state, State::Completed { .. });
     // An absent lock has been said already.
-    let locked = claim.lock.is_some() && now.settler != SettlerState::None;
+    let locked = expected.lock.is_some() && now.settler != SettlerState::None;
     let late = completed || moment.idle_since(booked.changed_at, moment.patience.settle_ms);
-    if claim.paid && locked && now.settler != SettlerState::Settled && late {
+    if expected.paid && locked && now.settler != SettlerState::Settled && late {
         let gone = now.escrow == EscrowState::Refunded;
         let (action, detail) = if gone {
             (SuggestedAction::Page, "paid, and the locked funds went back to the wallet".to_owned())
@@ -112,7 +112,7 @@ fn payment(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, moment:
     }
     // Tokens are paid out and the funds released in one transaction, before the execution is told of either.
     let returned = matches!(booked.state, State::PayoutFailed { debt_returned: Some(_), .. });
-    if released && claim.lock.is_some() && !claim.paid && !now.paid_out && !returned {
+    if released && expected.lock.is_some() && !expected.paid && !now.paid_out && !returned {
         let (action, detail) = match &booked.state {
             State::Owing { failure: None, .. } => {
                 (SuggestedAction::Resolve, "and the payout has no final word")
@@ -196,16 +196,16 @@ fn differs(receipt: &Receipted, finality: Option<&Finality>) -> Option<String> {
     Some(format!("the receipt says {told} at {place}, the chain {seen} at {where_seen}"))
 }
 
-fn open_funds(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, moment: &Moment) {
+fn open_funds(found: &mut Findings<'_>, booked: &Booked, expected: &Expectation<'_>, moment: &Moment) {
     let subject = found.subject;
-    let locked = subject.kept.now.escrow == EscrowState::Locked && claim.lock.is_some();
+    let locked = subject.kept.now.escrow == EscrowState::Locked && expected.lock.is_some();
     let held = subject.contracts.as_ref().filter(|_| locked).and_then(|contracts| contracts.lock.as_ref());
     let Some(held) = held else { return };
     let name = booked.state.name();
     // The relayer is given a while to give back what is not committed.
     let given = u64::try_from(moment.patience.settle_ms / 1000).unwrap_or(0);
     let late = moment.chain_secs() > booked.changed_at.unix_secs().saturating_add(given);
-    if claim.gave_up && late {
+    if expected.gave_up && late {
         let now = subject.kept.now.settler;
         let action = give_back(subject, moment).unwrap_or(match now {
             SettlerState::Created => SuggestedAction::Cancel,
@@ -216,7 +216,7 @@ fn open_funds(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, mome
         return found.add(BreakKind::RefundDue, action, format!("{name}, and the funds are still locked"));
     }
     match give_back(subject, moment) {
-        Some(SuggestedAction::Cancel) if !claim.gave_up => {}
+        Some(SuggestedAction::Cancel) if !expected.gave_up => {}
         Some(action) => {
             return found.add(
                 BreakKind::RefundDue,
@@ -226,9 +226,9 @@ fn open_funds(found: &mut Findings<'_>, booked: &Booked, claim: &Claim<'_>, mome
         }
         None => {}
     }
-    let overdue = claim.lock.is_some_and(|lock| moment.now >= lock.deadlines.overdue_at);
+    let overdue = expected.lock.is_some_and(|lock| moment.now >= lock.deadlines.overdue_at);
     let margin = u64::try_from(moment.patience.expiring_ms / 1000).unwrap_or(0);
-    if !claim.gave_up && (overdue || moment.chain_secs().saturating_add(margin) >= held.timelock) {
+    if !expected.gave_up && (overdue || moment.chain_secs().saturating_add(margin) >= held.timelock) {
         let left = held.timelock.saturating_sub(moment.chain_secs());
         let action = match booked.state {
             State::Releasing { .. } | State::Owing { .. } => SuggestedAction::Settle,

@@ -50,7 +50,7 @@ impl LegKind {
 
 /// What is known of earlier calls when a leg is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Claim {
+pub struct CallRecord {
     /// An earlier call may have reached the rail.
     pub called_before: bool,
     /// That call is so fresh that it may still be on its way.
@@ -173,7 +173,7 @@ impl State {
     }
 
     /// What to do with a leg that was claimed.
-    pub fn first(&self, leg: LegKind, claim: Claim, now: Timestamp) -> First {
+    pub fn first(&self, leg: LegKind, claim: CallRecord, now: Timestamp) -> First {
         if !self.awaits(leg) {
             return First::Nothing;
         }
@@ -188,7 +188,7 @@ impl State {
     }
 
     /// What follows from the rail's answer to the question what became of an earlier call.
-    pub fn asked(&self, claim: Claim, heard: RailResponse, now: Timestamp) -> Then {
+    pub fn asked(&self, claim: CallRecord, heard: RailResponse, now: Timestamp) -> Then {
         match heard {
             RailResponse::Answer(answer @ (RailAnswer::Done(_) | RailAnswer::Failed { .. })) => {
                 Then::Take(answer)

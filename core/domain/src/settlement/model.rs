@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use self::chain::Chain;
-use super::leg::{Claim, First, LegKind, RailResponse, Then};
+use super::leg::{CallRecord, First, LegKind, RailResponse, Then};
 use super::*;
 use crate::ledger::tests::{Books, check_ended, opening, shared};
 use crate::plan::OrderKind;
@@ -99,7 +99,7 @@ enum End {
 struct Worker {
     task: Option<Task>,
     fact: Option<Happened>,
-    claim: Claim,
+    claim: CallRecord,
     called_at: i64,
     fence: u64,
     seen: (State, u64),
@@ -207,7 +207,7 @@ impl World {
         let Some(task) = free.get(pick % free.len().max(1)).copied() else { return };
         let Some(row) = self.db.effects.get_mut(&task) else { return };
         let in_flight = row.called && now - row.called_at < IN_FLIGHT;
-        let claim = Claim { called_before: row.called, in_flight };
+        let claim = CallRecord { called_before: row.called, in_flight };
         if !row.called {
             row.called_at = now;
         }
@@ -218,10 +218,17 @@ impl World {
 
     fn take_fact(&mut self, pick: usize) {
         let Some(fact) = self.db.facts.get(pick % self.db.facts.len().max(1)).cloned() else { return };
-        self.work(None, Some(fact), Claim { called_before: false, in_flight: false }, 0, 0);
+        self.work(None, Some(fact), CallRecord { called_before: false, in_flight: false }, 0, 0);
     }
 
-    fn work(&mut self, task: Option<Task>, fact: Option<Happened>, claim: Claim, called_at: i64, fence: u64) {
+    fn work(
+        &mut self,
+        task: Option<Task>,
+        fact: Option<Happened>,
+        claim: CallRecord,
+        called_at: i64,
+        fence: u64,
+    ) {
         let seen = (self.db.state.clone(), self.db.version);
         self.workers.push(Worker { task, fact, claim, called_at, fence, seen, stage: At::Load });
     }

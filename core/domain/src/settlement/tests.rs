@@ -309,7 +309,7 @@ fn progress_of_a_leg_is_told_once() {
 
 #[test]
 fn a_rail_that_forgets_a_call_it_answered_for_is_not_called_again() {
-    let claim = leg::Claim { called_before: true, in_flight: false };
+    let claim = leg::CallRecord { called_before: true, in_flight: false };
     let asked = |state: &State| state.asked(claim, leg::RailResponse::NeverSeen, Timestamp::from_millis(0));
     assert_eq!(asked(&converting()), leg::Then::Call, "never seen, long after the call");
     let State::Converting { lock, .. } = converting() else { panic!("not converting") };

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use dvp_domain::beneficiary::destination::DestinationRefusal;
-use dvp_domain::settlement::leg::{Claim, First, RailResponse, Then, back_off_ms};
+use dvp_domain::settlement::leg::{CallRecord, First, RailResponse, Then, back_off_ms};
 use dvp_domain::settlement::{Happened, LegDone, RailAnswer, State, Withheld};
 use dvp_domain::terms::AssetAmount;
 use dvp_domain::time::Timestamp;
@@ -47,7 +47,7 @@ impl Call<'_> {
             let consumed = consumed(self.claim, EffectEnd::Done);
             return take(self.engine, execution, happened, consumed, is_suspect(self.claim)).await;
         }
-        let known = Claim { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
+        let known = CallRecord { called_before: self.claim.called_before, in_flight: self.claim.in_flight };
         let mut request = rail_request(&execution, self.leg, self.claim.called_at)?;
         let refused = self.resolve_beneficiary(&execution, &mut request).await?;
         let mut heard = "";

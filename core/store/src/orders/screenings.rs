@@ -7,7 +7,7 @@ use crate::StoreError;
 
 /// A verdict as it is recorded.
 #[derive(Debug, Clone, Copy)]
-pub struct NewVerdict<'a> {
+pub struct NewScreening<'a> {
     pub reference: &'a str,
     pub verdict: ScreeningResult,
     pub source: Source,
@@ -33,7 +33,7 @@ pub async fn find_latest(
 }
 
 /// Records a verdict, unless the latest one says the same.
-pub async fn insert(conn: &mut PgConnection, new: &NewVerdict<'_>) -> Result<(), StoreError> {
+pub async fn insert(conn: &mut PgConnection, new: &NewScreening<'_>) -> Result<(), StoreError> {
     sqlx::query(
         "insert into screening (reference, verdict, source, detail) \
          select $1, $2, $3, $4 \

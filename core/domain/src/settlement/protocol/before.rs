@@ -1,6 +1,6 @@
 //! The protocol of before: the bank is asked once the funds are locked, and `fill` follows its payment.
 
-use super::super::leg::{Claim, First, LegKind, RailResponse, Then};
+use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then};
 use super::super::{Happened, RailAnswer, Withheld};
 use super::service::Service;
 use super::world::{Clock, Command};
@@ -69,7 +69,7 @@ impl Service for Before {
         Some((Self { state: next, refunded: self.refunded }, commands))
     }
 
-    fn first(&self, leg: LegKind, claim: Claim, clock: Clock) -> First {
+    fn first(&self, leg: LegKind, claim: CallRecord, clock: Clock) -> First {
         let awaited = if leg == LegKind::Offramp { State::Converting } else { State::Paying };
         if self.state != awaited {
             return First::Nothing;
@@ -80,7 +80,7 @@ impl Service for Before {
         self.begins(clock).map_or(First::Call, First::Withhold)
     }
 
-    fn asked(&self, claim: Claim, heard: RailResponse, clock: Clock) -> Then {
+    fn asked(&self, claim: CallRecord, heard: RailResponse, clock: Clock) -> Then {
         match heard {
             RailResponse::NeverSeen if !claim.in_flight => {
                 self.begins(clock).map_or(Then::Call, Then::Withhold)

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::sync::LazyLock;
 
-use super::super::leg::{Claim, First, LegKind, RailResponse, Then};
+use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then};
 use super::super::{Deadlines, Effect, Happened, Lock, State, Terms};
 use super::world::{Clock, Command};
 use crate::ledger::tests::shared;
@@ -19,8 +19,8 @@ pub(super) trait Service: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     fn begin() -> Self;
     /// One step, with the commands that it asks for. `None`: what happened does not apply.
     fn step(&self, happened: Happened) -> Option<(Self, Vec<Command>)>;
-    fn first(&self, leg: LegKind, claim: Claim, clock: Clock) -> First;
-    fn asked(&self, claim: Claim, heard: RailResponse, clock: Clock) -> Then;
+    fn first(&self, leg: LegKind, claim: CallRecord, clock: Clock) -> First;
+    fn asked(&self, claim: CallRecord, heard: RailResponse, clock: Clock) -> Then;
     /// As the state is stored.
     fn name(&self) -> &'static str;
 
@@ -84,11 +84,11 @@ impl Service for Current {
         Some((Self(step.next), commands))
     }
 
-    fn first(&self, leg: LegKind, claim: Claim, clock: Clock) -> First {
+    fn first(&self, leg: LegKind, claim: CallRecord, clock: Clock) -> First {
         self.0.first(leg, claim, at(clock))
     }
 
-    fn asked(&self, claim: Claim, heard: RailResponse, clock: Clock) -> Then {
+    fn asked(&self, claim: CallRecord, heard: RailResponse, clock: Clock) -> Then {
         self.0.asked(claim, heard, at(clock))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::leg::{Claim, First, LegKind, RailResponse, Then};
+use super::super::leg::{CallRecord, First, LegKind, RailResponse, Then};
 use super::super::{Happened, LegDone, RailAnswer};
 use super::service::{Service, at, lock};
 
@@ -405,7 +405,7 @@ impl<S: Service> World<S> {
     }
 
     fn convert(&mut self, action: ModelAction) -> Option<()> {
-        let claim = Claim { called_before: self.is_converting, in_flight: false };
+        let claim = CallRecord { called_before: self.is_converting, in_flight: false };
         let first = self.service.first(LegKind::Offramp, claim, self.clock);
         let at = at(self.clock);
         let answer = match (action, first) {
@@ -424,8 +424,8 @@ impl<S: Service> World<S> {
     }
 
     /// What is known of earlier calls of the bank.
-    const fn taken(&self) -> Claim {
-        Claim { called_before: self.is_called, in_flight: self.callers + self.calls > 0 }
+    const fn taken(&self) -> CallRecord {
+        CallRecord { called_before: self.is_called, in_flight: self.callers + self.calls > 0 }
     }
 
     /// A worker decides by what it has loaded. If the state is another one by the time it commits, nothing is written
