@@ -5,7 +5,7 @@
 //! is logged, and the others continue.
 //!
 //! Never deleted: intents, executions, events (they move to the history), receipts, the ledger, orders of FIX sessions,
-//! and operators' actions.
+//! resting orders, the results of screening, and operators' actions.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
