@@ -23,6 +23,7 @@ mod ledger_operations;
 mod limits;
 mod liquidity;
 mod makers;
+mod month;
 mod notify;
 mod older;
 mod operations;

@@ -6,7 +6,7 @@
 //! compiled with another copy of the types.
 //!
 //! Reading order: [`market`] what is traded, [`node`] the chain as the engine reads it, [`harness`] the engine and its
-//! database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`example`], [`time`], [`wait`].
+//! database, [`chain`] facts as the indexer reports them, [`orders`] orders and permits, [`month`] a month of business, [`example`], [`time`], [`wait`].
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set its scene fails there")]
 
@@ -14,6 +14,7 @@ pub mod chain;
 pub mod example;
 pub mod harness;
 pub mod market;
+pub mod month;
 pub mod node;
 pub mod orders;
 pub mod time;

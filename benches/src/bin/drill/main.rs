@@ -8,6 +8,7 @@ mod chain_sim;
 mod crash;
 mod feed;
 mod hostile;
+mod month;
 #[path = "../../../../tests/e2e/partner.rs"]
 #[expect(clippy::unwrap_used, dead_code, reason = "shared with the end-to-end tests, which use more of it")]
 mod partner;
@@ -54,6 +55,8 @@ enum DrillCommand {
     Feed(Seeds),
     /// Hostile FIX and REST clients beside one partner that behaves well.
     Hostile(hostile::HostileArgs),
+    /// A month of business in virtual time, at whose end statements, ledger, chain and bank agree.
+    Month(month::MonthArgs),
     /// Hostile webhook receivers beside a healthy one.
     Webhooks(Seeds),
 }
@@ -68,6 +71,7 @@ fn main() -> anyhow::Result<ExitCode> {
             DrillCommand::Crash(args) => crash::run(args).await,
             DrillCommand::Feed(seeds) => feed::run(seeds).await,
             DrillCommand::Hostile(args) => hostile::run(args).await,
+            DrillCommand::Month(args) => month::run(args).await,
             DrillCommand::Webhooks(seeds) => webhooks::run(seeds).await,
         }
     })?;

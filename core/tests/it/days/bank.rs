@@ -3,16 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use chrono::{DateTime, NaiveTime, Utc};
+use chrono::{DateTime, Utc};
 use dvp_core::context::Clock;
-use dvp_domain::calendar::Calendar;
 use dvp_domain::settlement::{LegDone, RailAnswer};
 use dvp_rails::{Rail, RailError, RailFuture, RailRequest, RailStatus};
-
-/// From this hour on a payment is processed on the next business day.
-const CUT_OFF_HOUR: u32 = 17;
-/// The hour at which a payment is booked, on the business day after the one that processes it.
-const BOOKING_HOUR: u32 = 9;
+use dvp_testing::month::booked_at;
 
 /// What the rail does with the orders of one account.
 #[derive(Debug, Clone)]
@@ -43,18 +38,6 @@ pub(super) struct Bank {
     clock: Clock,
     manners: HashMap<&'static str, Manner>,
     orders: Mutex<Orders>,
-}
-
-fn hour(hour: u32) -> NaiveTime {
-    NaiveTime::from_hms_opt(hour, 0, 0).unwrap()
-}
-
-fn booked_at(ordered: DateTime<Utc>) -> DateTime<Utc> {
-    let calendar = Calendar::FederalReserve;
-    let is_late = ordered.time() >= hour(CUT_OFF_HOUR);
-    let from = if is_late { ordered.date_naive().succ_opt().unwrap() } else { ordered.date_naive() };
-    let processed_on = calendar.business_day_after(from.pred_opt().unwrap(), 1);
-    calendar.business_day_after(processed_on, 1).and_time(hour(BOOKING_HOUR)).and_utc()
 }
 
 impl Bank {

@@ -1,0 +1,283 @@
+//! A month of business in virtual time: orders of every kind, a chain and a bank that keep books of their own, returns,
+//! refusals, cut-offs, weekends and outages; withdrawals, deposits, sweeps of fees and settlements of claims by two
+//! operators. At the end ledger, chain, bank and statements are held against each other, to the minor unit.
+//!
+//! The engine, its workers and the database are the real ones. [`chain`] stands for the contracts and wallets: it holds
+//! balances and follows the contracts' rules. [`bank`] stands for the bank: it has hours, and a statement of account.
+
+mod bank;
+mod chain;
+mod check;
+mod desk;
+mod dice;
+mod office;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use alloy::signers::local::PrivateKeySigner;
+use chrono::{DateTime, Datelike as _, TimeDelta, Timelike as _, Utc, Weekday};
+use dvp_core::writer::Outcome;
+use dvp_domain::liquidity::LiquidityProvider;
+use dvp_domain::windows::{PayoutTime, Windows};
+use dvp_store::chain::commands;
+
+use self::bank::Bank;
+pub use self::bank::booked_at;
+use self::chain::Chain;
+use self::desk::Desk;
+use self::dice::Dice;
+use crate::market::pair;
+use crate::orders::{Terms, order_at};
+use crate::{Harness, Market};
+
+/// A Monday, at midnight.
+const START: &str = "2027-03-01T00:00:00Z";
+const DAY_SECS: u64 = 24 * 60 * 60;
+/// What each provider has at first, in minor units.
+const FUNDS: [(&str, u128); 4] = [
+    ("USD", 10_000_000_000),
+    ("EUR", 10_000_000_000),
+    ("USDC", 100_000_000_000_000),
+    ("WETH", 100_000_000_000_000_000_000_000),
+];
+const PREFUNDED: u128 = 5_000_000_000;
+
+/// A month.
+#[derive(Debug, Clone, Copy)]
+pub struct MonthPlan {
+    pub seed: u64,
+    pub orders: u64,
+    /// Days on which orders come.
+    pub days: u64,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Default)]
+pub struct MonthReport {
+    pub orders: u64,
+    pub rejected: u64,
+    /// Executions by the state in which they ended.
+    pub ended: Vec<(String, i64)>,
+    /// Filled by more than one provider.
+    pub split: i64,
+    pub operations: u64,
+    pub bank_entries: usize,
+    pub chain_commands: u64,
+    pub ledger_entries: i64,
+    /// Statements of accounts, one a day and asset, and their entries.
+    pub statements: usize,
+    pub statement_entries: u64,
+}
+
+/// Runs a month over a database of its own.
+///
+/// # Panics
+/// When a promise is broken; the message names it.
+pub async fn run(plan: MonthPlan) -> MonthReport {
+    let mut month = Month::begin(plan).await;
+    let per_day = plan.orders.div_ceil(plan.days.max(1));
+    for _ in 0..plan.days {
+        for hour in 0..24 {
+            let left = plan.orders - month.report.orders;
+            let count = month.share(per_day, hour).min(left);
+            month.place(count).await;
+            month.pass(Duration::from_secs(3_600)).await;
+        }
+    }
+    let left = plan.orders - month.report.orders;
+    month.place(left).await;
+    month.end().await;
+    check::check(&mut month).await;
+    month.report
+}
+
+struct Month {
+    harness: Harness,
+    dice: Dice,
+    chain: Chain,
+    bank: Arc<Bank>,
+    report: MonthReport,
+}
+
+fn market() -> Market {
+    let south = LiquidityProvider {
+        pairs: vec![
+            ("USD".into(), "EUR".into()),
+            ("USDC".into(), "USD".into()),
+            ("USD".into(), "USDC".into()),
+        ],
+        ..LiquidityProvider::new("south", "0x0000000000000000000000000000000000000002", 12)
+    };
+    let pairs = vec![
+        pair("USDC", "USD", "1"),
+        pair("WETH", "USDC", "2000"),
+        pair("USD", "EUR", "0.92"),
+        pair("USD", "USDC", "1"),
+    ];
+    let market = Market {
+        windows: Windows {
+            fill_secs: 3 * DAY_SECS,
+            margin_secs: 2 * DAY_SECS,
+            payout: PayoutTime::BusinessDays,
+        },
+        ..Market::new(pairs).with_provider(south)
+    };
+    let funds =
+        ["north", "south"].into_iter().flat_map(|id| FUNDS.map(|(asset, amount)| (id, asset, amount)));
+    funds.fold(market, |market, (id, asset, amount)| market.with_funds(id, asset, amount))
+}
+
+impl Month {
+    async fn begin(plan: MonthPlan) -> Self {
+        let start: DateTime<Utc> = START.parse().expect("a time");
+        let harness = Harness::in_virtual_time(market(), start.into()).await;
+        let (mut chain, bank) = (Chain::default(), Arc::new(Bank::new(harness.clock())));
+        let wallets: Vec<(String, String)> = harness
+            .market
+            .providers
+            .iter()
+            .map(|provider| (provider.id.clone(), provider.wallet.clone()))
+            .collect();
+        for (id, wallet) in wallets {
+            for (asset, amount) in FUNDS {
+                match chain::token(asset) {
+                    Some(token) => chain.fund(&wallet, token, amount),
+                    None => bank.deposit(&format!("provider:{id}"), asset, amount),
+                }
+            }
+        }
+        for asset in ["USD", "EUR"] {
+            harness.deposit(asset, PREFUNDED).await;
+            bank.deposit("partner", asset, PREFUNDED);
+        }
+        harness.start_workers_over(Arc::new(Desk), bank.clone());
+        Self { harness, dice: Dice::new(plan.seed), chain, bank, report: MonthReport::default() }
+    }
+
+    fn now(&self) -> DateTime<Utc> {
+        self.harness.clock().now().to_utc()
+    }
+
+    /// How many orders come in an hour: most in the day time, few at weekends.
+    fn share(&mut self, per_day: u64, hour: u64) -> u64 {
+        let is_weekend = matches!(self.now().weekday(), Weekday::Sat | Weekday::Sun);
+        let weight = if (8..20).contains(&hour) { 11 } else { 3 };
+        let weight = if is_weekend { weight / 2 } else { weight };
+        // 12 hours of 11 and 12 of 3 are 168 a day; weekends are made up for.
+        let scaled = per_day * weight * 7;
+        scaled / (168 * 6) + u64::from(self.dice.throw(168 * 6) < scaled % (168 * 6))
+    }
+
+    async fn place(&mut self, count: u64) {
+        let at = self.harness.clock().now();
+        let orders: Vec<_> = (0..count)
+            .map(|_| {
+                let terms = wanted(&mut self.dice);
+                order_at(at, &PrivateKeySigner::random(), 0, &terms)
+            })
+            .collect();
+        let submitted = orders.into_iter().map(|order| self.harness.submit(order));
+        for outcome in futures(submitted).await {
+            self.report.orders += 1;
+            self.report.rejected += u64::from(!matches!(outcome, Outcome::Accepted(_)));
+        }
+    }
+
+    /// Lets the workers and the chain do all that is due.
+    async fn settle_down(&mut self) {
+        let due = "select (select count(*) from effect where run_at <= now()) \
+                   + (select count(*) from chain_fact where consumed_at is null and retracted_at is null)";
+        loop {
+            self.harness.wait_for_count(due, 0).await;
+            let now = self.now();
+            // An hour in which the chain stands still.
+            let is_halted = now.hour() == 3 && now.day().is_multiple_of(5);
+            if is_halted || self.chain.turn(self.harness.pool(), now, &mut self.dice).await == 0 {
+                return;
+            }
+        }
+    }
+
+    async fn pass(&mut self, by: Duration) {
+        self.settle_down().await;
+        self.harness.advance(by).await;
+        self.bank.turn(self.harness.pool(), self.now(), &mut self.dice).await;
+        let mut conn = self.harness.pool().acquire().await.expect("a connection");
+        commands::insert_refunds(&mut conn, 60).await.expect("refunds");
+        drop(conn);
+        self.settle_down().await;
+        if self.now().hour() == 12 {
+            office::noon(self).await;
+            self.settle_down().await;
+        }
+    }
+
+    /// Lets time pass until every order has ended, and everything that came back is resolved.
+    async fn end(&mut self) {
+        let open = "select (select count(*) from execution where terminal_at is null) \
+                    + (select count(*) from execution where state_name = 'reversed' \
+                         and state #>> '{reversal,resolved}' is null)";
+        let latest = self.now() + TimeDelta::days(60);
+        while self.harness.count(open).await > 0 || self.chain.locked() > 0 || !self.bank.is_idle() {
+            assert!(
+                self.now() < latest,
+                "{} orders have not ended after sixty days",
+                self.harness.count(open).await
+            );
+            self.pass(Duration::from_secs(6 * 3_600)).await;
+        }
+    }
+}
+
+/// An order of any kind; its account's last digits say what the bank and the desk make of it.
+fn wanted(dice: &mut Dice) -> Terms<'static> {
+    const ACCOUNTS: [&str; 16] = [
+        "000123456789",
+        "000123450001",
+        "000123450004",
+        "000123450005",
+        "000123450006",
+        "000123450007",
+        "000123450008",
+        "000123450009",
+        "000123450010",
+        "000123450011",
+        "000123450012",
+        "000123450014",
+        bank::REFUSED,
+        bank::RETURNED,
+        desk::UNCONVERTED,
+        "000123450015",
+    ];
+    let account = ACCOUNTS[dice.index(ACCOUNTS.len())];
+    let cents = 1_000 + u128::from(dice.throw(3_000_000));
+    match dice.throw(20) {
+        0..9 => {
+            Terms { input: ("USDC", cents * 10_000 + u128::from(dice.throw(10_000))), output: "USD", account }
+        }
+        9..12 => Terms { input: ("WETH", cents * 1_000_000_000_000 + 7), output: "USDC", account },
+        12..17 => Terms { input: ("USD", cents), output: "EUR", account },
+        _ => Terms { input: ("USD", cents), output: "USDC", account },
+    }
+}
+
+/// Waits for all, together.
+async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut all: Vec<_> = all.map(Box::pin).collect();
+    let mut done: Vec<Option<T>> = all.iter().map(|_| None).collect();
+    std::future::poll_fn(|context| {
+        let mut is_ready = true;
+        for (future, done) in all.iter_mut().zip(&mut done) {
+            if done.is_none() {
+                match future.as_mut().poll(context) {
+                    std::task::Poll::Ready(value) => *done = Some(value),
+                    std::task::Poll::Pending => is_ready = false,
+                }
+            }
+        }
+        if is_ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}
