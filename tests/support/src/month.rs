@@ -19,6 +19,7 @@ use alloy::signers::local::PrivateKeySigner;
 use chrono::{DateTime, Datelike as _, TimeDelta, Timelike as _, Utc, Weekday};
 use dvp_core::writer::Outcome;
 use dvp_domain::liquidity::LiquidityProvider;
+use dvp_domain::money::Minor;
 use dvp_domain::windows::{PayoutTime, Windows};
 use dvp_store::chain::commands;
 
@@ -36,12 +37,12 @@ const START: &str = "2027-03-01T00:00:00Z";
 const DAY_SECS: u64 = 24 * 60 * 60;
 /// What each provider has at first, in minor units.
 const FUNDS: [(&str, u128); 4] = [
-    ("USD", 10_000_000_000),
-    ("EUR", 10_000_000_000),
+    ("USD", 100_000_000_000),
+    ("EUR", 100_000_000_000),
     ("USDC", 100_000_000_000_000),
     ("WETH", 100_000_000_000_000_000_000_000),
 ];
-const PREFUNDED: u128 = 5_000_000_000;
+const PREFUNDED: u128 = 50_000_000_000;
 
 /// A month.
 #[derive(Debug, Clone, Copy)]
@@ -115,7 +116,7 @@ fn market() -> Market {
         pair("USD", "EUR", "0.92"),
         pair("USD", "USDC", "1"),
     ];
-    let market = Market {
+    let mut market = Market {
         windows: Windows {
             fill_secs: 3 * DAY_SECS,
             margin_secs: 2 * DAY_SECS,
