@@ -124,6 +124,10 @@ fn market() -> Market {
         },
         ..Market::new(pairs).with_provider(south)
     };
+    // Beyond ten thousand of money its price is worse than the other's: large orders are filled by both.
+    if let Some(north) = market.providers.first_mut() {
+        north.tiers = vec![(Minor::new(1_000_000), 40)];
+    }
     let funds =
         ["north", "south"].into_iter().flat_map(|id| FUNDS.map(|(asset, amount)| (id, asset, amount)));
     funds.fold(market, |market, (id, asset, amount)| market.with_funds(id, asset, amount))

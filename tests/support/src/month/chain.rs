@@ -97,7 +97,7 @@ impl Chain {
             let done = self.carry_out(reference, entity, command, now, dice);
             let fact = done.map_or_else(
                 |code| ChainFact::CommandFailed {
-                    command: command.kind().to_owned(),
+                    command: command.kind().name().to_owned(),
                     code: code.to_owned(),
                     message: "reverted".into(),
                 },
