@@ -43,9 +43,11 @@ impl World {
         match what {
             0 => self.office.paused[usize::from(pick % 2)] = pick < 50,
             1 => self.office.held = pick < 15,
-            2 if pick < 40 => self.decide(if pick % 2 == 0 { LegKind::Offramp } else { LegKind::Payout }),
+            2 if pick < 40 => {
+                self.decide(if pick.is_multiple_of(2) { LegKind::Offramp } else { LegKind::Payout })
+            }
             _ if pick < 60 => self.give_payment_back(),
-            _ => self.resolve(if pick % 2 == 0 { Remedy::PaidAgain } else { Remedy::GivenBack }),
+            _ => self.resolve(if pick.is_multiple_of(2) { Remedy::PaidAgain } else { Remedy::GivenBack }),
         }
     }
 
