@@ -343,3 +343,14 @@ fn a_crates_public_types_have_different_names_and_none_that_was_retired() {
     }
     assert!(types > 400, "types are found: {types}");
 }
+
+#[test]
+fn no_two_migrations_have_one_number() {
+    let mut numbers = BTreeSet::new();
+    for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations")).unwrap() {
+        let name = file.unwrap().file_name().into_string().unwrap();
+        let number = name.split('_').next().unwrap().to_owned();
+        assert!(numbers.insert(number), "{name}: another migration has its number");
+    }
+    assert!(numbers.len() > 20);
+}

@@ -1,7 +1,8 @@
 //! `dvp fix-session disable|enable|logout|reset|set-seq|history`: what operators do to sessions.
 //!
 //! The process that owns a session counts its numbers in memory, so it is asked by a row and answers in it. A session
-//! that no process owns is changed here, under its lease. Either way the row stays, with operator and reason.
+//! that no process owns is changed here, under its lease. Either way the row stays, with operator and reason, and so
+//! does that of a refused command.
 
 use std::time::{Duration, Instant};
 
@@ -123,9 +124,17 @@ async fn directly(
                     "next in {}, next out {next_out}; {kept} messages that the peer has not seen were kept",
                     numbers.next_in
                 ),
-                Renumbered::TooLow { next_out } => bail!(
-                    "next_out is {next_out}: a lower number would stand for two messages unless --with-reset is given"
-                ),
+                Renumbered::TooLow { next_out } => {
+                    tx.rollback().await?;
+                    let refused = format!(
+                        "next_out is {next_out}: a lower number would stand for two messages unless --with-reset is given"
+                    );
+                    let mut tx = conn.begin().await?;
+                    let id = fix_commands::insert_command(&mut tx, command, None).await?;
+                    fix_commands::finish_command(&mut tx, id, &refused, true).await?;
+                    tx.commit().await?;
+                    bail!(refused)
+                }
             }
         }
     };
