@@ -2,8 +2,8 @@
 //! refusals, cut-offs, weekends and outages; withdrawals, deposits, sweeps of fees and settlements of claims by two
 //! operators. At the end ledger, chain, bank and statements are held against each other, to the minor unit.
 //!
-//! The engine, its workers and the database are the real ones. [`chain`] stands for the contracts and wallets: it holds
-//! balances and follows the contracts' rules. [`bank`] stands for the bank: it has hours, and a statement of account.
+//! The engine, its workers and the database are the real ones. `chain` stands for the contracts and wallets: it holds
+//! balances and follows the contracts' rules. `bank` stands for the bank: it has hours, and a statement of account.
 
 mod bank;
 mod chain;

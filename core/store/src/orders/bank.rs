@@ -84,13 +84,14 @@ impl Row {
     }
 }
 
-/// Inserts a payment order. `false`: it was ordered before, or it is too late, and nothing changed.
+/// Inserts a payment order. `false`: it was ordered before, or it is too late, and nothing changed. An order of another
+/// caller at the same time may be in conflict by its reference as well as by its id.
 pub async fn insert_payment(conn: &mut PgConnection, new: &NewBankPayment) -> Result<bool, StoreError> {
     let inserted = sqlx::query(
         "insert into bank_payment (end_to_end_id, reference, execution, message_id, block_id, amount, currency, \
                                    exponent, status, staged_file) \
          select $1, $2, $3, $4, $5, $6::text::numeric, $7, $8, 'staged', $9 where clock_timestamp() <= $10 \
-         on conflict on constraint bank_payment_pkey do nothing",
+         on conflict do nothing",
     )
     .bind(&new.end_to_end_id)
     .bind(&new.reference)
