@@ -87,7 +87,8 @@ async fn the_other_reasons_of_a_rejection_are_told_by_the_contracts_names() {
     harness.submit(&harness.acme, &changed(order(), "/beneficiary", Some(known))).await.ok(202);
 }
 
-/// Section 4: every partner-facing POST; webhook management takes its own optional header (rule 6).
+/// Section 4: every partner-facing POST; webhook management takes its own optional header (rule 6), and a maker's order
+/// has an id of the maker's.
 #[test]
 fn every_post_asks_for_an_idempotency_key_but_those_of_webhook_management() {
     let document = dvp_api::document();
@@ -101,6 +102,11 @@ fn every_post_asks_for_an_idempotency_key_but_those_of_webhook_management() {
         };
         if post["tags"][0] == "webhooks" {
             assert_eq!(header("Idempotency-Key"), Some(false), "{path}");
+        } else if post["tags"][0] == "resting orders" {
+            // Not of the contract: the maker's own id of the order takes the key's place.
+            let schema = &post["requestBody"]["content"]["application/json"]["schema"];
+            let required = &dvp_api::resolve(&document, schema)["required"];
+            assert!(required.as_array().unwrap().contains(&json!("clientOrderId")), "{path}");
         } else {
             assert_eq!(header("X-Idempotency-Key"), Some(true), "{path}");
             asked.push(path.as_str());
