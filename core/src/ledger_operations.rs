@@ -6,8 +6,6 @@
 //! the transaction that approves it. Its version is how many operations its accounts have had: one that was approved in
 //! between leaves the request behind.
 
-use std::collections::BTreeSet;
-
 use dvp_domain::ledger::operation::{Adjusted, Direction, Operation, OperationError};
 use dvp_domain::ledger::{Account, Claimant, Owner, Part};
 use dvp_domain::money::Minor;
@@ -160,7 +158,8 @@ async fn record(
 
 /// Whether the ledger has what the operation takes.
 async fn check(conn: &mut PgConnection, operation: &Operation) -> Result<(), LedgerError> {
-    operation.posting()?;
+    // All of them in the order in which the writer locks balances, and before the holds of firm quotes are read.
+    balances::lock(conn, &operation.posting()?.balances().collect()).await?;
     let asset = operation.asset();
     if !balances::is_known(conn, None, Some(asset)).await? {
         return Err(LedgerError::UnknownAsset(asset.to_owned()));
@@ -217,10 +216,7 @@ async fn spend(
     amount: Minor,
 ) -> Result<(), LedgerError> {
     known(conn, owner).await?;
-    // Locked before the holds are read, so that nobody adds one.
-    let key = (owner.clone(), asset.to_owned());
-    let locked = balances::lock(conn, &BTreeSet::from([key])).await?;
-    let available = locked.into_values().next().unwrap_or_default().available;
+    let available = balances::find(conn, owner, asset).await?.available;
     // What open firm quotes hold was promised to others.
     let held = match owner {
         Owner::Provider(id) => quote_holds::find_held(conn, id, asset).await?,
