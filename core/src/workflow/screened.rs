@@ -1,5 +1,5 @@
-//! Whether an accepted order may begin: screened outside of any transaction, the verdict recorded before it is acted on.
-//! Asked again after a crash, the hook has the same reference, and the verdicts recorded are the same.
+//! Screens an accepted order before its settlement begins. The list and the hook are consulted outside of any
+//! transaction, and the result is stored before it takes effect. After a crash the hook gets the same reference again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tracing::warn;
 use crate::engine::{Engine, EngineError};
 use crate::screening::Screened;
 
-/// What an order's due work is said to have heard while it is held.
+/// The reason that a held order's due work shows.
 pub(super) const HELD: &str = "held by screening";
 /// How long an order waits while too many others are being asked about.
 const CROWDED: Duration = Duration::from_millis(200);

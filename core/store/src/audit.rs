@@ -61,8 +61,8 @@ pub async fn list_anchors(
     Ok(rows.bind(after).bind(limit).fetch_all(conn).await?)
 }
 
-/// Takes the head of today to be anchored, in a transaction of the caller's. `None`: today's was taken, or nothing was
-/// done since the last one.
+/// Inserts the audit log's head as the anchor of today, in the caller's transaction. `None`: today has an anchor, or the
+/// log has no new row since the last one.
 pub async fn insert_anchor(conn: &mut PgConnection, chain_id: i64) -> Result<Option<Anchor>, StoreError> {
     let anchor = sqlx::query_as(
         "insert into audit_anchor (day, seq, hash, chain_id) \

@@ -1,4 +1,4 @@
-//! Reads and resends at a pace: slower, and whole all the same.
+//! Reads and resends at a limited pace lose and reorder nothing.
 
 use std::time::Duration;
 

@@ -199,7 +199,7 @@ pub async fn raise_alarm(
     Ok(())
 }
 
-/// Open alarms about payments, and files that were refused or name unknown payments.
+/// The open alarms: payments with an alarm, refused files, and files that name unknown payments.
 pub async fn count_alarms(conn: &mut PgConnection) -> Result<(i64, i64), StoreError> {
     let counts = sqlx::query_as(
         "select (select count(*) from bank_payment where alarm is not null and alarm_cleared_at is null), \
